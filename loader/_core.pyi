@@ -429,6 +429,7 @@ class CudaSampler_i64_i32(_CudaSampler): ...
 class CudaSampler_i64_i64(_CudaSampler): ...
 
 cuda_header_bytes: int
+cuda_typed_header_bytes: int  # of a graph with types
 cuda_max_batches_per_launch: int
 cuda_max_task_vertices: int
 cuda_part_edges: int  # of a longer list taken whole, in one task of a queue

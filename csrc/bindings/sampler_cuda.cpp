@@ -13,6 +13,7 @@
 #include "bindings/choice.h"
 #include "bindings/sampler_result.h"
 #include "bindings/sampler_room.h"
+#include "bindings/typed.h"
 #include "bindings/views.h"
 #include "sampler/cuda/launch.h"
 #include "sampler/sampler.h"
@@ -23,16 +24,24 @@ namespace {
 // The sampler of one graph on one device. Python allocates what `plan` asks for, hands it over (`use`), and
 // keeps it as long as kernels may run. With device -1 there is no GPU: the graph's arrays are meta tensors,
 // which have sizes and no memory, and only `plan` can be called.
-template <typename P, typename N>
+template <typename ListsOf>
 class Engine {
  public:
+  using Lists = ListsOf;
+  using P = typename Lists::Edge;
+  using N = typename Lists::Vertex;
+  static constexpr bool kTyped = std::is_same_v<typename Lists::Row, TypedRow>;
+  using Header = std::conditional_t<kTyped, TypedHeader, SampleHeader>;
+
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   Engine(py::handle indptr, py::handle indices, const std::vector<int64_t>& fanouts, bool replace,
          bool edge_ids, bool pad, int device, const py::object& picks, int scan, int reads,
-         const py::object& cached_begins, const py::object& cached_entries)
-      : device_(device),
+         const py::object& cached_begins, const py::object& cached_entries, Types types = {},
+         const py::object& relation_fanouts = py::none())
+      : types_(std::move(types)),
+        device_(device),
         reads_(static_cast<Reads>(reads)),
         races_(py::isinstance<Race>(picks)),
         scans_(races_ || py::isinstance<Labor>(picks)),
@@ -47,12 +56,24 @@ class Engine {
     if (fanouts.empty() || fanouts.size() > kMaxHops)
       throw py::value_error("there are " + std::to_string(fanouts.size()) + " fanouts; 1 to " +
                             std::to_string(kMaxHops) + " are possible");
-    args_.lists = {offsets.data, sources.data};
+    if constexpr (kTyped) {
+      args_.lists = types_.graph(offsets, sources.data).lists;
+      args_.num_nodes = types_.num_vertices();
+      args_.num_relations = static_cast<int>(types_.num_relations());
+      args_.once = types_.once();
+      args_.takes_all = types_.most().second;
+      const auto wanted = static_cast<int64_t>(fanouts.size()) * args_.num_relations;
+      args_.relation_fanouts =
+          device_ < 0 ? nullptr
+                      : view<const int16_t>(relation_fanouts, "relation_fanouts", wanted, kGpu).data;
+    } else {
+      args_.lists = {offsets.data, sources.data};
+      args_.num_nodes = offsets.size - 1;
+    }
     args_.lines.set_lists(sources.data, sources.size, reads_);
     if (!cached_begins.is_none())
       args_.lines.cached = {view<const P>(cached_begins, "cached_begins", offsets.size - 1, kGpu).data,
                             view<const N>(cached_entries, "cached_entries", -1, kGpu).data};
-    args_.num_nodes = offsets.size - 1;
     args_.hash.shift = range_shift(args_.num_nodes);
     args_.hops = static_cast<int>(fanouts.size());
     for (int h = 0; h < args_.hops; ++h) args_.fanouts[h] = static_cast<int>(fanouts[h]);
@@ -78,10 +99,12 @@ class Engine {
   py::list plan(int64_t num_seeds, int64_t slots, int schedule, int vertex_set,
                 const std::vector<int64_t>& frontier_capacity, const std::vector<int64_t>& edge_capacity,
                 const std::vector<int64_t>& indices_at, const std::vector<int64_t>& indptr_at,
-                const std::vector<int64_t>& edge_ids_at, int64_t edges_at, int64_t tasks, int64_t lines) {
+                const std::vector<int64_t>& edge_ids_at, int64_t edges_at, int64_t tasks, int64_t lines,
+                const std::vector<int64_t>& row_capacity) {
     const auto hops = static_cast<size_t>(args_.hops);
     if (frontier_capacity.size() != hops + 1 || edge_capacity.size() != hops || indices_at.size() != hops ||
-        indptr_at.size() != hops || edge_ids_at.size() != (args_.edge_ids ? hops : 0))
+        indptr_at.size() != hops || edge_ids_at.size() != (args_.edge_ids ? hops : 0) ||
+        row_capacity.size() != (kTyped ? hops : 0))
       throw py::value_error("one offset and one capacity is needed for each of " + std::to_string(hops) +
                             " hops");
     for (size_t h = 0; h < hops; ++h) {
@@ -110,9 +133,10 @@ class Engine {
       args_.edge_ids_at[h] = args_.edge_ids ? edge_ids_at[h] : 0;
     }
     for (size_t h = 0; h <= hops; ++h) args_.frontier_capacity[h] = frontier_capacity[h];
+    if constexpr (kTyped) std::copy(row_capacity.begin(), row_capacity.end(), args_.row_capacity);
     by_places_ = (reads_ != Reads::kWords || args_.lines.cached.begins) && !scans_ &&
                  lined_schedule(schedule_, set, std::holds_alternative<ArgsOf<UniformChoice>>(launched_));
-    if (schedule_ == Schedule::kCooperative && set == VertexSet::kBitmap && !by_places_)
+    if (schedule_ == Schedule::kCooperative && set == VertexSet::kBitmap && !by_places_ && !kTyped)
       schedule_ = one_launch(kernel_width<N>(args_.fanouts, args_.hops, args_.shared_bytes),
                              std::accumulate(edge_capacity.begin(), edge_capacity.end(), int64_t{0}), slots);
     const Room needed = room_of(num_seeds, tasks, lines);
@@ -161,7 +185,7 @@ class Engine {
   }
 
   // More headers for mini-batches under way: `[n * cuda_header_bytes]` uint8, zero, in pinned host memory.
-  void add_headers(const py::object& memory) { results_->add(memory); }
+  void add_headers(const py::object& memory) { results_->add<Header>(memory); }
 
   // (address of the seeds, their number, its keys, address of the memory, address of the sizes or 0)
   using Keys = std::tuple<uint64_t, uint64_t, uint32_t>;
@@ -188,7 +212,9 @@ class Engine {
       if (num_seeds < 0 || num_seeds > args_.frontier_capacity[0])
         throw py::value_error("there are " + std::to_string(num_seeds) + " seeds; the plan is for up to " +
                               std::to_string(args_.frontier_capacity[0]));
-      results.emplace_back(results_, ++sequence_, args_.hops, device_, on);
+      int types = 0;
+      if constexpr (kTyped) types = args_.lists.num_types;
+      results.emplace_back(results_, ++sequence_, args_.hops, device_, on, types);
       args_.batches[i] = {reinterpret_cast<const void*>(seeds),
                           num_seeds,
                           key,
@@ -202,8 +228,14 @@ class Engine {
     }
     const int launches = doing("launching the sampler", [&] {
       const gpu::OnDevice current(device_);
-      return std::visit([&](auto& args) { return launch_sample(args, schedule_, blocks, device_, on); },
-                        launched_);
+      return std::visit(
+          [&](auto& args) {
+            if constexpr (kTyped)
+              return launch_typed(args, blocks, device_, on);
+            else
+              return launch_sample(args, schedule_, blocks, device_, on);
+          },
+          launched_);
     });
     return {launches, std::move(results)};
   }
@@ -219,19 +251,26 @@ class Engine {
   }
 
  private:
-  using Lists = PlainLists<P, N>;
   template <typename Choice>
   using ArgsOf = SampleArgs<Lists, Choice>;
   // What there is code for.
-  using AnyArgs = std::variant<ArgsOf<UniformChoice>, ArgsOf<WeightedChoice>, ArgsOf<TopKChoice>,
-                               ArgsOf<LaborChoice>, ArgsOf<RaceChoice>>;
+  using AnyArgs =
+      std::conditional_t<kTyped,
+                         std::variant<ArgsOf<UniformChoice>, ArgsOf<WeightedChoice>, ArgsOf<TopKChoice>>,
+                         std::variant<ArgsOf<UniformChoice>, ArgsOf<WeightedChoice>, ArgsOf<TopKChoice>,
+                                      ArgsOf<LaborChoice>, ArgsOf<RaceChoice>>>;
 
   static AnyArgs as_launched(const AnyChoice& choice) {
     return std::visit(
         [](const auto& kind) -> AnyArgs {
-          ArgsOf<std::decay_t<decltype(kind)>> args{};
-          args.choice = kind;
-          return args;
+          using Choice = std::decay_t<decltype(kind)>;
+          if constexpr (kTyped && !Choice::kCountsByDegree) {
+            throw py::value_error("picks that scan lists are not made of typed lists on a GPU");
+          } else {
+            ArgsOf<Choice> args{};
+            args.choice = kind;
+            return args;
+          }
         },
         choice);
   }
@@ -281,6 +320,10 @@ class Engine {
     f("state", args_.state, 1, true);
     f("row_begin", args_.row_begin, room_.rows, false);
     f("row_degree", args_.row_degree, room_.rows, false);
+    if constexpr (kTyped) {
+      f("row_vertex", args_.row_vertex, room_.rows, false);
+      f("row_kind", args_.row_kind, room_.rows, false);
+    }
     f("row_picks", args_.row_picks, scans_ ? room_.rows : 0, false);
     ScanArgs& scan = args_.scan;
     const int64_t piece_picks = scan.pieces_capacity * scan.width;
@@ -325,6 +368,10 @@ class Engine {
     }
     // The list may hold seeds once more, see Cooperative::push.
     room.rows = args_.frontier_capacity[hops - 1] + num_seeds;
+    // Rows of hops add up if a hop has only new ones. At least one: no array that kernels use is empty.
+    if constexpr (kTyped)
+      room.rows = args_.once ? std::accumulate(args_.row_capacity, args_.row_capacity + hops, int64_t{1})
+                             : args_.row_capacity[hops - 1] + 1;
     const auto whole_groups = [](int64_t rows) { return (rows + 31) / 32 * 32; };
     if (args_.vertex_set == VertexSet::kHash) {
       // At least one group: without seeds the kernels still look at the ranges' counts.
@@ -350,7 +397,7 @@ class Engine {
       } else {
         room.picks = whole_groups(tickets) * queue_width(width);
       }
-    } else if (schedule_ == Schedule::kCooperative && !by_places_) {
+    } else if (schedule_ == Schedule::kCooperative && !by_places_ && !kTyped) {
       for (int h = 0; h < hops; ++h)
         room.picks += whole_groups(std::min(room.rows, args_.frontier_capacity[h] + num_seeds)) *
                       pick_width(args_.fanouts[h]);
@@ -361,6 +408,7 @@ class Engine {
   // Shared memory of a block on the GPUs that have most (compute capability 9.0): of these a plan is largest.
   static constexpr int64_t kMostShared = 227 * 1024;
 
+  const Types types_;  // of typed lists
   const int device_;
   const Reads reads_;
   const bool races_, scans_;
@@ -378,25 +426,51 @@ class Engine {
   uint64_t sequence_ = 0;
 };
 
-template <typename P, typename N>
-void bind_engine(py::module_& m, const char* name) {
-  using Class = Engine<P, N>;
-  py::class_<Class>(m, name, py::module_local())
-      .def(py::init<py::handle, py::handle, const std::vector<int64_t>&, bool, bool, bool, int,
-                    const py::object&, int, int, const py::object&, const py::object&>(),
-           py::arg("indptr"), py::arg("indices"), py::kw_only(), py::arg("fanouts"), py::arg("replace"),
-           py::arg("edge_ids"), py::arg("pad"), py::arg("device"), py::arg("picks") = py::none(),
-           py::arg("scan") = static_cast<int>(ScanSchedule::kTickets), py::arg("reads") = 0,
-           py::arg("cached_begins") = py::none(), py::arg("cached_entries") = py::none())
+template <typename Class>
+void bind_methods(py::class_<Class>& bound) {
+  bound
       .def("plan", &Class::plan, py::kw_only(), py::arg("num_seeds"), py::arg("slots"), py::arg("schedule"),
            py::arg("vertex_set"), py::arg("frontier_capacity"), py::arg("edge_capacity"),
            py::arg("indices_at"), py::arg("indptr_at"), py::arg("edge_ids_at"), py::arg("edges_at"),
-           py::arg("tasks"), py::arg("lines") = 0)
+           py::arg("tasks"), py::arg("lines") = 0, py::arg("row_capacity") = std::vector<int64_t>{})
       .def("use", &Class::use)
       .def("add_headers", &Class::add_headers)
       .def("launch", &Class::launch)
       .def_property_readonly("free_headers", &Class::free_headers)
       .def_property("fetch_blocks", &Class::fetch_blocks, &Class::set_fetch_blocks);
+}
+
+// Of typed lists. `types`: see Types; `relation_fanouts`: the same fanouts, int16, on the GPU.
+template <typename P, typename N>
+void bind_typed_engine(py::module_& m, const char* name) {
+  using Class = Engine<TypedLists<P, N>>;
+  py::class_<Class> bound(m, name, py::module_local());
+  bound.def(py::init([](py::handle indptr, py::handle indices, std::vector<std::vector<int64_t>> fanouts,
+                        const py::object& relation_fanouts, const std::vector<Types::Entry>& types, bool once,
+                        bool replace, bool edge_ids, int device, const py::object& picks) {
+              Types checked(types, std::move(fanouts), once);
+              const std::vector<int64_t> widest = checked.most().first;
+              return std::make_unique<Class>(indptr, indices, widest, replace, edge_ids, false, device, picks,
+                                             0, 0, py::none(), py::none(), std::move(checked),
+                                             relation_fanouts);
+            }),
+            py::arg("indptr"), py::arg("indices"), py::kw_only(), py::arg("fanouts"),
+            py::arg("relation_fanouts"), py::arg("types"), py::arg("once"), py::arg("replace"),
+            py::arg("edge_ids"), py::arg("device"), py::arg("picks") = py::none());
+  bind_methods(bound);
+}
+
+template <typename P, typename N>
+void bind_engine(py::module_& m, const char* name) {
+  using Class = Engine<PlainLists<P, N>>;
+  py::class_<Class> bound(m, name, py::module_local());
+  bound.def(py::init<py::handle, py::handle, const std::vector<int64_t>&, bool, bool, bool, int,
+                     const py::object&, int, int, const py::object&, const py::object&>(),
+            py::arg("indptr"), py::arg("indices"), py::kw_only(), py::arg("fanouts"), py::arg("replace"),
+            py::arg("edge_ids"), py::arg("pad"), py::arg("device"), py::arg("picks") = py::none(),
+            py::arg("scan") = static_cast<int>(ScanSchedule::kTickets), py::arg("reads") = 0,
+            py::arg("cached_begins") = py::none(), py::arg("cached_entries") = py::none());
+  bind_methods(bound);
 }
 
 }  // namespace
@@ -409,6 +483,10 @@ void bind_sampler_cuda(py::module_& m) {
   bind_engine<int32_t, int32_t>(m, "CudaSampler_i32_i32");
   bind_engine<int64_t, int32_t>(m, "CudaSampler_i64_i32");
   bind_engine<int64_t, int64_t>(m, "CudaSampler_i64_i64");
+  bind_typed_engine<int32_t, int32_t>(m, "TypedCudaSampler_i32_i32");
+  bind_typed_engine<int64_t, int32_t>(m, "TypedCudaSampler_i64_i32");
+  bind_typed_engine<int64_t, int64_t>(m, "TypedCudaSampler_i64_i64");
+  m.attr("cuda_typed_header_bytes") = sizeof(TypedHeader);
   m.attr("cuda_header_bytes") = sizeof(SampleHeader);
   m.attr("cuda_max_batches_per_launch") = kMaxBatchesPerLaunch;
   m.attr("cuda_max_task_vertices") = kMaxTaskVertices;

@@ -21,13 +21,13 @@ class Results {
  public:
   Results() { most_.tasks = -1; }  // even an empty mini-batch is larger than none
 
-  // `memory`: [n * sizeof(SampleHeader)] uint8, zero, in pinned host memory. It is kept.
+  // `memory`: [n * bytes of a header] uint8, zero, in pinned host memory. It is kept.
+  template <typename Header>
   void add(const py::object& memory) {
     const View<uint8_t> bytes = view<uint8_t>(memory, "headers");
     if (!is_pinned(memory)) throw py::value_error("headers is not pinned; kernels write there");
     held_.push_back(memory);
-    free_.add(reinterpret_cast<SampleHeader*>(bytes.data),
-              static_cast<size_t>(bytes.size) / sizeof(SampleHeader));
+    free_.add(reinterpret_cast<Header*>(bytes.data), static_cast<size_t>(bytes.size) / sizeof(Header));
   }
 
   SampleHeader* take() {
@@ -62,11 +62,13 @@ class Results {
 // A mini-batch that was launched. Its header is its own until its sizes were told, or it is dropped.
 class Result {
  public:
-  Result(std::shared_ptr<Results> results, uint64_t sequence, int hops, int device, gpu::Stream stream)
+  Result(std::shared_ptr<Results> results, uint64_t sequence, int hops, int device, gpu::Stream stream,
+         int types = 0)
       : results_(std::move(results)),
         header_(results_->take()),
         sequence_(sequence),
         hops_(hops),
+        types_(types),
         device_(device),
         stream_(stream) {}
   Result(Result&& other) noexcept
@@ -74,6 +76,7 @@ class Result {
         header_(std::exchange(other.header_, nullptr)),
         sequence_(other.sequence_),
         hops_(other.hops_),
+        types_(other.types_),
         device_(other.device_),
         stream_(other.stream_) {}
   Result& operator=(Result&&) = delete;
@@ -81,6 +84,7 @@ class Result {
 
   SampleHeader* header() const { return header_; }
 
+  // Of typed lists after that also [hops + 1][types], the vertices that each hop found, as far as is known.
   // Waits for the sizes: (status, detail, hops done, frontiers, edges, slots needed, whether one that was
   // finished needed more of anything than all before it, lines of pinned memory that its launch fetched).
   py::tuple wait() {
@@ -95,6 +99,7 @@ class Result {
                                std::vector<int64_t>(h.frontiers, h.frontiers + hops_ + 1),
                                std::vector<int64_t>(h.edges, h.edges + hops_), h.tasks,
                                ok && results_->grows(h, hops_), h.lines);
+    if (types_ > 0) told = told + py::make_tuple(new_by_type());
     let_go();
     return told;
   }
@@ -128,6 +133,14 @@ class Result {
     std::atomic_thread_fence(std::memory_order_acquire);
   }
 
+  std::vector<std::vector<int64_t>> new_by_type() const {
+    const auto* const all = static_cast<const TypedHeader*>(header_)->new_by_type;
+    std::vector<std::vector<int64_t>> found;
+    for (int hop = 0; hop <= hops_; ++hop)
+      found.emplace_back(all + hop * kMaxTypes, all + hop * kMaxTypes + types_);
+    return found;
+  }
+
   void let_go() {
     if (SampleHeader* const header = std::exchange(header_, nullptr)) results_->give_back(header);
   }
@@ -135,7 +148,7 @@ class Result {
   std::shared_ptr<Results> results_;
   SampleHeader* header_;
   uint64_t sequence_;
-  int hops_, device_;
+  int hops_, types_, device_;
   gpu::Stream stream_;
 };
 

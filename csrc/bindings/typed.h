@@ -61,12 +61,31 @@ class Types {
     return all;
   }
 
+  // The same without those that take all neighbours, and bit h: hop h has some.
+  std::pair<std::vector<int64_t>, uint32_t> most() const {
+    std::vector<int64_t> all;
+    uint32_t takes_all = 0;
+    for (const auto& hop : fanouts_) {
+      int64_t most = 1;
+      for (const int64_t k : hop) {
+        most = std::max(most, k);
+        if (k == kAllNeighbours) takes_all |= 1u << all.size();
+      }
+      all.push_back(most);
+    }
+    return {all, takes_all};
+  }
+
   void choose(SampleOptions& options) const {
     options.once = once_;
     options.num_relations = num_relations_;
     for (const auto& hop : fanouts_)
       options.relation_fanouts.insert(options.relation_fanouts.end(), hop.begin(), hop.end());
   }
+
+  int64_t num_vertices() const { return num_vertices_; }
+  int64_t num_relations() const { return num_relations_; }
+  bool once() const { return once_; }
 
   template <typename P, typename N>
   GraphOf<TypedLists<P, N>> graph(View<const P> offsets, const N* indices) const {

@@ -27,6 +27,7 @@ constexpr const char* dtype_name() {
   if constexpr (std::is_same_v<T, int32_t>) return "torch.int32";
   if constexpr (std::is_same_v<T, int64_t>) return "torch.int64";
   if constexpr (std::is_same_v<T, uint8_t>) return "torch.uint8";
+  if constexpr (std::is_same_v<T, int16_t>) return "torch.int16";
 }
 
 inline std::string dtype_of(py::handle tensor) { return py::str(tensor.attr("dtype")); }

@@ -1,4 +1,5 @@
-// Lists of a graph with several types of vertices and edges: a vertex has one for each relation into its type.
+// Lists of a graph with several types of vertices and edges: a vertex has one for each relation into its
+// type.
 #pragma once
 
 #include "graph/lists.h"
@@ -41,7 +42,9 @@ struct TypedLists {
   int num_types;
   VertexType types[kMaxTypes];
 
-  LOADER_HD ListOf<P> list(const Row& row) const { return {load(indptr + row.at), load(indptr + row.at + 1)}; }
+  LOADER_HD ListOf<P> list(const Row& row) const {
+    return {load(indptr + row.at), load(indptr + row.at + 1)};
+  }
   LOADER_HD N read(P at) const { return load(indices + at); }
   LOADER_HD N read(P begin, uint32_t i) const { return load(indices + begin + i); }
   template <typename F>

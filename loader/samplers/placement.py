@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ TOGETHER = 8
 
 
 def fused(
-    fanouts: int | Sequence[int],
+    fanouts: int | Sequence[int] | Mapping[Any, Any],
     num_hops: int | None = None,
     *,
     device: str | torch.device = "auto",

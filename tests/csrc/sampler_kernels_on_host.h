@@ -20,6 +20,10 @@ template <int W, typename Args>
 struct Compiled<HashedKernel, Int<W>, Args> {
   static constexpr auto* function = hashed_kernel<W, Args>;
 };
+template <int W, bool H, typename Args>
+struct Compiled<TypedKernel, Int<W>, Bool<H>, Args> {
+  static constexpr auto* function = typed_kernel<W, H, Args>;
+};
 template <int W, typename Args>
 struct Compiled<LinedKernel, Int<W>, Args> {
   static constexpr auto* function = lined_kernel<W, Args>;

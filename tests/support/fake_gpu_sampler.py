@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
+from loader.samplers.gpu import hetero as cuda_hetero
 from loader.samplers.gpu import sampler as cuda
 from loader.samplers.gpu import session as cuda_session
 from loader.samplers.gpu import workspace as cuda_workspace
@@ -86,6 +87,7 @@ class FakeGPU:
         for module in (cuda_session, cuda_workspace):
             patch.setattr(module, "torch", FakeTorch(fake_cuda))
             patch.setattr(module, "current_stream", lambda *_: self.stream)
+        patch.setattr(cuda_hetero, "current_stream", lambda *_: self.stream)
         patch.setattr(cuda_workspace, "free_when_done", lambda _, free: free())
         patch.setattr(cuda_session, "made_current", lambda *_: contextlib.nullcontext())
         patch.setattr(cuda, "require_cuda", lambda *_: None)
@@ -104,6 +106,9 @@ class FakeGPU:
             name = f"CudaSampler_i{edge}_i{node}"
             made = self._engines(*dtypes) if engine is None else getattr(engine, name)
             patch.setattr(_core, name, made, raising=False)
+            if engine is not None:
+                patch.setattr(_core, f"Typed{name}", getattr(engine, f"Typed{name}"), raising=False)
+                patch.setattr(_core, "cuda_typed_header_bytes", engine.cuda_typed_header_bytes, raising=False)
 
     def _engines(self, edge_dtype: torch.dtype, node_dtype: torch.dtype) -> Any:
         return lambda *arrays, **options: FakeEngine(self, edge_dtype, node_dtype, *arrays, **options)

@@ -148,8 +148,8 @@ class FusedSamplerOf {
   Counted counted_{};
   bool scans_ = false;  // only a scan tells how many of a list are picked
   SampleSizes sizes_;
-  Arena<N> nodes_;             // in the order of local ids, without the last hop's
-  Arena<Row> rows_;            // of the vertices in nodes_, where a vertex has several
+  Arena<N> nodes_;   // in the order of local ids, without the last hop's
+  Arena<Row> rows_;  // of the vertices in nodes_, where a vertex has several
   size_t vertices_of_rows_ = 0;
   Arena<P> begins_, degrees_;  // of the rows
   std::vector<Hop> hops_;

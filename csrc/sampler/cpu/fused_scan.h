@@ -157,8 +157,8 @@ void FusedSamplerOf<Lists, Choice>::race_part(Scan& found, const RaceChoice& cho
       prefetch_weights(choice, begins_[row + kRowsAhead], degrees_[row + kRowsAhead]);
     if (first < begin || degrees_[row] == 0 || fanout(row, hop) == 0) continue;
     counts[row] = static_cast<uint32_t>(found.race(choice, draws(row, hop), begins_[row],
-                                                   static_cast<uint32_t>(degrees_[row]),
-                                                   fanout(row, hop), found.edges));
+                                                   static_cast<uint32_t>(degrees_[row]), fanout(row, hop),
+                                                   found.edges));
     read_to(asked);
     for (; asked < found.edges.size(); ++asked) prefetch_entry(graph_.lists, found.edges[asked]);
   }

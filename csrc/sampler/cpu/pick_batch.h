@@ -57,8 +57,7 @@ class PickBatch {
       philox_lanes(static_cast<int64_t>(vertex_.size()), vertex_.begin(), hop_.begin(), index_.begin(), key(),
                    drawn);
     with_choice(choice, [&](const auto& kind) {
-      if constexpr (std::decay_t<decltype(kind)>::kCountsByDegree)
-        draw_rows(kind, drawn, lists, edges);
+      if constexpr (std::decay_t<decltype(kind)>::kCountsByDegree) draw_rows(kind, drawn, lists, edges);
     });
     clear();
   }

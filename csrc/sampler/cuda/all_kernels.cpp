@@ -96,6 +96,25 @@ void add_types(std::vector<gpu::Kernel*>& all) {
   all.push_back(&kernel<ScanKernel, double, SampleArgs<Lists, RaceChoice>>());
 }
 
+// Of lists by vertex and relation.
+template <int Widest, typename Args>
+void add_typed_width(std::vector<gpu::Kernel*>& all) {
+  all.insert(all.end(), {&kernel<TypedKernel, Int<Widest>, Bool<false>, Args>(),
+                         &kernel<TypedKernel, Int<Widest>, Bool<true>, Args>()});
+}
+template <typename P, typename N>
+void add_typed(std::vector<gpu::Kernel*>& all) {
+  using Lists = TypedLists<P, N>;
+  using Uniform = SampleArgs<Lists, UniformChoice>;
+  add_typed_width<kWide, Uniform>(all);
+  add_typed_width<kWide, SampleArgs<Lists, WeightedChoice>>(all);
+  add_typed_width<kWide, SampleArgs<Lists, TopKChoice>>(all);
+  if constexpr (sizeof(N) == 4) {
+    add_typed_width<10, Uniform>(all);
+    add_typed_width<20, Uniform>(all);
+  }
+}
+
 }  // namespace
 
 std::vector<gpu::Kernel*> sampler_kernels() {
@@ -103,6 +122,9 @@ std::vector<gpu::Kernel*> sampler_kernels() {
   add_types<int32_t, int32_t>(all);
   add_types<int64_t, int32_t>(all);
   add_types<int64_t, int64_t>(all);
+  add_typed<int32_t, int32_t>(all);
+  add_typed<int64_t, int32_t>(all);
+  add_typed<int64_t, int64_t>(all);
   return all;
 }
 

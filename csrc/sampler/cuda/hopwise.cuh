@@ -63,6 +63,7 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
   using Base::lane;
   using Base::seen;
   using Rows = typename Base::Rows;
+  static constexpr bool kHashed = false;
 
   // Marks the seeds and makes them the first frontier. Warps take the same rows as in `count`.
   __device__ void start() const {
@@ -77,19 +78,23 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
   // Makes a seed a row. Returns its degree, 0 of a bad seed.
   __device__ uint32_t start_row(int64_t row) const {
     const N v = this->seeds()[row];
-    LOADER_WRITES_ROW(this->row_degree() + row);
+    if constexpr (!Base::kTyped) LOADER_WRITES_ROW(this->row_degree() + row);
     if (!this->check_seed(v)) {
-      this->row_degree()[row] = 0;  // `count` still reads it
+      if constexpr (!Base::kTyped) this->row_degree()[row] = 0;  // `count` still reads it
       return 0;
     }
     const uint32_t bit = 1u << v % 32;
     if (atomicOr(&seen()[v / 32], bit) & bit) this->fail(SampleStatus::kSeedDuplicate, v);
     this->nodes()[row] = v;
     this->local()[v] = static_cast<N>(row);
-    const ListOf<P> list = this->lists().list({v});
-    this->row_begin()[row] = list.begin;
-    this->row_degree()[row] = list.degree();
-    return list.degree();
+    if constexpr (Base::kTyped) {
+      return 0;
+    } else {
+      const ListOf<P> list = this->lists().list({v});
+      this->row_begin()[row] = list.begin;
+      this->row_degree()[row] = list.degree();
+      return list.degree();
+    }
   }
 
   // Rows of the frontier when `hop` is counted and assigned: the vertices found at it are no rows yet.
@@ -98,13 +103,14 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
   }
 
   // Whether the edges of the hop that follows are counted and assigned with the vertices.
-  __device__ bool counts_edges(int hop) const { return !Base::kScans && hop < args.hops; }
+  __device__ bool counts_edges(int hop) const { return !Base::kScans && !Base::kTyped && hop < args.hops; }
 
   // Counts for `assign(hop, ...)`: hop 0 counts only the seeds' rows. Ends with the block's total written.
   __device__ void count(int hop, int64_t rows) const {
     __shared__ Counts partial[kWarps];
     const bool next = counts_edges(hop);
-    Counts mine{next ? this->edges_of_rows(hop, rows) : 0, 0, 0};
+    Counts mine{0, 0, 0};
+    if constexpr (!Base::kTyped) mine.old_edges = next ? this->edges_of_rows(hop, rows) : 0;
     if (hop > 0) {
       const Share tiles = share(this->num_tiles(), this->warps(), this->warp());
       uint32_t following = this->load_words(fresh(hop), tiles.begin, tiles.end);
@@ -112,7 +118,7 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
         const uint32_t word = following;
         following = this->load_words(fresh(hop), first + kTilesPerLoad, tiles.end);
         mine.fresh += __popc(word);
-        if constexpr (!Base::kScans) {
+        if constexpr (!Base::kScans && !Base::kTyped) {
           if (!next) continue;
           this->deal_rows(first, word, [&](uint32_t, const Rows& dealt) {
 #pragma unroll
@@ -142,11 +148,12 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
       this->header().hops_done = hop;
       if (!fits) this->fail(SampleStatus::kOverflow, 0);
       // The last sizes are known: the host goes on while the blocks are written.
-      if (!next || !fits) this->publish();
+      if ((!next && !Base::kTyped) || !fits) this->publish();
     }
     if (!fits) return false;
     P* const indptr = with_edges ? this->indptr(hop + 1) : nullptr;
-    if (with_edges) this->write_indptr(hop, old_rows, before.old_edges);
+    if constexpr (!Base::kTyped)
+      if (with_edges) this->write_indptr(hop, old_rows, before.old_edges);
     if (hop > 0) {
       const Share tiles = share(this->num_tiles(), this->warps(), this->warp());
       int64_t rank = old_rows + before.fresh, at = total.old_edges + before.fresh_edges;
@@ -155,34 +162,37 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
       for (int64_t first = tiles.begin; first < tiles.end; first += kTilesPerLoad) {
         const uint32_t word = following;
         following = this->load_words(fresh(hop), first + kTilesPerLoad, tiles.end);
-        if (!next) {
+        if (Base::kTyped && next && word) seen()[first * kTileWords + lane] |= word;
+        if (!next || Base::kTyped) {
           rank += this->number_marked(first, word, [&](uint32_t number, int64_t v) {
             this->nodes()[rank + number] = static_cast<N>(v);
           });
           continue;
         }
-        if (word) seen()[first * kTileWords + lane] |= word;
-        rank += this->deal_rows(first, word, [&](uint32_t dealt_before, const Rows& dealt) {
-          uint32_t offset[kDealt] = {}, sum[kDealt] = {};
-          if constexpr (!Base::kScans) {
+        if constexpr (!Base::kTyped) {
+          if (word) seen()[first * kTileWords + lane] |= word;
+          rank += this->deal_rows(first, word, [&](uint32_t dealt_before, const Rows& dealt) {
+            uint32_t offset[kDealt] = {}, sum[kDealt] = {};
+            if constexpr (!Base::kScans) {
 #pragma unroll
-            for (int j = 0; j < kDealt; ++j) offset[j] = this->count_of(dealt.degree[j], hop + 1);
-            warp_exclusive(offset, sum);
-          }
-#pragma unroll
-          for (int j = 0; j < kDealt; ++j) {
-            const int64_t row = rank + dealt_before + 32 * j + lane;
-            if constexpr (Base::kScans) this->cut_lists(row, dealt.degree[j]);
-            if (dealt.valid[j]) {
-              LOADER_WRITES_ROW(this->row_degree() + row);
-              this->nodes()[row] = static_cast<N>(dealt.v[j]);
-              this->row_begin()[row] = dealt.begin[j];
-              this->row_degree()[row] = dealt.degree[j];
-              if constexpr (!Base::kScans) indptr[row] = static_cast<P>(at + offset[j]);
+              for (int j = 0; j < kDealt; ++j) offset[j] = this->count_of(dealt.degree[j], hop + 1);
+              warp_exclusive(offset, sum);
             }
-            at += sum[j];
-          }
-        });
+#pragma unroll
+            for (int j = 0; j < kDealt; ++j) {
+              const int64_t row = rank + dealt_before + 32 * j + lane;
+              if constexpr (Base::kScans) this->cut_lists(row, dealt.degree[j]);
+              if (dealt.valid[j]) {
+                LOADER_WRITES_ROW(this->row_degree() + row);
+                this->nodes()[row] = static_cast<N>(dealt.v[j]);
+                this->row_begin()[row] = dealt.begin[j];
+                this->row_degree()[row] = dealt.degree[j];
+                if constexpr (!Base::kScans) indptr[row] = static_cast<P>(at + offset[j]);
+              }
+              at += sum[j];
+            }
+          });
+        }
       }
     }
     if (!next) with_ranks([&](auto width) { this->template write_ranks<decltype(width)::value>(); });

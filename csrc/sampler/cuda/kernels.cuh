@@ -2,6 +2,7 @@
 #pragma once
 
 #include "sampler/cuda/run.cuh"
+#include "sampler/cuda/typed.cuh"
 
 namespace loader {
 
@@ -29,6 +30,12 @@ template <int Widest, typename Args>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
     hashed_kernel(const __grid_constant__ Args args) {
   hashed_block<Widest>(args, launch_memory());
+}
+
+template <int Widest, bool Hashed, typename Args>
+__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
+    typed_kernel(const __grid_constant__ Args args) {
+  typed_block<Widest, TypedPhases<PhasesOf<Hashed, Args>>>(args, launch_memory());
 }
 
 template <int Widest, typename Args>

@@ -18,6 +18,10 @@ template <typename P, typename N>
 struct Spelled<PlainLists<P, N>> {
   static constexpr Spelling text = spelling<P, N>("loader::PlainLists");
 };
+template <typename P, typename N>
+struct Spelled<TypedLists<P, N>> {
+  static constexpr Spelling text = spelling<P, N>("loader::TypedLists");
+};
 template <>
 struct Spelled<UniformChoice> {
   static constexpr Spelling text = spelling("loader::UniformChoice");
@@ -50,6 +54,7 @@ struct Spelled<SampleArgs<Lists, Choice>> {
 LOADER_SAMPLER_KERNEL(CooperativeKernel, "cooperative_kernel")   // <Int, Args>
 LOADER_SAMPLER_KERNEL(PhasesKernel, "phases_kernel")             // <Int, Args>
 LOADER_SAMPLER_KERNEL(HashedKernel, "hashed_kernel")             // <Int, Args>
+LOADER_SAMPLER_KERNEL(TypedKernel, "typed_kernel")               // <Int, Bool, Args>
 LOADER_SAMPLER_KERNEL(LinedKernel, "lined_kernel")               // <Int, Args>
 LOADER_SAMPLER_KERNEL(StartKernel, "start_kernel")               // <Bool, Args>
 LOADER_SAMPLER_KERNEL(PickKernel, "pick_kernel")                 // <Int, Bool, Args>, hop
@@ -131,6 +136,13 @@ class SamplerLaunch {
   void hashed(const Args& args) {
     one(gpu::kernel<HashedKernel, gpu::Int<Widest>, Args>(),
         std::max({stage_bytes<Widest>(args), kOrderBytes, scan_bytes(args)}), args);
+  }
+
+  // Lists by vertex and relation.
+  template <bool Hashed>
+  void typed(const Args& args) {
+    one(gpu::kernel<TypedKernel, gpu::Int<Widest>, gpu::Bool<Hashed>, Args>(),
+        std::max(stage_bytes<Widest>(args), Hashed ? kOrderBytes : 0), args);
   }
 
   // Lists that are read by the line, in one launch.
@@ -396,6 +408,35 @@ int launch_sample(const Args& args, Schedule schedule, int blocks, int device, g
   } else {
     return launch_widths(args, schedule, blocks, device, stream);
   }
+}
+
+// The widths of kernels of typed lists: fewer, since such graphs have several fanouts at once.
+template <typename Choice>
+constexpr int typed_width(int width) {
+  if (!std::is_same_v<Choice, UniformChoice>) return kWide;
+  return width == 10 ? 10 : width == 15 || width == 20 ? 20 : kWide;
+}
+
+// The same of typed lists, in one launch.
+template <typename Args>
+int launch_typed(const Args& args, int blocks, int device, gpu::Stream stream) {
+  if (args.num_batches < 1 || args.num_batches > kMaxBatchesPerLaunch)
+    throw std::invalid_argument("there are " + std::to_string(args.num_batches) + " mini-batches");
+  const auto launch = [&](auto width) {
+    SamplerLaunch<decltype(width)::value, Args> kernels(device, stream, blocks);
+    args.vertex_set == VertexSet::kHash ? kernels.template typed<true>(args)
+                                        : kernels.template typed<false>(args);
+    return kernels.launches();
+  };
+  using Choice = typename Args::Choice;
+  if constexpr (std::is_same_v<Choice, UniformChoice> && sizeof(typename Args::Vertex) == 4) {
+    int width =
+        typed_width<Choice>(kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes));
+    if (args.takes_all) width = kWide;
+    if (width == 10) return launch(gpu::Int<10>());
+    if (width == 20) return launch(gpu::Int<20>());
+  }
+  return launch(gpu::Int<kWide>());
 }
 
 }  // namespace loader

@@ -12,7 +12,8 @@ namespace loader {
 // header is launched behind it, and knows its own result by the sequence.
 class FreeHeaders {
  public:
-  void add(SampleHeader* headers, size_t count) {
+  template <typename Header>
+  void add(Header* headers, size_t count) {
     free_.reserve(free_.size() + count);
     for (size_t i = 0; i < count; ++i) give_back(headers + i);
   }

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "graph/lists.h"
+#include "graph/typed.h"
 #include "sampler/choice.h"
 #include "sampler/cuda/lines.h"
 
@@ -39,7 +40,8 @@ enum class SampleStatus : int64_t {
   kOverflow = 1,
   kSeedRange = 2,
   kSeedDuplicate = 3,
-  kBadWeight = 4
+  kBadWeight = 4,
+  kSeedOrder = 5  // types are mixed
 };
 
 constexpr int kMaxBatchesPerLaunch = 16;
@@ -58,6 +60,11 @@ struct SampleHeader {
   int64_t tasks;  // slots that a queue needed
   int64_t lines;  // of pinned memory that the launch had fetched for all its mini-batches
   uint64_t sequence;
+};
+
+// The same of typed lists.
+struct TypedHeader : SampleHeader {
+  int64_t new_by_type[(kMaxHops + 1) * kMaxTypes];  // vertices that each hop found, from the seeds on
 };
 
 // Device memory of one mini-batch in flight: zero at first, left ready for the next launch by each.
@@ -171,11 +178,24 @@ struct BatchArgs {
   LOADER_HD BatchKeys keys() const { return {key, next_key, phase}; }
 };
 
+// What typed lists need beside (typed.cuh).
+template <typename ListsOf>
+struct TypedArgs {};
+template <typename P, typename N>
+struct TypedArgs<TypedLists<P, N>> {
+  const int16_t* relation_fanouts;  // [hops, num_relations], in device memory
+  int num_relations;
+  uint32_t takes_all;              // bit h: a relation takes all neighbours at that hop, from 0 on
+  bool once;                       // only what the hop before found is expanded
+  int64_t row_capacity[kMaxHops];  // lists of each hop
+  N* row_vertex;                   // [rows_capacity]
+  uint32_t* row_kind;              // [rows_capacity]: relation | slot << 16
+};
+
 // What does not depend on how neighbours are picked.
 template <typename ListsOf>
-struct CommonArgs {
+struct CommonArgs : TypedArgs<ListsOf> {
   static_assert(is_lists<ListsOf>, "see graph/lists.h");
-  static_assert(std::is_same_v<typename ListsOf::Row, VertexRow>, "a row of a hop is a vertex");
   using Lists = ListsOf;
   using Edge = typename Lists::Edge;
   using Vertex = typename Lists::Vertex;
@@ -185,7 +205,7 @@ struct CommonArgs {
   Lists lists;  // in device memory or pinned host memory
   int64_t num_nodes;
   int hops;
-  int fanouts[kMaxHops];  // hop order
+  int fanouts[kMaxHops];  // hop order; of typed lists the widest that is a number
   int64_t shared_bytes;   // of shared memory that a block may have
   bool edge_ids;
   bool pad;  // fill the outputs to their capacities, or wholly where the seeds are bad

@@ -47,6 +47,8 @@ struct Space {
   using Choice = typename Args::Choice;
   // Only a scan tells how many of a list are picked.
   static constexpr bool kScans = !Args::Choice::kCountsByDegree;
+  // A vertex has several lists, which become rows by themselves (typed.cuh).
+  static constexpr bool kTyped = std::is_same_v<ListRow, TypedRow>;
 
   const Args& args;
   const int slot;   // which mini-batch of the launch

@@ -18,6 +18,7 @@ class Layout:
         edge_ids: whether there is room for edge ids.
         vertex_dtype: of nodes and indices.
         edge_dtype: of indptr and edge ids; not narrower than `vertex_dtype`.
+        rows: lists that each hop picks from, `L`; None: a vertex has one, so they are the frontiers.
 
     Attributes:
         length, dtype: of the memory.
@@ -33,10 +34,11 @@ class Layout:
         edge_ids: bool,
         vertex_dtype: torch.dtype,
         edge_dtype: torch.dtype,
+        rows: Sequence[int] | None = None,
     ) -> None:
         hops = len(edges)
         vertices = [_aligned(n) for n in (frontiers[-1], *edges)]
-        in_edges = [_aligned(n + 1) for n in frontiers[:-1]]
+        in_edges = [_aligned(n + 1) for n in (frontiers[:-1] if rows is None else rows)]
         if edge_ids:
             in_edges += [_aligned(n) for n in edges]
         _, *self.indices_at, num_vertices = accumulate(vertices, initial=0)
@@ -51,11 +53,12 @@ class Layout:
         self._edges_room = in_edges
 
     def cut(
-        self, memory: Tensor, frontiers: Sequence[int], edges: Sequence[int]
+        self, memory: Tensor, frontiers: Sequence[int], edges: Sequence[int], rows: Sequence[int] | None = None
     ) -> tuple[Tensor, Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
         """The used part of each array: nodes, and for each hop indices, indptr and, if there is room, edge ids."""
         hops = len(edges)
-        sizes, in_edges = [frontiers[-1], *edges], [n + 1 for n in frontiers[:-1]]
+        sizes = [frontiers[-1], *edges]
+        in_edges = [n + 1 for n in (frontiers[:-1] if rows is None else rows)]
         if self.edge_ids_at:
             in_edges += edges
         if self._edge_dtype is None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from loader import _core
-from loader.graph import Graph, require_graph
+from loader.graph import HeteroGraph, require_graph
 from loader.machine.arguments import as_flag, as_number, as_size
 from loader.machine.gpu import cuda_device, require_cuda
-from loader.samplers.base import PickOptions
+from loader.samplers.base import AnyGraph, PickOptions
 from loader.samplers.gpu.lists import BY_LINE, READS, is_uniform
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.session import CudaSession
 from loader.samplers.gpu.sizes import QUEUES, SCAN_SCHEDULES, SCHEDULES, VERTEX_SETS, GpuOptions
+from loader.samplers.hetero import require_one_type
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -88,7 +89,7 @@ class CudaSampler(GpuOptions):
 
     def __init__(
         self,
-        fanouts: int | Sequence[int],
+        fanouts: int | Sequence[int] | Mapping[Any, Any],
         num_hops: int | None = None,
         *,
         schedule: str = "auto",
@@ -186,9 +187,14 @@ class CudaSampler(GpuOptions):
         moved._device = cuda_device(device)
         return moved
 
-    def open(self, graph: Graph) -> CudaSession:
+    def open(self, graph: AnyGraph) -> CudaSession:
         self.require_open()
         require_graph(graph)
+        if isinstance(graph, HeteroGraph):
+            from loader.samplers.gpu.hetero import TypedCudaSession
+
+            return TypedCudaSession(self, graph)
+        require_one_type(self)
         return CudaSession(self, graph)
 
     def __repr__(self) -> str:

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from loader.graph import Graph
+from loader.graph import HeteroGraph
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream, made_current
-from loader.samplers.base import Request, Session, as_seeds, check_position
+from loader.samplers.base import AnyGraph, Request, Session, as_seeds, check_position
 from loader.samplers.gpu.lists import unit_bytes
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.sizes import GpuOptions, Plan
@@ -20,7 +20,7 @@ from loader.samplers.gpu.workspace import Workspace
 from loader.samplers.picks import batch_keys
 from loader.samples import Block, MiniBatch
 
-_OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE, _BAD_WEIGHT = range(5)
+_OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE, _BAD_WEIGHT, _SEED_ORDER = range(6)
 
 
 class CudaSession(Session):
@@ -42,17 +42,21 @@ class CudaSession(Session):
         ValueError: the graph lies elsewhere, or the GPU has too little shared memory for a fanout.
     """
 
-    def __init__(self, sampler: GpuOptions, graph: Graph) -> None:
+    workspace: type[Any] = Workspace
+
+    def __init__(self, sampler: GpuOptions, graph: AnyGraph) -> None:
         self.together = sampler.batches_per_launch
         self.launches = self.lines = 0
         self.launched = self.launched_set = ""
-        self._device, self._seed, self._dtype = sampler.device, sampler.seed, graph.indices.dtype
+        self._device, self._seed = sampler.device, sampler.seed
+        self._dtype = (graph.lists if isinstance(graph, HeteroGraph) else graph).indices.dtype
         self._index = sampler.device.index
         self._picking = sampler.picking
         self._num_hops, self._edge_ids, self._pad = sampler.num_hops, sampler.edge_ids, sampler.pad_to_capacity
         self._lock = ForkSafeLock()
         with torch.cuda.device(self._device):
-            self._space: Workspace | None = Workspace(sampler, graph)
+            self._space: Workspace | None = self.workspace(sampler, graph)
+        assert self._space is not None
         self.reads = self._space.reads
         self.unit_bytes = unit_bytes(self.reads)
         self._unchecked: deque[_Unchecked] = deque()
@@ -81,8 +85,8 @@ class CudaSession(Session):
                 for seeds, epoch, batch, _ in group:
                     check_position(epoch, batch)
                     if seeds.device != self._device or seeds.dtype != self._dtype or not seeds.is_contiguous():
-                        seeds = as_seeds(space.graph, seeds).to(self._device, non_blocking=True)
-                    begun.append(_Begun(self, seeds, seeds.numel(), epoch, batch, ahead))
+                        seeds = self._as_seeds(seeds).to(self._device, non_blocking=True)
+                    begun.append(Begun(self, seeds, seeds.numel(), epoch, batch, ahead))
                 if len(begun) <= self.together and not self._pad:
                     self._launch(space, begun)
                 else:
@@ -107,12 +111,15 @@ class CudaSession(Session):
             self._space = None
             self._unchecked.clear()
 
+    def _as_seeds(self, seeds: Tensor) -> Tensor:
+        return as_seeds(self._opened().graph, seeds)
+
     def _opened(self) -> Workspace:
         if self._space is None:
             raise RuntimeError("this session of a CudaSampler was closed; open another one")
         return self._space
 
-    def _launches(self, begun: list[_Begun]) -> Iterator[list[_Begun]]:
+    def _launches(self, begun: list[Begun]) -> Iterator[list[Begun]]:
         """What shares a launch: padded mini-batches only if they have as many seeds, which decide their capacity."""
         first = 0
         for i in range(1, len(begun) + 1):
@@ -121,7 +128,7 @@ class CudaSession(Session):
                 yield begun[first:i]
                 first = i
 
-    def _launch(self, space: Workspace, together: list[_Begun]) -> None:
+    def _launch(self, space: Workspace, together: list[Begun]) -> None:
         """Launches them, on the current stream. The lock is held."""
         device, stream, count, first = self._device, current_stream(self._index), len(together), together[0]
         most = first.num_seeds if count == 1 else max([b.num_seeds for b in together])
@@ -158,17 +165,41 @@ class CudaSession(Session):
 
     def _raise_for(self, status: int, detail: int, where: str = "") -> None:
         if status == _SEED_RANGE:
-            last = self._opened().graph.num_nodes - 1
+            last = self._opened().num_nodes - 1
             raise ValueError(f"seeds holds vertex {detail}; valid ids are 0 to {last}{where}")
         if status == _SEED_DUPLICATE:
             raise ValueError(
                 f"seeds holds vertex {detail} more than once; seeds must be distinct (torch.unique){where}"
+            )
+        if status == _SEED_ORDER:
+            raise ValueError(
+                f"seeds of several node types are mixed, at node {detail}; give those of each type together, in their "
+                f"order{where}"
             )
         if status == _BAD_WEIGHT:
             weights = self._opened().graph.edge_weights
             assert weights is not None
             weight = float(weights[detail])
             raise ValueError(f"edge_weights[{detail}] is {weight}; a weight must be finite and at least 0{where}")
+
+    def build(self, begun: Begun, frontiers: list[int], edges: list[int], *more: Any) -> Any:
+        """The mini-batch of these sizes, which lies in the memory of `begun`. `more`: what graphs with types tell."""
+        space = self._opened()
+        nodes, indices, indptr, ids = begun.plan.layout.cut(begun.memory, frontiers, edges)
+        if ids and space.graph.edge_ids is not None:
+            begun.memory.record_stream(current_stream(self._index))
+            ids = [space.edge_ids()[i] for i in ids]
+        blocks = tuple(
+            [
+                Block(indptr[h], indices[h], frontiers[h + 1], frontiers[h], ids[h] if ids else None)
+                for h in range(len(edges) - 1, -1, -1)
+            ]
+        )
+        if self._pad:
+            return PaddedMiniBatch(
+                nodes, tuple(frontiers), blocks, epoch=begun.epoch, index=begun.index, sizes=begun.sizes
+            )
+        return MiniBatch(nodes, tuple(frontiers), blocks, epoch=begun.epoch, index=begun.index)
 
 
 class _Unchecked(NamedTuple):
@@ -183,7 +214,7 @@ class _Unchecked(NamedTuple):
     batch: int
 
 
-class _Begun:
+class Begun:
     """A mini-batch that was launched. Keeps the seeds while the kernel may read them."""
 
     __slots__ = (
@@ -214,23 +245,28 @@ class _Begun:
         self.session, self.seeds, self.num_seeds = session, seeds, num_seeds
         self.epoch, self.index, self.ahead = epoch, index, ahead
 
-    def finish(self) -> MiniBatch:
+    def finish(self) -> Any:
         session = self.session
         space = session._opened()
         if session._pad:
-            return self._build(space, list(self.plan.frontiers), list(self.plan.edges))
+            return session.build(self, list(self.plan.frontiers), list(self.plan.edges))
         with made_current(session._device):  # else the default stream would be another GPU's
             told = self.result.wait()
             while told[0] != _OK:
+                with session._lock:
+                    for found in told[8:]:
+                        space.learn_types(found[: told[2] + 1])
                 self._again(space, *told[:6], lines=told[7])
                 told = self.result.wait()
-        *_, frontiers, edges, tasks, grown, lines = told
+        frontiers, edges, tasks, grown, lines = told[3:8]
         if grown:
             with session._lock:
+                for found in told[8:]:
+                    space.learn_types(found)
                 space.learn(frontiers, edges, tasks, lines, did_fit=True)
         if self.counts:
             session.lines += lines
-        return self._build(space, frontiers, edges)
+        return session.build(self, frontiers, edges, *told[8:])
 
     def _again(
         self,
@@ -267,21 +303,3 @@ class _Begun:
                 f"a mini-batch of at most {before.frontiers[-1]} vertices does not fit a hash set for them, which "
                 "should not happen: report it, and use vertex_set='bitmap'"
             )
-
-    def _build(self, space: Workspace, frontiers: list[int], edges: list[int]) -> MiniBatch:
-        session = self.session
-        nodes, indices, indptr, ids = self.plan.layout.cut(self.memory, frontiers, edges)
-        if ids and space.graph.edge_ids is not None:
-            self.memory.record_stream(current_stream(session._index))
-            ids = [space.edge_ids()[i] for i in ids]
-        blocks = tuple(
-            [
-                Block(indptr[h], indices[h], frontiers[h + 1], frontiers[h], ids[h] if ids else None)
-                for h in range(len(edges) - 1, -1, -1)
-            ]
-        )
-        if session._pad:
-            return PaddedMiniBatch(
-                nodes, tuple(frontiers), blocks, epoch=self.epoch, index=self.index, sizes=self.sizes
-            )
-        return MiniBatch(nodes, tuple(frontiers), blocks, epoch=self.epoch, index=self.index)

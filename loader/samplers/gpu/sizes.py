@@ -81,12 +81,14 @@ class Plan(NamedTuple):
     edges: list[int]
     layout: Layout
     blocks: int
+    rows: list[int] = []  # noqa: RUF012 - of a graph with types, the lists of each hop; nobody changes it
 
     def has_room_of(self, other: Plan) -> bool:
         """Whether it is of the same kind as `other` and no larger. Then a mini-batch that did not fit there does not
         fit here.
         """
-        return (self.vertex_set, self.frontiers, self.edges) == (other.vertex_set, other.frontiers, other.edges)
+        mine = self.vertex_set, self.frontiers, self.edges, self.rows
+        return mine == (other.vertex_set, other.frontiers, other.edges, other.rows)
 
 
 class Sizes:
@@ -115,6 +117,7 @@ class Sizes:
         self._edge_ids, self._pad = sampler.edge_ids, sampler.pad_to_capacity
         self._edge_dtype, self._node_dtype = graph.indptr.dtype, graph.indices.dtype
         self.most_edges = torch.iinfo(self._edge_dtype).max
+        self.num_nodes = graph.num_src
         self._blocks = {
             ahead: max(1, round(share * multiprocessors)) if share else 0
             for ahead, share in (
@@ -169,7 +172,7 @@ class Sizes:
             largest: frontiers and edges of the largest mini-batch so far; empty if there was none. Then they are the
                 most that is possible, if that is `bounded`.
         """
-        n, e = self.graph.num_nodes, self.graph.num_edges
+        n, e = self.num_nodes, self.graph.num_edges
         largest_frontiers, largest_edges = largest
         frontiers, edges = [num_seeds], []
         for h, k in enumerate(self._fanouts):
@@ -205,7 +208,7 @@ class Sizes:
         # These have only bitmaps.
         if self.schedule in QUEUES or (self.schedule == "cooperative" and self._by_places):
             return "bitmap"
-        return choose_vertex_set(self.graph.num_nodes, room)
+        return choose_vertex_set(self.num_nodes, room)
 
     def _choose(self, edges: list[int], vertex_set: str, ahead: bool) -> str:
         """The schedule of a mini-batch with room for this many edges at each hop."""

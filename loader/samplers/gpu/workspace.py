@@ -42,7 +42,7 @@ class Workspace(Sizes):
     """
 
     def __init__(self, sampler: GpuOptions, graph: Graph) -> None:
-        require_square(graph, "CudaSampler")
+        self._require(sampler, graph)
         device, schedule = sampler.device, sampler.schedule
         for name, array in (("indptr", graph.indptr), ("indices", graph.indices)):
             if array.device != device and not (array.device.type == "cpu" and array.is_pinned()):
@@ -60,27 +60,13 @@ class Workspace(Sizes):
                 f"{_core.cuda_max_task_vertices}: use schedule='cooperative'"
             )
         multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
-        reads = choose_reads(sampler, graph)
+        reads = self._choose_reads(sampler, graph)
         super().__init__(sampler, graph, reads, cached=cache is not None, multiprocessors=multiprocessors)
         self.device, self._together = device, sampler.batches_per_launch
         self._picks = picks  # keeps the arrays that the kernels read
-        edge_bits, node_bits = (8 * t.itemsize for t in (self._edge_dtype, self._node_dtype))
-        make_engine: Any = getattr(_core, f"CudaSampler_i{edge_bits}_i{node_bits}")
         self._indptr = indptr_on(graph, device)  # kept, as the kernels read it
-        self.engine = make_engine(
-            self._indptr,
-            graph.indices,
-            fanouts=self._fanouts,
-            replace=self._replace,
-            edge_ids=self._edge_ids,
-            pad=self._pad,
-            device=device.index or 0,
-            picks=picks,
-            scan=SCAN_SCHEDULES[sampler.scan_schedule],
-            reads=READS[self.reads],
-            **({} if cache is None else {"cached_begins": cache.begins, "cached_entries": cache.entries}),
-        )
         self._cache = cache  # kept, as the kernels read it
+        self.engine = self._make_engine(sampler, graph, picks)
         self._arrays: dict[str, Tensor] = {}
         self._zero: list[str] = []  # those of them that are zero between launches
         self._unclean = False  # they are not: a launch failed
@@ -91,6 +77,35 @@ class Workspace(Sizes):
         self._plans: dict[tuple[int, bool], Plan] = {}
         self._planned: Plan | None = None
         self._graph_edge_ids: Tensor | None = None
+
+    def _require(self, sampler: GpuOptions, graph: Graph) -> None:
+        """Raises ValueError if the kernels do not sample such a graph, or not with these options."""
+        require_square(graph, "CudaSampler")
+
+    def _header_bytes(self) -> int:
+        return _core.cuda_header_bytes
+
+    def _choose_reads(self, sampler: GpuOptions, graph: Graph) -> str:
+        return choose_reads(sampler, graph)
+
+    def _make_engine(self, sampler: GpuOptions, graph: Graph, picks: Any) -> Any:
+        """The extension's sampler of this graph. `picks`: see `core_picks`."""
+        edge_bits, node_bits = (8 * t.itemsize for t in (self._edge_dtype, self._node_dtype))
+        make: Any = getattr(_core, f"CudaSampler_i{edge_bits}_i{node_bits}")
+        cache = self._cache
+        return make(
+            self._indptr,
+            graph.indices,
+            fanouts=self._fanouts,
+            replace=self._replace,
+            edge_ids=self._edge_ids,
+            pad=self._pad,
+            device=self.device.index or 0,
+            picks=picks,
+            scan=SCAN_SCHEDULES[sampler.scan_schedule],
+            reads=READS[self.reads],
+            **({} if cache is None else {"cached_begins": cache.begins, "cached_entries": cache.entries}),
+        )
 
     def plan(self, num_seeds: int, together: int, stream: torch.cuda.Stream, ahead: bool) -> Plan:
         """The plan for mini-batches of up to `num_seeds` seeds, `together` of them per launch. Sets the engine to it.
@@ -122,7 +137,7 @@ class Workspace(Sizes):
         mini-batch.
         """
         if self.engine.free_headers < len(batches):
-            size = _HEADERS * _core.cuda_header_bytes
+            size = _HEADERS * self._header_bytes()
             self.engine.add_headers(torch.zeros(size, dtype=torch.uint8, pin_memory=True))
         try:
             launched: tuple[int, Sequence[Any]] = self.engine.launch(batches, plan.blocks, self._stream.cuda_stream)
@@ -161,6 +176,9 @@ class Workspace(Sizes):
         for most, sizes in zip(self._largest, (frontiers, edges), strict=True):
             most += [0] * (len(sizes) - len(most))
             most[: len(sizes)] = map(max, most, sizes)
+
+    def learn_types(self, new_by_type: Sequence[Sequence[int]]) -> None:
+        """Remembers how many nodes of each type the hops found, of a graph with types."""
 
     def edge_ids(self) -> Tensor:
         """The graph's edge ids on the device."""

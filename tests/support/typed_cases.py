@@ -36,7 +36,7 @@ def fanouts_of(case: typed_oracle.Case) -> dict | list[int]:
     """A list for all relations has no 0: nothing would be picked at all."""
     if isinstance(case.fanouts, dict) or 0 not in case.fanouts:
         return case.fanouts
-    return {key: case.fanouts for key in case.graph.edges} or [k or 1 for k in case.fanouts]
+    return dict.fromkeys(case.graph.edges, case.fanouts) or [k or 1 for k in case.fanouts]
 
 
 def difference(found: HeteroMiniBatch, wanted: typed_oracle.TypedBatch) -> str | None:

@@ -34,10 +34,12 @@ class Items(ABC):
     Attributes:
         kind: of the items: "node", "edge", "walker", or a kind of your own. A sampler names the kind that it takes.
         device: where the items lie. The positions for `take` lie there, too.
+        first: the id that the first label is of.
     """
 
     kind: str
     device: torch.device
+    first: int = 0
 
     @abstractmethod
     def __len__(self) -> int:
@@ -92,6 +94,7 @@ class NodeItems(Items):
 
     Args:
         ids: `[n]`, integer, not empty.
+        first: the id of the first vertex of their type, in a graph with several types.
 
     Raises:
         TypeError: `ids` is not an integer tensor.
@@ -100,8 +103,9 @@ class NodeItems(Items):
 
     kind = "node"
 
-    def __init__(self, ids: Tensor) -> None:
-        self.ids, self.device = as_vertices("seeds", ids), ids.device
+    def __init__(self, ids: Tensor, *, first: int = 0) -> None:
+        self.ids, self.first = as_vertices("seeds", ids), first
+        self.device = self.ids.device
 
     def __len__(self) -> int:
         return self.ids.numel()
@@ -124,7 +128,7 @@ class NodeItems(Items):
             raise ValueError(
                 f"seeds holds vertex {low if low < 0 else high}; the graph's ids are 0 to {torch.iinfo(dtype).max}"
             )
-        return NodeItems(self.ids.to(device, dtype))
+        return NodeItems(self.ids.to(device, dtype), first=self.first)
 
     def fingerprint(self) -> str:
         data = self.ids.to("cpu", torch.int64).contiguous().numpy()

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loader.graph import Graph, require_graph
+from loader.graph import Graph, HeteroGraph, require_graph
 from loader.items import BatchSequence, Items, Order, Turns
 from loader.loaders.epoch import Epoch
 from loader.loaders.fit_loop import FitLoopCount, calling_fit_loop, follow
@@ -98,7 +98,7 @@ class Loader:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: Graph | HeteroGraph,
         items: Items,
         sampler: Sampler,
         batch_size: int,
@@ -360,6 +360,7 @@ class Loader:
             **{f"sampler.{name}": value for name, value in self.neighbor_sampler.spec().items()},
             "seed": self._order.seed,
             "shuffle": self._order.shuffle,
+            **_types_of(self.graph),
         }
 
     def _open(self) -> Pipeline:
@@ -378,7 +379,8 @@ class Loader:
     def _make_stages(self) -> list[Stage]:
         sampler = self.neighbor_sampler
         session = self._opened = self._session or sampler.open(self.graph)
-        items = self.items.to(sampler.device, self.graph.indices.dtype)
+        lists = self.graph.lists if isinstance(self.graph, HeteroGraph) else self.graph
+        items = self.items.to(sampler.device, lists.indices.dtype)
         stores = dict(self.stores)
         near = "seed" in stores and stores["seed"].device == items.device
         first = SampleStage(
@@ -467,6 +469,14 @@ class Loader:
     def _forget_given(self) -> None:
         self._given.clear()
         self._given_before = None
+
+
+def _types_of(graph: Graph | HeteroGraph) -> dict[str, Any]:
+    """Types and relations with their order, as a state has them."""
+    if not isinstance(graph, HeteroGraph):
+        return {}
+    sizes = [[name, len(ids)] for name, ids in graph.node_types.items()]
+    return {"node_types": sizes, "edge_types": ["__".join(key) for key in graph.edge_types]}
 
 
 def _stores_of(stores: Mapping[str, Any] | None) -> dict[str, FeatureStore]:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
-from loader.graph import Graph, require_graph, require_square
+from loader.graph import EdgeType, Graph, HeteroGraph, require_graph, require_square
 from loader.items import NodeItems
 from loader.loaders.base import Loader
 from loader.loaders.options import check_distinct, check_labels, check_options, check_sampler
+from loader.loaders.typed import edge_stores, node_stores, typed_items
 from loader.samplers.base import Sampler
 from loader.stores import FeatureStore, TensorRows, as_store
 
 
 class NodeLoader(Loader):
     """A `Loader` of mini-batches around vertices, with features and labels. It gives `MiniBatch` objects.
+
+    Of a `HeteroGraph` it gives `HeteroMiniBatch` objects. Then `seeds` are of one type, `("paper", ids)`, numbered
+    within it. `labels` are those of this type. Features are given by type: `features={"paper": x, "author": store}`,
+    `edge_features={("author", "writes", "paper"): weights}`. A type may have none. Stores are `HostFeatures`,
+    `DeviceFeatures`, `CachedFeatures`, `PinnedFeatures`, `MemmapFeatures`, or your own.
 
     Args:
         graph: the graph to sample; it lies where the sampler wants it.
@@ -37,62 +44,76 @@ class NodeLoader(Loader):
 
     def __init__(
         self,
-        graph: Graph,
-        features: FeatureStore | Tensor | None,
+        graph: Graph | HeteroGraph,
+        features: FeatureStore | Tensor | Mapping[str, FeatureStore | Tensor | None] | None,
         labels: FeatureStore | Tensor | None,
-        seeds: Tensor,
+        seeds: Tensor | tuple[str, Tensor] | Mapping[str, Tensor],
         sampler: Sampler,
         batch_size: int,
         *,
-        edge_features: FeatureStore | Tensor | None = None,
+        edge_features: FeatureStore | Tensor | Mapping[EdgeType, FeatureStore | Tensor | None] | None = None,
         **options: Any,
     ) -> None:
         check_options(options, type(self).__name__)
-        items = NodeItems(seeds)
-        require_graph(graph)
-        check_sampler("sampler", sampler, "node")
-        require_square(graph, type(self).__name__)
-        check_distinct("seeds", items.ids, graph.num_nodes)
-        self.features = as_store("features", features)
-        if self.features is not None and self.features.num_rows != graph.num_nodes:
-            raise ValueError(
-                f"features has {self.features.num_rows} rows, the graph {graph.num_nodes} vertices; give a row per "
-                "vertex"
-            )
-        self.labels = _label_store(labels, graph, sampler)
-        self.edge_features = _edge_store(edge_features, graph, sampler)
-        rows = {
-            "node": self.features,
-            "edge": self.edge_features,
-            "seed": self.labels,
-        }
-        stores = {kind: store for kind, store in rows.items() if store is not None}
+        self.features: FeatureStore | dict[str, FeatureStore] | None
+        self.edge_features: FeatureStore | dict[EdgeType, FeatureStore] | None
+        if isinstance(graph, HeteroGraph):
+            require_graph(graph)
+            check_sampler("sampler", sampler, "node")
+            self.node_type, items = typed_items(graph, seeds)
+            self.features, self.edge_features = node_stores(graph, features), edge_stores(graph, edge_features, sampler)
+            count, what = len(graph.node_types[self.node_type]), f"nodes of type {self.node_type!r}"
+            self.labels = _label_store(labels, count, f"the graph {count} {what}; give a label each", sampler)
+            stores = {f"node/{name}": store for name, store in self.features.items()}
+            stores |= {f"edge/{'__'.join(key)}": store for key, store in self.edge_features.items()}
+        else:
+            items = NodeItems(seeds)  # type: ignore[arg-type]  # it says what is wrong
+            require_graph(graph)
+            check_sampler("sampler", sampler, "node")
+            require_square(graph, type(self).__name__)
+            check_distinct("seeds", items.ids, graph.num_nodes)
+            self.features = as_store("features", features)
+            if self.features is not None and self.features.num_rows != graph.num_nodes:
+                raise ValueError(
+                    f"features has {self.features.num_rows} rows, the graph {graph.num_nodes} vertices; give a row per "
+                    "vertex"
+                )
+            why = f"the graph {graph.num_nodes} vertices; give a label per vertex"
+            self.labels = _label_store(labels, graph.num_nodes, why, sampler)
+            self.edge_features = _edge_store(edge_features, graph, sampler)
+            rows = {"node": self.features, "edge": self.edge_features}
+            stores = {kind: store for kind, store in rows.items() if store is not None}
+        if self.labels is not None:
+            stores["seed"] = self.labels
         super().__init__(graph, items, sampler, batch_size, stores=stores, **options)
 
     @property
     def seeds(self) -> Tensor:
+        """`[num_seeds]` ids, of a typed graph within their type."""
         assert isinstance(self.items, NodeItems)
-        return self.items.ids
+        return self.items.ids - self.items.first if self.items.first else self.items.ids
 
 
-def _label_store(labels: FeatureStore | Tensor | None, graph: Graph, sampler: Sampler) -> FeatureStore | None:
+def _label_store(labels: Any, count: int, why: str, sampler: Sampler) -> FeatureStore | None:
     """The store of the labels.
+
+    Args:
+        count: how many there must be, as `why` says.
 
     Raises:
         TypeError, ValueError: they are neither tensor nor store, or not one per vertex.
     """
-    why = f"the graph {graph.num_nodes} vertices; give a label per vertex"
     if isinstance(labels, FeatureStore):
-        if labels.num_rows != graph.num_nodes:
+        if labels.num_rows != count:
             raise ValueError(f"labels has {labels.num_rows} rows, {why}")
         return labels
     if labels is None:
         return None
-    check_labels(labels, graph.num_nodes, why)
+    check_labels(labels, count, why)
     return TensorRows(labels.to(sampler.device))
 
 
-def _edge_store(features: FeatureStore | Tensor | None, graph: Graph, sampler: Sampler) -> FeatureStore | None:
+def _edge_store(features: Any, graph: Graph, sampler: Sampler) -> FeatureStore | None:
     """The store of the edges' features.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 
@@ -36,6 +36,13 @@ class Kept:
             made[key] = make()
         found: Made = made[key]
         return found
+
+    def get_of(self, tensors: Sequence[Tensor], key: Hashable, make: Callable[[], Made]) -> Made:
+        """What `make` makes, or made before for all these tensors, while nobody writes to one of them."""
+        kept = self
+        for tensor in tensors[:-1]:
+            kept = kept.get(tensor, version_of(tensor), "next", Kept)
+        return kept.get(tensors[-1], version_of(tensors[-1]), key, make)
 
     def __len__(self) -> int:
         return len(self._of)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -12,7 +12,7 @@ import torch
 import torch.utils.data
 from torch.utils.data import DistributedSampler
 
-from loader.graph import Graph
+from loader.graph import EdgeType, Graph, HeteroGraph
 from loader.items import Items, NodeItems
 from loader.loaders.asked import AskedSampler, seeded
 from loader.loaders.base import Loader
@@ -49,15 +49,15 @@ class Sampled(NamedTuple):
         items: of an epoch; None if there are none.
         sampler: of subgraphs, or of links with subgraphs around them.
         graph: of `data`.
-        num_neighbors: picks per vertex and hop.
+        num_neighbors: picks per vertex and hop; of several types edge type -> these.
         by_hop: whether edges of subgraphs lie hop by hop.
         weight_attr: name of the weights in `data`.
     """
 
     items: Items | None
     sampler: Sampler
-    graph: Graph
-    num_neighbors: list[int]
+    graph: Graph | HeteroGraph
+    num_neighbors: list[int] | Mapping[EdgeType, list[int]]
     by_hop: bool
     weight_attr: str | None
 
@@ -126,7 +126,7 @@ class DataLoader(torch.utils.data.DataLoader):
         self._pin, self._seed, self._features = options.pin, options.seed, features
         self._num_threads = options.num_threads or 0
         self._sampled, self._batch_size, self._options = sampled, batch_size, options.loader
-        self._read = EdgesRead(data, sampled.weight_attr, sampled.graph.num_nodes)
+        self._read = EdgesRead(data, sampled.weight_attr, sampled.graph)
         self._own = OutputSampler(sampled.sampler, sampled.graph, sampled.num_neighbors, by_hop=sampled.by_hop)
         setattr(self, self._role, self._own if neighbor_sampler is None else neighbor_sampler)
         # What torch_geometric reads at every mini-batch, and the pipeline once.

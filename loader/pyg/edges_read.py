@@ -6,28 +6,34 @@ from typing import Any
 
 from torch import Tensor
 
+from loader.graph import Graph, HeteroGraph
 from loader.machine.kept import Seen
+from loader.pyg.attributes import Place, label_of, stores_of
 
 
 class EdgesRead:
-    """The edges and weights that a `Data` has now, to see later whether it still has them.
+    """The edges and weights that a `Data` or `HeteroData` has now, to see later whether it still has them.
 
     Args:
-        data: a `Data`; stores of torch_geometric are not looked at.
+        data: a `Data` or `HeteroData`; stores of torch_geometric are not looked at.
         weight_attr: name of the weights, or None.
-        num_nodes: of the graph that was made of it.
+        graph: that was made of it.
     """
 
-    def __init__(self, data: Any, weight_attr: str | None, num_nodes: int) -> None:
+    def __init__(self, data: Any, weight_attr: str | None, graph: Graph | HeteroGraph) -> None:
         self._names = [name for name in ("edge_index", "adj_t", weight_attr) if name is not None]
-        self._num_nodes = num_nodes
+        self._num_nodes: dict[Any, int] = {None: graph.num_nodes}
+        if isinstance(graph, HeteroGraph):
+            self._num_nodes = {name: len(ids) for name, ids in graph.node_types.items()}
         self._seen = self._now(data)
 
     def differs(self, data: Any) -> str | None:
-        """The name of what `data` has and is another than what was read; None if all is as it was."""
-        seen = self._seen
-        now = self._now(data).items()
-        return next((name for name, of in now if name not in seen or not seen[name].has(of.value)), None)
+        """What `data` has, as "data.edge_index", and is another than what was read; None if all is as it was."""
+        seen, now = self._seen, self._now(data)
+        other = (place for place, of in now.items() if place not in seen or not seen[place].has(of.value))
+        gone = (place for place in seen if place not in now)
+        found = next(other, None) or next(gone, None)
+        return None if found is None else label_of(found)
 
     def again(self, data: Any) -> EdgesRead:
         """What a copy of `data` has."""
@@ -39,19 +45,24 @@ class EdgesRead:
         """Raises ValueError if `data` has other edges, weights or vertices; `who` is the loader's name."""
         if isinstance(data, tuple):
             return
-        if (name := self.differs(data)) is not None:
-            raise ValueError(
-                f"data.{name} is another than when this {who} was made, which read it then; make a new loader"
-            )
+        if (label := self.differs(data)) is not None:
+            raise ValueError(f"{label} is another than when this {who} was made, which read it then; make a new loader")
         self._seen |= self._now(data)  # the same values, on another device perhaps
-        said = "num_nodes" in data._store or isinstance(data.get("x"), Tensor)  # else it is a guess
-        if said and data.num_nodes != self._num_nodes:
-            raise ValueError(
-                f"data has {data.num_nodes} vertices now and had {self._num_nodes} when this {who} was made; make a "
-                "new loader"
-            )
+        for where, store in stores_of(data).items():
+            said = "num_nodes" in store or isinstance(store.get("x"), Tensor)  # else it is a guess
+            if said and where in self._num_nodes and store.num_nodes != self._num_nodes[where]:
+                owner = "data" if where is None else f"data[{where!r}]"
+                raise ValueError(
+                    f"{owner} has {store.num_nodes} vertices now and had {self._num_nodes[where]} when this {who} was "
+                    "made; make a new loader"
+                )
 
-    def _now(self, data: Any) -> dict[str, Seen]:
+    def _now(self, data: Any) -> dict[Place, Seen]:
         if isinstance(data, tuple):
             return {}
-        return {name: Seen.of(data[name]) for name in self._names if name in data}
+        found: dict[Place, Seen] = {}
+        for where, store in stores_of(data).items():
+            if isinstance(where, str) or (where is None and not hasattr(data, "_store")):
+                continue  # of nodes
+            found |= {(where, name): Seen.of(store[name]) for name in self._names if name in store}
+        return found

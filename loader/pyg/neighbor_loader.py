@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,21 +10,30 @@ import torch_geometric.loader
 from torch import Tensor
 from torch_geometric.sampler import NodeSamplerInput
 
-from loader.graph import Graph
+from loader.graph import EdgeType, Graph, HeteroGraph
 from loader.graph.checks import check_range
 from loader.graph.interop import has_events, way_to_data
 from loader.items import NodeItems
 from loader.items.items import as_vertices
-from loader.loaders.options import check_distinct, check_graph_memory
+from loader.loaders.options import check_distinct
 from loader.loaders.torch_options import as_ids, device_of
 from loader.machine.arguments import kind_of
 from loader.machine.kept import Kept, version_of
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.pyg.data_loader import DataLoader, Sampled
-from loader.pyg.options import hops_of, read_torchs, refuse_times, sampler_of, subgraph_type_of
+from loader.pyg.options import hops_by_type, hops_of, read_torchs, refuse_times, sampler_of, subgraph_type_of
+from loader.pyg.typed import (
+    edge_types_of,
+    inputs_by_type,
+    is_pinned,
+    placed,
+    refuse_induced,
+    typed_graph_of,
+    typed_place_of,
+)
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data
+    from torch_geometric.data import Data, HeteroData
 
 THEIRS = "torch_geometric's own loader: `import loader.pyg` lets it sample on our core"
 
@@ -32,7 +41,8 @@ _graphs = Kept()  # loaders of one edge_index share the graph
 
 
 class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
-    """Mini-batches of a `Data` around vertices: `torch_geometric.loader.NeighborLoader` (Hamilton et al., 2017).
+    """Mini-batches of a `Data` or `HeteroData` around vertices: `torch_geometric.loader.NeighborLoader` (Hamilton et
+    al., 2017).
 
     All loaders of one `edge_index` share one sorted graph. Graph and features are copied to the GPU if mini-batches
     arrive there. The mini-batches of an epoch depend only on the arguments and on its number, and are the same on the
@@ -40,13 +50,15 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
 
     A mini-batch is a `Data` with `edge_index` `[2, E]`, `n_id` `[N]` (the seeds first), `e_id` `[E]`, `input_id`
     `[batch_size]`, `batch_size`, `num_sampled_nodes`, `num_sampled_edges`, and the attributes of `data`: the
-    mini-batch's rows of those that have one per vertex or edge (`x`, `y`, masks, `edge_attr`), and the others whole.
+    mini-batch's rows of those that have one per vertex or edge (`x`, `y`, masks, `edge_attr`), and the others whole. Of
+    a `HeteroData` it is a `HeteroData`, which has these by node type and edge type.
 
     Args:
-        data: the graph, of one type; or a feature store and a graph store of one type, which go the plain path.
+        data: the graph; or a feature store and a graph store, which go the plain path.
         num_neighbors: picks per vertex and hop, 1 to 1024, or -1 for all neighbours. On the CPU see also
-            `SubgraphSampler`.
-        input_nodes: `[n]` vertices, or a mask `[num_nodes]`, or None for all vertices. On the CPU a vertex may be given
+            `SubgraphSampler`. Of several types a list holds for all edge types, or a dict has one for each, 0 to 1024.
+        input_nodes: `[n]` vertices, or a mask `[num_nodes]`, or None for all vertices. Of several types the name of a
+            node type, or `("paper", ids or mask)`. On the CPU a vertex may be given
             more than once; each such seed has edges of its own, with the same picks.
         replace: pick with replacement.
         transform: called with each mini-batch, in the thread that iterates.
@@ -58,7 +70,8 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
             `input_nodes`.
         seed: of the order and of the picks; by default drawn from `generator`, or from torch's.
         subgraph_type: "directional": the picked edges; "bidirectional": and their reverses; "induced", on the CPU: all
-            edges among the vertices. The last two have no numbers of vertices and edges per hop.
+            edges among the vertices. The last two have no numbers of vertices and edges per hop. Of several types
+            "bidirectional" goes the plain path, and there is no "induced".
         directed: False is an older way to say "induced".
         is_sorted: an option of torch_geometric without effect here: edges are always sorted once.
         transform_sampler_output, neighbor_sampler, filter_per_worker: as in torch_geometric. The first two go the plain
@@ -86,9 +99,9 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
 
     def __init__(
         self,
-        data: Data,
-        num_neighbors: Sequence[int],
-        input_nodes: Tensor | Sequence[int] | None = None,
+        data: Data | HeteroData,
+        num_neighbors: Sequence[int] | Mapping[EdgeType, Sequence[int]],
+        input_nodes: Any = None,
         input_time: Tensor | None = None,
         replace: bool = False,
         subgraph_type: Any = "directional",
@@ -111,31 +124,45 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
         seed: int | None = None,
         **options: Any,
     ) -> None:
-        who = type(self).__name__
+        who, edge_types = type(self).__name__, edge_types_of(data)
+        typed = edge_types is not None
         refuse_times(
             who, input_time=input_time, time_attr=time_attr, disjoint=disjoint, temporal_strategy=temporal_strategy
         )
-        place = place_of(data, device)
+        place = typed_place_of(data, device) if typed else place_of(data, device)
         drawn, meaning = read_torchs(who, place, {**options, "seed": seed})
-        hops, shape = hops_of(num_neighbors), subgraph_type_of(subgraph_type, directed)
-        sampler = sampler_of(hops, shape, place, meaning, weight_attr, replace)
-        made = graph_of(data, hops, weight_attr, place, graph)
-        sampler.check_graph(made)
-        seeds, numbers = _inputs(data, made.num_nodes, input_nodes, input_id)
-        self.repeated = _are_repeated(seeds, made.num_nodes, place)
+        shape = subgraph_type_of(subgraph_type, directed)
+        if typed:
+            refuse_induced(who, shape)
+        hops: Any = hops_of(num_neighbors) if edge_types is None else hops_by_type(num_neighbors, edge_types)
+        sampler = sampler_of(hops, "directional" if typed else shape, place, meaning, weight_attr, replace)
+        made: Graph | HeteroGraph
+        if typed:
+            made = typed_graph_of(data, weight_attr, place, is_pinned(graph, place))
+        else:
+            made = graph_of(data, hops, weight_attr, place, graph)
+            sampler.check_graph(made)
+        self._type, ids, given = inputs_by_type(made, input_nodes)
+        seeds, numbers = _inputs(not typed and isinstance(data, tuple), len(ids), given, input_id)
+        self.repeated = _are_repeated(seeds, len(ids), place)
         self.replace, self.subgraph_type, self.weight_attr, self.graph = replace, shape, weight_attr, graph
         self.input_nodes, self.input_time, self.input_id, self.seed = input_nodes, None, input_id, meaning.seed
         self.features, self.is_sorted = features, is_sorted
-        self.input_data = NodeSamplerInput(input_id=numbers, node=seeds, time=None, input_type=None)
+        self.input_data = NodeSamplerInput(input_id=numbers, node=seeds, time=None, input_type=self._type)
         self._positions: Tensor | None = None
-        if input_nodes is not None and not self.repeated:
-            self._positions = torch.empty(made.num_nodes, dtype=torch.int64, device=place)
+        if given is not None and not self.repeated:
+            self._positions = torch.empty(len(ids), dtype=torch.int64, device=place)
             shown = torch.arange(seeds.numel()) if numbers is None else numbers
             self._positions[seeds.to(place).long()] = shown.to(place)
         super().__init__(
             data,
             Sampled(
-                NodeItems(seeds) if seeds.numel() else None, sampler, made, hops, shape == "directional", weight_attr
+                NodeItems(seeds.long() + ids.start, first=ids.start) if seeds.numel() else None,
+                sampler,
+                made,
+                hops,
+                shape == "directional",
+                weight_attr,
             ),
             batch_size,
             features=features,
@@ -149,13 +176,17 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
         )
 
     def _why_plain(self) -> str | None:
-        return super()._why_plain() or ("vertices that input_nodes holds more than once" if self.repeated else None)
+        why = super()._why_plain() or ("vertices that input_nodes holds more than once" if self.repeated else None)
+        if why is None and self._type is not None and not self._sampled.by_hop:
+            return "subgraph_type='bidirectional' of several types"
+        return why
 
-    def _finish(self, attributes: Attributes, sample: Any) -> Data:
+    def _finish(self, attributes: Attributes, sample: Any) -> Any:
         data = attributes.data_of(sample, by_hop=self._sampled.by_hop)
-        seeds = sample.nodes[: sample.batch_size]
-        data.input_id = seeds if self._positions is None else self._positions[seeds]
-        data.batch_size = sample.batch_size
+        nodes = sample.nodes if self._type is None else sample.nodes[self._type]
+        seeds, store = nodes[: sample.batch_size], data if self._type is None else data[self._type]
+        store.input_id = seeds if self._positions is None else self._positions[seeds]
+        store.batch_size = sample.batch_size
         return data
 
 
@@ -175,28 +206,25 @@ def place_of(data: Any, device: torch.device | str | None) -> torch.device:
     return device_of(x.device if device is None and isinstance(x, Tensor) else device)
 
 
-def graph_of(data: Any, hops: list[Any], weight_attr: str | None, device: torch.device, memory: str) -> Graph:
+def graph_of(data: Any, hops: Any, weight_attr: str | None, device: torch.device, memory: str) -> Graph:
     """The graph of `data` on `device`; made once, if it has no weights.
 
     Args:
         hops: picks per hop.
         memory: "device" or "pinned".
     """
-    check_graph_memory(memory)
-    pinned = memory == "pinned"
-    if pinned and device.type == "cpu":
-        raise ValueError("graph is 'pinned', for a GPU to read, but mini-batches are sampled on the CPU; leave it out")
+    pinned = is_pinned(memory, device)
     if isinstance(data, tuple):
-        return _placed(_graph_of_store(data[1], weight_attr), device, pinned)
+        return placed(_graph_of_store(data[1], weight_attr), device, pinned)
     if not hops and data.num_nodes is not None and "edge_index" not in data and "adj_t" not in data:
         none = torch.empty(0, dtype=torch.int64)  # nobody walks along edges
-        return _placed(Graph.from_edges(none, none, data.num_nodes), device, pinned)
+        return placed(Graph.from_edges(none, none, data.num_nodes), device, pinned)
     owner = data.edge_index if "edge_index" in data else data.get("adj_t")
     if not isinstance(owner, Tensor) or weight_attr is not None:
-        return _placed(Graph.from_pyg(data, weight_attr=weight_attr), device, pinned)
+        return placed(Graph.from_pyg(data, weight_attr=weight_attr), device, pinned)
     state = version_of(owner), data.num_nodes
     made = _graphs.get(owner, state, "graph", lambda: Graph.from_pyg(data).to("cpu"))
-    return _graphs.get(owner, state, (device, pinned), lambda: _placed(made, device, pinned))
+    return _graphs.get(owner, state, (device, pinned), lambda: placed(made, device, pinned))
 
 
 def _graph_of_store(store: Any, weight_attr: str | None) -> Graph:
@@ -219,16 +247,12 @@ def _graph_of_store(store: Any, weight_attr: str | None) -> Graph:
     return Graph.from_edges(pairs[0], pairs[1], most, keep_edge_ids=True)
 
 
-def _placed(graph: Graph, device: torch.device, pinned: bool) -> Graph:
-    return graph.pin_memory() if device.type == "cuda" and pinned else graph.to(device)
-
-
-def _inputs(data: Any, num_nodes: int, input_nodes: Any, input_id: Any) -> tuple[Tensor, Tensor | None]:
+def _inputs(stores: bool, num_nodes: int, input_nodes: Any, input_id: Any) -> tuple[Tensor, Tensor | None]:
     """The seeds, and what is shown of each as its id, or None for its position."""
     if input_nodes is None:
         if input_id is not None:
             raise ValueError("input_id needs input_nodes; give both, or leave input_id out")
-        if isinstance(data, tuple):
+        if stores:
             raise ValueError("input_nodes is None, and stores do not say which vertices there are; give input_nodes")
         return torch.arange(num_nodes), None
     seeds = as_ids("input_nodes", input_nodes)

@@ -6,7 +6,7 @@ read rowptr and col without a copy, as int32 or int64.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -14,8 +14,10 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph
-from loader.machine.kept import Kept, version_of
+from loader.machine.kept import Kept
+from loader.pyg.calls import drawn, on_gpu, refuse, refuse_others
 from loader.pyg.checked import engine_of, num_threads
+from loader.pyg.typed_ops import hetero_neighbor_sample
 from loader.samplers.walk_call import random_walk as walk
 
 _SAMPLE = (
@@ -45,7 +47,7 @@ _SPARSE_SAMPLE_TYPED = (
 
 _WALK = "random_walk(Tensor rowptr, Tensor col, Tensor seed, int walk_length, float p=1.0, float q=1.0) -> Tensor"
 
-_walked = Kept()  # graphs to walk on, by rowptr and then by col
+_walked = Kept()  # graphs to walk on
 _libraries: list[Any] = []  # a library's registrations end with the object
 
 
@@ -60,11 +62,15 @@ def register() -> None:
     for library, schema, kernel in ((pyg, _SAMPLE, neighbor_sample), (sparse, _SPARSE_SAMPLE, sparse_neighbor_sample)):
         library.define(schema)
         library.impl("neighbor_sample", kernel, "CPU")
-        library.impl("neighbor_sample", _on_gpu, "CUDA")
-    for library, schema in ((pyg, _SAMPLE_TYPED), (sparse, _SPARSE_SAMPLE_TYPED)):
+        library.impl("neighbor_sample", on_gpu, "CUDA")
+    typed: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+        (pyg, _SAMPLE_TYPED, hetero_neighbor_sample),
+        (sparse, _SPARSE_SAMPLE_TYPED, _induced_of_types),
+    )
+    for library, schema, kernel in typed:
         library.define(schema)
         # Dictionaries have no device to choose a kernel by.
-        library.impl("hetero_neighbor_sample", _typed, "CompositeExplicitAutograd")
+        library.impl("hetero_neighbor_sample", kernel, "CompositeExplicitAutograd")
     pyg.define(_WALK)
     pyg.impl("random_walk", random_walk, "CPU")
     pyg.impl("random_walk", random_walk, "CUDA")
@@ -114,12 +120,7 @@ def neighbor_sample(
         NotImplementedError: an option without its default; the message says the way out.
         TypeError, ValueError: an array is not as said above.
     """
-    if node_time is not None or edge_time is not None or seed_time is not None:
-        _refuse("samples by time (time_attr)")
-    if disjoint:
-        _refuse("samples a tree of its own for each seed (disjoint=True)")
-    if not directed:
-        _refuse("samples induced subgraphs by this operator; subgraph_type='induced' calls torch_sparse's", "directed")
+    refuse_others((node_time, edge_time, seed_time), disjoint, directed)
     counts, edges, (nodes, sources, targets, *ids) = _sample(
         rowptr, col, seed, num_neighbors, replace, return_edge_id, induced=False, weights=edge_weight
     )
@@ -160,18 +161,12 @@ def random_walk(rowptr: Tensor, col: Tensor, seed: Tensor, walk_length: int, p: 
     Raises:
         TypeError, ValueError: an array is not as said above.
     """
-    by_col = _walked.get(rowptr, version_of(rowptr), "by col", Kept)
     # Of tensors of its own that share the memory: what is kept must not keep these two alive.
-    graph = by_col.get(col, version_of(col), "graph", lambda: Graph(rowptr.detach(), col.detach()))
-    walks = walk(graph, seed, walk_length, p=p, q=q, seed=_drawn(), num_threads=num_threads())
+    graph = _walked.get_of((rowptr, col), "graph", lambda: Graph(rowptr.detach(), col.detach()))
+    walks = walk(graph, seed, walk_length, p=p, q=q, seed=drawn(), num_threads=num_threads())
     assert isinstance(walks, Tensor)
     places = torch.arange(walk_length + 1, device=walks.device) * (walks >= 0)
     return walks.gather(1, places.cummax(1).values).to(rowptr.dtype)
-
-
-def _drawn() -> int:
-    """A number from torch's generator, so that torch.manual_seed and the seeds of a DataLoader's workers decide."""
-    return int(torch.empty((), dtype=torch.int64).random_())
 
 
 def _sample(
@@ -191,7 +186,7 @@ def _sample(
             "as rowptr"
         )
     counts, edges, offsets, buffer = engine.sample(
-        seed.contiguous(), fanouts, _core.batch_key(_drawn(), 0, 0), replace, edge_ids, induced
+        seed.contiguous(), fanouts, _core.batch_key(drawn(), 0, 0), replace, edge_ids, induced
     )
     num_nodes, num_edges, dtype = sum(counts), sum(edges), indptr.dtype
     lengths = [num_nodes, *[num_edges] * (len(offsets) - 1)]
@@ -204,17 +199,5 @@ def _sample(
     return counts, edges, arrays
 
 
-def _refuse(what: str, argument: str | None = None) -> NoReturn:
-    way_out = f"leave {argument} at its default" if argument else "install pyg-lib for that"
-    raise NotImplementedError(f"loader.pyg does not {what.replace('samples', 'sample', 1)}; {way_out}")
-
-
-def _typed(*args: Any, **kwargs: Any) -> NoReturn:
-    _refuse("samples graphs of several types (HeteroData)")
-
-
-def _on_gpu(*args: Any, **kwargs: Any) -> NoReturn:
-    raise NotImplementedError(
-        "the graph lies on a GPU, and torch_geometric's samplers work on the CPU; move it there, or sample on the GPU "
-        "by loader.pyg.NeighborLoader(data, ..., device='cuda')"
-    )
+def _induced_of_types(*args: Any, **kwargs: Any) -> NoReturn:
+    refuse("samples induced subgraphs of several types (HeteroData)", "subgraph_type")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch.utils.data
 from torch_geometric.sampler import NumNeighbors
 
+from loader.graph import EdgeType
 from loader.loaders.torch_options import DataLoaderOptions, as_fanouts, read_options
 from loader.machine.arguments import shown
 from loader.samplers import SubgraphSampler
@@ -58,13 +59,49 @@ def hops_of(num_neighbors: Any) -> list[Any]:
     )
 
 
-def picks_by(weight_attr: str | None, hops: Sequence[Any]) -> str | None:
+def hops_by_type(num_neighbors: Any, edge_types: Sequence[EdgeType]) -> dict[EdgeType, list[Any]]:
+    """Picks per hop of each edge type, of a list for all of them, a dict, or a `NumNeighbors` of torch_geometric.
+
+    Raises:
+        TypeError: it is none of them.
+        ValueError: an edge type is missing, or unknown.
+    """
+    if not edge_types:
+        raise ValueError("data has no edge types; NeighborLoader samples along edges: add some")
+    default = None
+    if isinstance(num_neighbors, NumNeighbors):
+        num_neighbors, default = num_neighbors.values, num_neighbors.default
+    if not isinstance(num_neighbors, Mapping):
+        hops = as_fanouts("num_neighbors", num_neighbors)
+        return {edge_type: list(hops) for edge_type in edge_types}
+    names = {"__".join(edge_type): edge_type for edge_type in edge_types}
+    given: dict[EdgeType, list[Any]] = {}
+    for key, hops in num_neighbors.items():
+        edge_type = names.get(key if isinstance(key, str) else "__".join(map(str, key)))
+        if edge_type is None:
+            raise ValueError(f"num_neighbors names the edge type {shown(key)}; data has {list(edge_types)}")
+        given[edge_type] = as_fanouts(f"num_neighbors[{key!r}]", hops)
+    for edge_type in edge_types:
+        if edge_type not in given and default is None:
+            raise ValueError(f"num_neighbors has nothing for the edge type {edge_type}; give it, 0 for no neighbors")
+    by_type = {edge_type: given[edge_type] if edge_type in given else list(default or []) for edge_type in edge_types}
+    counts = sorted({len(hops) for hops in by_type.values()})
+    if len(counts) > 1:
+        raise ValueError(
+            f"num_neighbors has {' and '.join(map(str, counts))} hops; the number of hops must be the same across all "
+            "edge types: give 0 where no neighbors are picked"
+        )
+    return by_type
+
+
+def picks_by(weight_attr: str | None, hops: Sequence[Any] | Mapping[Any, Sequence[Any]]) -> str | None:
     """The name of a graph's weights if neighbours are picked by them: whoever takes all neighbours picks none."""
-    return None if weight_attr is None or all(k == -1 for k in hops) else "edge_weights"
+    every = [k for of_type in hops.values() for k in of_type] if isinstance(hops, Mapping) else hops
+    return None if weight_attr is None or all(k == -1 for k in every) else "edge_weights"
 
 
 def sampler_of(
-    hops: list[Any],
+    hops: list[Any] | dict[EdgeType, list[Any]],
     shape: str,
     device: torch.device,
     options: DataLoaderOptions,
@@ -74,7 +111,7 @@ def sampler_of(
     """The sampler of a loader's subgraphs.
 
     Args:
-        hops: picks per hop.
+        hops: picks per hop; of several types edge type -> these.
         shape: the type of subgraphs.
         device: that samples.
         options: of torch's DataLoader, which have the seed and the number of threads.

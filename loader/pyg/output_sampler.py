@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.sampler import BaseSampler, EdgeSamplerInput, NodeSamplerInput, SamplerOutput
+from torch_geometric.sampler import (
+    BaseSampler,
+    EdgeSamplerInput,
+    HeteroSamplerOutput,
+    NodeSamplerInput,
+    SamplerOutput,
+)
 from torch_geometric.sampler.base import NumNeighbors
 
-from loader.graph import Graph
+from loader.graph import EdgeType, Graph, HeteroGraph
 from loader.machine.arguments import shown
-from loader.samplers import LinkSampler, Sampler
+from loader.pyg.calls import drawn
+from loader.pyg.repeated import sample_from
+from loader.samplers import LinkSampler, Sampler, SubgraphSampler
 from loader.samples import Subgraph
 
 
@@ -21,7 +30,7 @@ class OutputSampler(BaseSampler):
     Args:
         sampler: samples subgraphs, or links with subgraphs around them.
         graph: the graph to sample.
-        num_neighbors: picks per vertex and hop.
+        num_neighbors: picks per vertex and hop; of several types edge type -> these.
         by_hop: whether the edges of a subgraph lie hop by hop, so that it has numbers of vertices and edges per hop.
 
     Attributes:
@@ -29,7 +38,14 @@ class OutputSampler(BaseSampler):
             from torch's generator does, as in torch_geometric.
     """
 
-    def __init__(self, sampler: Sampler, graph: Graph, num_neighbors: list[int], *, by_hop: bool) -> None:
+    def __init__(
+        self,
+        sampler: Sampler,
+        graph: Graph | HeteroGraph,
+        num_neighbors: list[int] | Mapping[EdgeType, list[int]],
+        *,
+        by_hop: bool,
+    ) -> None:
         self.sampler, self.graph, self.by_hop = sampler, graph, by_hop
         self._num_neighbors = NumNeighbors(num_neighbors)
         self.position: tuple[int, int] | None = None
@@ -43,8 +59,10 @@ class OutputSampler(BaseSampler):
     def num_neighbors(self, num_neighbors: Any) -> None:
         raise AttributeError(f"num_neighbors cannot be changed to {shown(num_neighbors)}; make a new loader with it")
 
-    def sample_from_nodes(self, inputs: NodeSamplerInput) -> SamplerOutput:
+    def sample_from_nodes(self, inputs: NodeSamplerInput) -> SamplerOutput | HeteroSamplerOutput:
         """The subgraph around the vertices of `inputs`; see `torch_geometric.sampler.BaseSampler`."""
+        if isinstance(self.graph, HeteroGraph):
+            return self._typed(inputs, self.graph)
         out = self._output(self._sample(inputs.node))
         out.metadata = inputs.input_id, inputs.time
         return out
@@ -70,9 +88,27 @@ class OutputSampler(BaseSampler):
         out.metadata = inputs.input_id, pairs, labels_of(truth, inputs.label, drawn is not None), inputs.time
         return out
 
+    def _typed(self, inputs: NodeSamplerInput, graph: HeteroGraph) -> HeteroSamplerOutput:
+        assert isinstance(self.sampler, SubgraphSampler)
+        epoch, batch = self._position()
+        sample = sample_from(self.sampler, graph, {inputs.input_type: inputs.node}, epoch, batch)
+        out = HeteroSamplerOutput(
+            node=sample.nodes,
+            row={key: pairs[0] for key, pairs in sample.edges.items()},
+            col={key: pairs[1] for key, pairs in sample.edges.items()},
+            edge=sample.edge_ids,
+            num_sampled_nodes={name: list(counts) for name, counts in sample.num_nodes.items()},
+            num_sampled_edges={key: list(counts) for key, counts in sample.num_edges.items()},
+            metadata=(inputs.input_id, inputs.time),
+        )
+        return out if self.by_hop else out.to_bidirectional()
+
     def _sample(self, seeds: Tensor) -> Any:
-        epoch, batch = self.position or (int(torch.empty((), dtype=torch.int64).random_()), 0)
+        epoch, batch = self._position()
         return self.sampler.sample(self.graph, seeds, epoch=epoch, batch=batch)
+
+    def _position(self) -> tuple[int, int]:
+        return self.position or (drawn(), 0)
 
     def _output(self, sample: Subgraph) -> SamplerOutput:
         return SamplerOutput(

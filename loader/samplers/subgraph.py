@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from loader import _core
-from loader.graph import Graph, require_graph
+from loader.graph import Graph, HeteroGraph, require_graph
 from loader.machine.arguments import as_index, shown
 from loader.samplers.base import (
     MAX_FANOUT,
     MAX_HOPS,
+    AnyGraph,
     NeighborSampler,
     PickOptions,
     Request,
@@ -26,7 +27,7 @@ from loader.samplers.cpu import CoreSampler
 from loader.samplers.gpu.subgraph import subgraph_on_gpu
 from loader.samplers.picks import core_picks
 from loader.samplers.placement import fused
-from loader.samples import MiniBatch, Subgraph, bidirectional, subgraph_of
+from loader.samples import MiniBatch, Subgraph, bidirectional, hetero_subgraph_of, subgraph_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -57,6 +58,8 @@ class SubgraphSampler(NeighborSampler):
     of the first one, as torch_geometric does. On the CPU only these are sampled. On a GPU, and with `labor` or
     `weight_tables=False`, the whole mini-batch is sampled, and the other picks are left out.
 
+    With fanouts by edge type it samples a `HeteroGraph`, and gives `HeteroSubgraph` objects.
+
     Args:
         fanouts: as those of `NeighborSampler`. On the CPU also none, up to 32, fanouts of 0, and without replacement
             fanouts above 1024 if no vertex has more neighbours than that.
@@ -77,7 +80,7 @@ class SubgraphSampler(NeighborSampler):
 
     def __init__(
         self,
-        fanouts: int | Sequence[int],
+        fanouts: int | Sequence[int] | Mapping[Any, Any],
         num_hops: int | None = None,
         *,
         device: str | torch.device = "cpu",
@@ -98,7 +101,14 @@ class SubgraphSampler(NeighborSampler):
                     "subgraph_type is 'induced', which takes all edges among the vertices, and weights pick edges; "
                     "leave one of them out"
                 )
-        common = self.fanouts if _is_common(self.fanouts) else (1,)
+        common: Any = self.fanouts if _is_common(self.fanouts) else (1,)
+        if self.relation_fanouts is not None:
+            if subgraph_type != "directional":
+                raise ValueError(
+                    f"subgraph_type is {subgraph_type!r}, but fanouts are by edge type; of several types there are "
+                    "'directional' ones"
+                )
+            common, options["expand"] = self.relation_fanouts, "new"
         self._sampler = fused(common, device=device, num_threads=num_threads, **options)
         if self._core_only and self.device.type == "cuda":
             raise ValueError(f"{self._core_only} need device='cpu'; a GPU takes 1 to 8 fanouts, 1 to 1024 or -1 each")
@@ -136,9 +146,13 @@ class SubgraphSampler(NeighborSampler):
         copy.__setstate__({**self.__getstate__(), "_sampler": moved})
         return copy
 
-    def open(self, graph: Graph) -> Session:
+    def open(self, graph: AnyGraph) -> Session:
         self.require_open()
         require_graph(graph)
+        if isinstance(graph, HeteroGraph):
+            if self.relation_fanouts is None:
+                raise ValueError("SubgraphSampler takes a graph with types if its fanouts are given by edge type")
+            return _FoundSession(self._sampler.open(graph), hetero_subgraph_of)
         self.check_graph(graph)
         session = self._sampler.open(graph)
         picks = self.picking
@@ -211,11 +225,11 @@ class _CoreSession(Session):
 class _FoundSession(Session):
     """Finds subgraphs in mini-batches or in other subgraphs."""
 
-    def __init__(self, session: Session, find: Callable[[Any], Subgraph]) -> None:
+    def __init__(self, session: Session, find: Callable[[Any], Any]) -> None:
         self._session, self._find = session, find
         self.together = session.together
 
-    def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Subgraph]]:
+    def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Any]]:
         return [partial(_found, self._find, finish) for finish in self._session.begin(group, ahead=ahead)]
 
     def check(self) -> None:
@@ -229,7 +243,7 @@ def _itself(sample: Subgraph) -> Subgraph:
     return sample
 
 
-def _found(find: Callable[[Any], Subgraph], finish: Callable[[], Any]) -> Subgraph:
+def _found(find: Callable[[Any], Any], finish: Callable[[], Any]) -> Any:
     return find(finish())
 
 

@@ -1,6 +1,8 @@
 """Samples, which samplers return, and their conversion to DGL and PyG."""
 
 from loader.samples.base import Rows, Sample
+from loader.samples.hetero import HeteroBlock, HeteroMiniBatch
+from loader.samples.hetero_subgraph import HeteroSubgraph, hetero_subgraph_of
 from loader.samples.lazy_rows import LazyRows
 from loader.samples.links import Links
 from loader.samples.minibatch import Block, MiniBatch
@@ -9,6 +11,9 @@ from loader.samples.walks import Walks
 
 __all__ = [
     "Block",
+    "HeteroBlock",
+    "HeteroMiniBatch",
+    "HeteroSubgraph",
     "LazyRows",
     "Links",
     "MiniBatch",
@@ -17,5 +22,6 @@ __all__ = [
     "Subgraph",
     "Walks",
     "bidirectional",
+    "hetero_subgraph_of",
     "subgraph_of",
 ]

@@ -80,7 +80,8 @@ class Sample(ABC):
         sha = hashlib.sha256(repr(self.numbers()).encode())
         for t in self.tensors():
             sha.update(repr((tuple(t.shape), str(t.dtype))).encode())
-            sha.update(t.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+            if t.numel():  # one without entries may have strides that no other type can view
+                sha.update(t.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
         return sha.hexdigest()
 
     def replace(self, **changes: Any) -> Self:

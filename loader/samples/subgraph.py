@@ -11,7 +11,7 @@ from torch import Tensor
 
 from loader.samples.base import Rows, Sample
 from loader.samples.lazy_rows import LazyRows
-from loader.samples.minibatch import Block, MiniBatch
+from loader.samples.minibatch import MiniBatch
 
 
 @dataclass(eq=False)
@@ -121,7 +121,7 @@ def subgraph_of(batch: MiniBatch) -> tuple[Subgraph, Tensor, list[Tensor]]:
     sources, targets, edge_ids, positions = [], [], [], []
     for block in reversed(batch.blocks):
         rows = kept[-1]
-        places, degrees = _edges_of(block, rows)
+        places, degrees = edges_of(block, rows)
         src = block.indices[places].long()
         new = torch.unique(src[local[src] < 0])
         new = new[torch.argsort(batch.nodes[new])]  # picks that are left out may have led to some of them earlier
@@ -147,10 +147,15 @@ def subgraph_of(batch: MiniBatch) -> tuple[Subgraph, Tensor, list[Tensor]]:
     return subgraph, nodes, positions
 
 
-def _edges_of(block: Block, rows: Tensor) -> tuple[Tensor, Tensor]:
+def edges_of(block: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Positions in `block.indices` of the edges of `rows`, row after row, and each row's number of edges."""
     begin = block.indptr[rows].long()
     degrees = block.indptr[rows + 1].long() - begin
-    offsets = torch.cumsum(degrees, 0) - degrees  # where each row's edges begin in the result
-    shift = (begin - offsets).repeat_interleave(degrees)
-    return torch.arange(shift.numel(), device=shift.device) + shift, degrees
+    return ranges(begin, degrees), degrees
+
+
+def ranges(begin: Tensor, counts: Tensor) -> Tensor:
+    """The numbers from `begin[i]` to `begin[i] + counts[i]`, one range after the other."""
+    offsets = torch.cumsum(counts, 0) - counts  # where each range begins in the result
+    shift = (begin - offsets).repeat_interleave(counts)
+    return torch.arange(shift.numel(), device=shift.device) + shift

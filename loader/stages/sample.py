@@ -87,11 +87,11 @@ class SampleStage(Stage):
         )
         return self._items.take(at, sizes)
 
-    @staticmethod
-    def _rows(store: FeatureStore, seeds: Sequence[Seeds]) -> Sequence[Tensor | None]:
+    def _rows(self, store: FeatureStore, seeds: Sequence[Seeds]) -> Sequence[Tensor | None]:
+        ids = seeds[0].ids if len(seeds) == 1 else torch.cat([s.ids for s in seeds])
+        rows = store.gather(ids - self._items.first if self._items.first else ids)
         if len(seeds) == 1:
-            return [store.gather(seeds[0].ids)]
-        rows = store.gather(torch.cat([s.ids for s in seeds]))
+            return [rows]
         # "Unsafe": what is done to one part in place is not taken for a change of the others.
         parts: Sequence[Tensor | None] = rows.unsafe_split_with_sizes([s.ids.shape[0] for s in seeds])
         return parts

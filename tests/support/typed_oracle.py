@@ -165,6 +165,33 @@ def sample(
     return TypedBatch(nodes, tuple(sizes), tuple(hops))
 
 
+Edge = tuple[int, int, int]  # places of source and destination among the nodes of their types, and the edge's id
+
+
+def edges_by_hop(graph: TypedGraph, found: TypedBatch) -> list[dict[EdgeType, list[Edge]]]:
+    """Of each hop the edges of each relation, in order, written out slowly."""
+    types = graph.lists.types_of(found.nodes).tolist()
+    seen, within = dict.fromkeys(types, 0), []
+    for t in types:
+        within.append(seen[t])
+        seen[t] += 1
+    keys, hops = list(graph.edges), []
+    for hop in found.hops:
+        edges: dict[EdgeType, list[Edge]] = {key: [] for key in keys}
+        slots = [int(graph.lists.num_slots[types[v]]) for v in range(len(types))]
+        targets = [v for v in range(hop.first_dst, hop.first_dst + hop.num_dst) for _ in range(slots[v])]
+        for row, (v, r) in enumerate(zip(targets, hop.relations.tolist(), strict=True)):
+            for e in range(hop.indptr[row], hop.indptr[row + 1]):
+                edges[keys[r]].append((within[hop.indices[e]], within[v], int(hop.edge_ids[e])))
+        hops.append(edges)
+    return hops
+
+
+def columns(edges: Sequence[Edge]) -> list[list[int]]:
+    """Sources, destinations and ids of some edges."""
+    return [[edge[i] for edge in edges] for i in range(3)]
+
+
 def _counts(lists: Lists, nodes: Ints, num_types: int) -> tuple[int, ...]:
     return tuple(np.bincount(lists.types_of(nodes), minlength=num_types).tolist())
 

@@ -302,7 +302,7 @@ def test_the_note_is_told_once(data, caplog, monkeypatch):
         ({"weight_attr": torch.rand(200)}, ValueError, "weight_attr is a Tensor; data has"),
         ({"input_time": torch.arange(200)}, NotImplementedError, "does not know input_time=a Tensor; without it mini"),
         ({"data": [1]}, TypeError, r"data is a list; .* of one type, one graph: data\[0\]"),
-        ({"data": HeteroData()}, TypeError, r"data is a HeteroData; .* of one type: data\.to_homogeneous\(\)"),
+        ({"data": HeteroData()}, ValueError, "data has no edge types; NeighborLoader samples along edges: add some"),
         (
             {"data": Graph(torch.tensor([0, 0]), torch.zeros(0, dtype=torch.int64))},
             TypeError,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Data
 from torch_geometric.loader import NeighborLoader
 
 import loader.pyg
@@ -240,14 +240,6 @@ def test_torch_geometrics_loader_picks_by_weight():
         met += batch.e_id.tolist()
     assert met
     assert all(edge % 3 == 0 for edge in met)
-
-
-def test_typed_graphs_are_refused_in_one_line():
-    data = HeteroData()
-    data["a"].x, data["b"].x = torch.zeros(4, 1), torch.zeros(4, 1)
-    data["a", "b"].edge_index = torch.tensor([[0, 1], [2, 3]])
-    with pytest.raises(NotImplementedError, match=r"graphs of several types \(HeteroData\); install pyg-lib"):
-        next(iter(NeighborLoader(data, [2], input_nodes="b", batch_size=2)))
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def one_type(rng: np.random.Generator) -> oracle.TypedGraph:
 
 
 @pytest.mark.parametrize("picking", PICKINGS, ids=str)
-def test_it_gives_todays_arrays_for_one_type_and_relation(picking) -> None:
+def test_one_relation_gives_todays_arrays(picking) -> None:
     rng = np.random.default_rng(1)
     for batch in range(40):
         typed = one_type(rng)

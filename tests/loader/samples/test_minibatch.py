@@ -89,6 +89,8 @@ def test_equal_mini_batches_have_equal_digests() -> None:
     assert len(a.digest()) == hashlib.sha256().digest_size * 2
     strided = torch.ones(5, 4)[:, ::2]
     assert a.replace(x=strided).digest() == a.digest()
+    none = torch.empty(0, dtype=torch.int64)
+    assert a.replace(y=torch.zeros(1, dtype=torch.int64).expand(0)).digest() == a.replace(y=none).digest()
 
 
 def changes() -> dict[str, MiniBatch]:

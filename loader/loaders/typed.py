@@ -1,0 +1,119 @@
+"""What a loader is given with a graph of several types: seeds of one type, and rows per type and relation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from loader.graph import EdgeType, HeteroGraph
+from loader.items import NodeItems
+from loader.items.items import as_vertices
+from loader.loaders.options import check_distinct
+from loader.machine.arguments import kind_of, shown
+from loader.samplers.base import Sampler
+from loader.stores import FeatureStore, PartitionedFeatures, ShardedFeatures, StagedFeatures, as_store
+
+# Stores that would wait for another process, or copy through buffers of their own, once for each type.
+_NOT_BY_TYPE = (PartitionedFeatures, ShardedFeatures, StagedFeatures)
+
+
+def typed_items(graph: HeteroGraph, seeds: Any) -> tuple[str, NodeItems]:
+    """The type of the seeds, and the items: ids of the graph's one range.
+
+    Args:
+        seeds: `("paper", ids)` or `{"paper": ids}`, distinct ids within the type.
+
+    Raises:
+        TypeError, ValueError: they are not; the message says how to give them.
+    """
+    pairs = list(seeds.items()) if isinstance(seeds, Mapping) else [seeds]
+    types = list(graph.node_types)
+    if not (len(pairs) == 1 and isinstance(pairs[0], tuple) and len(pairs[0]) == 2 and isinstance(pairs[0][0], str)):
+        raise TypeError(
+            f"seeds is {shown(seeds)}; the graph has the node types {types}: give the ids of one of them, as "
+            f"({types[0]!r}, ids)"
+        )
+    ((name, given),) = pairs
+    if name not in types:
+        raise ValueError(f"seeds names the node type {name!r}; the graph has {types}")
+    label, ids = f"seeds[{name!r}]", graph.node_types[name]
+    found = as_vertices(label, given)
+    check_distinct(label, found, len(ids))
+    return name, NodeItems(found.long() + ids.start, first=ids.start)
+
+
+def node_stores(graph: HeteroGraph, features: Any) -> dict[str, FeatureStore]:
+    """Node type -> store of the features.
+
+    Raises:
+        TypeError: they are no dict, or a store cannot be one of several.
+        ValueError: there is no such type, or there is not one row per node.
+    """
+    stores: dict[str, FeatureStore] = {}
+    for name, rows in _by_key("features", features, "node type -> features").items():
+        if name not in graph.node_types:
+            raise ValueError(f"features names the node type {name!r}; the graph has {list(graph.node_types)}")
+        label, count = f"features[{name!r}]", len(graph.node_types[name])
+        store = _store(label, rows)
+        if store is None:
+            continue
+        if store.num_rows != count:
+            raise ValueError(
+                f"{label} has {store.num_rows} rows, the graph {count} nodes of that type; give a row each"
+            )
+        stores[name] = store
+    return stores
+
+
+def edge_stores(graph: HeteroGraph, features: Any, sampler: Sampler) -> dict[EdgeType, FeatureStore]:
+    """Edge type -> store of the features, rows by the place of an edge in its relation.
+
+    Raises:
+        TypeError: they are no dict, or a store cannot be one of several.
+        ValueError: there is no such relation, there are fewer rows than edges, or there are no edge ids.
+    """
+    stores: dict[EdgeType, FeatureStore] = {}
+    known = {name: key for key in graph.edge_types for name in (key, "__".join(key))}
+    for name, rows in _by_key("edge_features", features, "edge type -> features").items():
+        if name not in known:
+            raise ValueError(f"edge_features names the edge type {name!r}; the graph has {list(graph.edge_types)}")
+        label = f"edge_features[{name!r}]"
+        store = _store(label, rows)
+        if store is None:
+            continue
+        if not getattr(sampler, "edge_ids", False):
+            raise ValueError(f"{label} is gathered by edge id, and the sampler returns none; give it edge_ids=True")
+        if graph.lists.edge_ids is None:
+            raise ValueError(
+                f"{label} has rows by edge, and the graph keeps no edge ids; make it with keep_edge_ids=True"
+            )
+        count = num_edges_of(graph, known[name])
+        if store.num_rows < count:
+            raise ValueError(f"{label} has {store.num_rows} rows, the relation {count} edges; give a row per edge")
+        stores[known[name]] = store
+    return stores
+
+
+def num_edges_of(graph: HeteroGraph, edge_type: EdgeType) -> int:
+    """Number of edges of a relation."""
+    into = graph.relations_into[edge_type[2]]
+    first, rows = graph.first_row[edge_type[2]], len(into) * len(graph.node_types[edge_type[2]])
+    degrees = graph.lists.indptr[first : first + rows + 1].diff()
+    return int(degrees[into.index(graph.edge_types.index(edge_type)) :: len(into)].sum())
+
+
+def _by_key(name: str, rows: Any, form: str) -> Mapping[Any, Any]:
+    if rows is None:
+        return {}
+    if not isinstance(rows, Mapping):
+        raise TypeError(f"{name} is {shown(rows)}; the graph has types, so it must be a dict: {form}")
+    return rows
+
+
+def _store(label: str, rows: Any) -> FeatureStore | None:
+    if isinstance(rows, _NOT_BY_TYPE):
+        raise TypeError(
+            f"{label} is {kind_of(rows)}, which cannot be one of several stores; take HostFeatures, DeviceFeatures, "
+            "CachedFeatures, PinnedFeatures or MemmapFeatures"
+        )
+    return as_store(label, rows)

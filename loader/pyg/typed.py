@@ -1,0 +1,105 @@
+"""What a loader reads of a `HeteroData`: the graph, the type of its seeds, and where mini-batches arrive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import HeteroData, remote_backend_utils
+
+from loader.graph import EdgeType, Graph, HeteroGraph
+from loader.loaders.options import check_graph_memory
+from loader.loaders.torch_options import device_of
+from loader.machine.arguments import shown
+from loader.machine.kept import Kept
+
+_graphs = Kept()  # loaders of the same edges share the graph
+
+
+def edge_types_of(data: Any) -> list[EdgeType] | None:
+    """The edge types of a `HeteroData`, or of a feature store and a graph store of several types; None of others."""
+    if isinstance(data, HeteroData):
+        return list(data.edge_types)
+    if not (isinstance(data, tuple) and len(data) == 2 and hasattr(data[1], "get_all_edge_attrs")):
+        return None
+    found = list(dict.fromkeys(attr.edge_type for attr in data[1].get_all_edge_attrs()))
+    return None if None in found or not found else found
+
+
+def refuse_induced(who: str, shape: str) -> None:
+    """Raises NotImplementedError if the subgraphs are induced ones."""
+    if shape == "induced":
+        raise NotImplementedError(
+            f"{who} does not know subgraph_type='induced' for several types; take 'directional' or 'bidirectional'"
+        )
+
+
+def typed_place_of(data: Any, device: torch.device | str | None) -> torch.device:
+    """Where mini-batches arrive: `device`, or by default the device of the first `x` of a node type."""
+    if isinstance(data, tuple):
+        return device_of(device)
+    found = [store["x"].device for store in data.node_stores if isinstance(store.get("x"), Tensor)]
+    return device_of(found[0] if device is None and found else device)
+
+
+def typed_graph_of(data: Any, weight_attr: str | None, device: torch.device, pinned: bool) -> HeteroGraph:
+    """The graph of `data` on `device`; made once for all loaders of these edges, if it has no weights."""
+    if isinstance(data, tuple):
+        return placed(_graph_of_stores(data[0], data[1], weight_attr), device, pinned)
+    owners = [store.get("edge_index") for store in data.edge_stores]
+    if weight_attr is not None or not all(isinstance(owner, Tensor) for owner in owners):
+        return placed(HeteroGraph.from_pyg(data, weight_attr=weight_attr), device, pinned)
+    key = tuple(data.edge_types), tuple((name, data[name].num_nodes) for name in data.node_types)
+    made = _graphs.get_of(owners, key, lambda: HeteroGraph.from_pyg(data).to("cpu"))
+    return _graphs.get_of(owners, (*key, device, pinned), lambda: placed(made, device, pinned))
+
+
+def _graph_of_stores(features: Any, store: Any, weight_attr: str | None) -> HeteroGraph:
+    """The graph of stores of torch_geometric; an edge's id is its place in the graph store."""
+    if weight_attr is not None:
+        raise NotImplementedError(f"weight_attr is {weight_attr!r}, but a graph store has no weights; leave it out")
+    rows, starts, places = store.csc()
+    edges: dict[EdgeType, Tensor] = {}
+    for key, row in rows.items():
+        ends = torch.arange(starts[key].numel() - 1).repeat_interleave(starts[key].diff().cpu())
+        edges[key] = torch.stack([row.cpu().long(), ends])
+        if places is not None and places.get(key) is not None:
+            edges[key] = torch.empty_like(edges[key]).index_copy_(1, places[key].cpu().long(), edges[key])
+    names = dict.fromkeys(name for key in edges for name in (key[0], key[2]))
+    sizes = {name: int(remote_backend_utils.num_nodes(features, store, name)) for name in names}
+    return HeteroGraph.from_edges(edges, sizes)
+
+
+def is_pinned(memory: str, device: torch.device) -> bool:
+    """Whether the graph lies in page-locked memory; raises ValueError if it cannot, or `memory` is no name of one."""
+    check_graph_memory(memory)
+    if memory == "pinned" and device.type == "cpu":
+        raise ValueError("graph is 'pinned', for a GPU to read, but mini-batches are sampled on the CPU; leave it out")
+    return memory == "pinned"
+
+
+def placed(graph: Any, device: torch.device, pinned: bool) -> Any:
+    """The `Graph` or `HeteroGraph` on `device`, or in page-locked memory for it."""
+    return graph.pin_memory() if device.type == "cuda" and pinned else graph.to(device)
+
+
+def inputs_by_type(graph: Graph | HeteroGraph, input_nodes: Any) -> tuple[str | None, range, Any]:
+    """The type of the seeds, the ids of its nodes, and which of them are seeds; None for all.
+
+    Raises:
+        TypeError: of several types `input_nodes` is no name of a type, and no pair of it and ids.
+        ValueError: there is no such type.
+    """
+    if not isinstance(graph, HeteroGraph):
+        return None, range(graph.num_nodes), input_nodes
+    types = list(graph.node_types)
+    pair = (input_nodes, None) if isinstance(input_nodes, str) else input_nodes
+    if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], str)):
+        raise TypeError(
+            f"input_nodes is {shown(input_nodes)}; data has the node types {types}: give the name of one, or "
+            f"({types[0]!r}, ids or mask)"
+        )
+    if pair[0] not in types:
+        raise ValueError(f"input_nodes names the node type {pair[0]!r}; data has {types}")
+    return pair[0], graph.node_types[pair[0]], pair[1]

@@ -1,0 +1,195 @@
+"""The operator that torch_geometric's samplers call for a graph of several types: `torch.ops.pyg`, on our core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from loader.graph import EdgeType, HeteroGraph
+from loader.graph.checks import check_csc
+from loader.machine.kept import Kept
+from loader.pyg.calls import drawn, on_gpu, refuse_others
+from loader.pyg.checked import num_threads
+from loader.pyg.repeated import sample_from
+from loader.samplers import SubgraphSampler
+from loader.samplers.base import MAX_FANOUT
+from loader.samples import HeteroSubgraph
+
+_known = Kept()  # graphs and their samplers
+
+Fanouts = Mapping[str, Sequence[int]]
+
+
+def hetero_neighbor_sample(
+    node_types: Sequence[str],
+    edge_types: Sequence[EdgeType],
+    rowptr_dict: Mapping[str, Tensor],
+    col_dict: Mapping[str, Tensor],
+    seed_dict: Mapping[str, Tensor],
+    num_neighbors_dict: Fanouts,
+    node_time_dict: Any = None,
+    edge_time_dict: Any = None,
+    seed_time_dict: Any = None,
+    edge_weight_dict: Mapping[str, Tensor] | None = None,
+    csc: bool = False,
+    replace: bool = False,
+    directed: bool = True,
+    disjoint: bool = False,
+    temporal_strategy: str = "uniform",
+    return_edge_id: bool = True,
+) -> tuple[Any, ...]:
+    """`torch.ops.pyg.hetero_neighbor_sample`, as pyg-lib 0.4 to 0.8 declares it.
+
+    The picks are those of `loader.samplers.SubgraphSampler`, by one number drawn from torch's generator of the
+    CPU. All relations are sampled at once, in lists that are made of the arrays when they are first seen; so they are
+    there twice. A seed that is given several times has the same picks each time. For arguments without a word here see
+    `loader.pyg.ops.neighbor_sample`; a dictionary has an entry for each relation, by `author__writes__paper`.
+
+    Args:
+        num_neighbors_dict: picks per node and hop, of each relation.
+        seed_dict: node type -> ids within the type.
+
+    Returns:
+        row, col: relation -> places in the nodes of its types; nodes: node type -> ids; edge ids: relation -> places in
+        `col`, or None; numbers of new nodes of each type, and of edges of each relation, by hop.
+
+    Raises:
+        NotImplementedError: an option without its default; the message says the way out.
+        TypeError, ValueError: an array is not as said above.
+    """
+    refuse_others((node_time_dict, edge_time_dict, seed_time_dict), disjoint, directed)
+    keys = {relation: "__".join(relation) for relation in edge_types}
+    for relation, key in keys.items():
+        for name, given in (
+            ("rowptr_dict", rowptr_dict),
+            ("col_dict", col_dict),
+            ("num_neighbors_dict", num_neighbors_dict),
+        ):
+            if key not in given:
+                raise ValueError(f"{name} has nothing for the edge type {relation}; give it under {key!r}")
+    weights = edge_weight_dict or {}
+    lists = [_Lists.of(key, rowptr_dict[name], col_dict[name], weights.get(name), csc) for key, name in keys.items()]
+    fanouts = {one.relation: tuple(_fanouts(one, num_neighbors_dict[keys[one.given]], replace)) for one in lists}
+    dtype = lists[0].indptr.dtype if lists else torch.int64
+    if not lists or not all(fanouts.values()):  # no hop
+        only = _seeds_only(node_types, seed_dict, [one.relation for one in lists])
+        return _output(only, lists, csc, return_edge_id, dtype)
+    tensors = [tensor for one in lists for tensor in (one.indptr, one.indices, one.weights) if tensor is not None]
+
+    def once(key: Any, make: Callable[[], Any]) -> Any:
+        return _known.get_of(tensors, key, make)
+
+    names = tuple(node_types), tuple(one.relation for one in lists)
+    sizes = once(("sizes", names), lambda: _sizes(node_types, lists))
+    for name, ids in seed_dict.items():  # nobody says how many nodes there are of a type without lists
+        if name in sizes and name not in {one.relation[2] for one in lists} and ids.numel():
+            sizes = {**sizes, name: max(sizes[name], 1 << int(ids.max()).bit_length())}
+    graph = once(("graph", names, tuple(sizes.values())), lambda: _graph_of(sizes, lists))
+    by_weight = bool(weights) and any(k != -1 for of_hop in fanouts.values() for k in of_hop)
+
+    def make() -> SubgraphSampler:
+        return SubgraphSampler(
+            fanouts,
+            edge_ids=True,
+            replace=replace,
+            weights="edge_weights" if by_weight else None,
+            num_threads=num_threads(),
+        )
+
+    sampler = once(("sampler", names, tuple(fanouts.values()), replace, by_weight, num_threads()), make)
+    sample = sample_from(sampler, graph, seed_dict, drawn(), 0)
+    return _output(sample, lists, csc, return_edge_id, dtype)
+
+
+class _Lists(NamedTuple):
+    """The lists of one relation. They lead to the nodes of `relation[2]`, if that is the given one or its reverse."""
+
+    given: EdgeType
+    relation: EdgeType
+    indptr: Tensor
+    indices: Tensor
+    weights: Tensor | None
+
+    @classmethod
+    def of(cls, given: EdgeType, indptr: Tensor, indices: Tensor, weights: Tensor | None, csc: bool) -> _Lists:
+        for name, array in (("rowptr_dict", indptr), ("col_dict", indices)):
+            if array.dim() != 1 or array.dtype not in (torch.int32, torch.int64):
+                raise TypeError(
+                    f"{name}[{'__'.join(given)!r}] has shape {list(array.shape)} and dtype {array.dtype}; it must have "
+                    "1 dimension and be int32 or int64"
+                )
+        if array.device.type != "cpu":
+            on_gpu()
+        return cls(given, given if csc else (given[2], given[1], given[0]), indptr, indices, weights)
+
+
+def _sizes(node_types: Sequence[str], lists: Sequence[_Lists]) -> dict[str, int]:
+    """Node type -> how many there are, or how many are known of."""
+    sizes = dict.fromkeys(node_types, 0)
+    for one in lists:
+        for name in (one.relation[0], one.relation[2]):
+            if name not in sizes:
+                raise ValueError(f"edge type {one.given} names the node type {name!r}; node_types has {list(sizes)}")
+        sizes[one.relation[2]] = max(sizes[one.relation[2]], one.indptr.numel() - 1)
+    of_lists = {one.relation[2] for one in lists}
+    for one in lists:
+        name = one.relation[0]
+        if name not in of_lists and one.indices.numel():
+            sizes[name] = max(sizes[name], int(one.indices.max()) + 1)
+    return sizes
+
+
+def _graph_of(sizes: Mapping[str, int], lists: Sequence[_Lists]) -> HeteroGraph:
+    edges, weights = {}, {}
+    for one in lists:
+        try:
+            check_csc(one.indptr, one.indices, sizes[one.relation[0]])
+        except ValueError as error:
+            raise ValueError(f"rowptr and col of {one.given} are no graph: {error}") from None
+        ends = torch.arange(one.indptr.numel() - 1).repeat_interleave(one.indptr.diff().long())
+        edges[one.relation] = torch.stack([one.indices.long(), ends])
+        if one.weights is not None:
+            weights[one.relation] = one.weights
+    return HeteroGraph.from_edges(edges, sizes, edge_weights=weights or None)
+
+
+def _fanouts(one: _Lists, fanouts: Sequence[int], replace: bool) -> list[int]:
+    """The fanouts of a relation, as our samplers have them."""
+    most = max((k for k in fanouts), default=0)
+    if most > MAX_FANOUT:
+        degree = int(one.indptr.diff().max()) if one.indptr.numel() > 1 else 0
+        if replace or degree > most:
+            raise ValueError(
+                f"fanout {most} of {one.given} is not possible, as a node has {degree} neighbors: give up to "
+                f"{MAX_FANOUT}, or -1 for all"
+            )
+    return [-1 if k < 0 or k > MAX_FANOUT else k for k in fanouts]
+
+
+def _seeds_only(
+    node_types: Sequence[str], seeds: Mapping[str, Tensor], edge_types: Sequence[EdgeType]
+) -> HeteroSubgraph:
+    nodes = {name: seeds[name].long() if name in seeds else torch.empty(0, dtype=torch.int64) for name in node_types}
+    none = {relation: torch.empty((2, 0), dtype=torch.int64) for relation in edge_types}
+    ids = {relation: pairs[0] for relation, pairs in none.items()}
+    counts = {name: (found.numel(),) for name, found in nodes.items()}
+    return HeteroSubgraph(nodes, none, ids, counts, dict.fromkeys(edge_types, ()))
+
+
+def _output(
+    sample: HeteroSubgraph, lists: Sequence[_Lists], csc: bool, edge_ids: bool, dtype: torch.dtype
+) -> tuple[Any, ...]:
+    row, column, edges, counts = {}, {}, {}, {}
+    for one in lists:
+        key = "__".join(one.given)
+        sources, targets = sample.edges[one.relation].to(dtype)
+        row[key], column[key] = (sources, targets) if csc else (targets, sources)
+        counts[key] = list(sample.num_edges[one.relation])
+        if sample.edge_ids is not None:
+            edges[key] = sample.edge_ids[one.relation].to(dtype)
+    nodes = {name: ids.to(dtype) for name, ids in sample.nodes.items()}
+    num_nodes = {name: list(of_hop) for name, of_hop in sample.num_nodes.items()}
+    return row, column, nodes, edges if edge_ids else None, num_nodes, counts

@@ -1,0 +1,189 @@
+"""The operator of torch_geometric for several types, against the oracle; repeated seeds; what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import typed_oracle as oracle
+from torch_geometric.data import HeteroData
+from torch_geometric.loader import NeighborLoader
+
+import loader.pyg
+from loader.pyg.calls import drawn
+
+pytestmark = pytest.mark.skipif(loader.pyg.backend() != "loader", reason="pyg-lib or torch-sparse is installed")
+
+
+def arrays(graph: oracle.TypedGraph, csc: bool):
+    """A graph whose edges lie as its lists do, and these as torch_geometric has them."""
+    edges, rowptr, col = {}, {}, {}
+    for key, (src, dst) in graph.edges.items():
+        order = np.argsort(dst, kind="stable")
+        edges[key] = src[order], dst[order]
+        given = key if csc else key[::-1]
+        counts = np.bincount(dst, minlength=graph.num_nodes[key[2]])
+        rowptr["__".join(given)] = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]))
+        col["__".join(given)] = torch.from_numpy(src[order])
+    return oracle.TypedGraph(graph.num_nodes, edges, None), rowptr, col
+
+
+def call(graph, rowptr, col, seeds, fanouts, csc=True, replace=False, weights=None, edge_ids=True):
+    types = [key if csc else key[::-1] for key in graph.edges]
+    return torch.ops.pyg.hetero_neighbor_sample(
+        list(graph.num_nodes), types, rowptr, col, seeds, fanouts, None, None, None, weights, csc, replace, True, False,
+        "uniform", edge_ids,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("csc", [True, False])
+def test_it_returns_what_the_oracle_says(csc) -> None:
+    rng, seen = np.random.default_rng(1), 0
+    for _ in range(30):
+        case = oracle.random_case(rng, uniform=True)
+        if not case.graph.edges:
+            continue
+        none = np.zeros(0, np.int64)  # each type has lists, which say how many nodes it has
+        bare = {(name, "none", name): (none, none) for name in case.graph.num_nodes}
+        graph, rowptr, col = arrays(oracle.TypedGraph(case.graph.num_nodes, {**case.graph.edges, **bare}), csc)
+        hops = 2 if isinstance(case.fanouts, dict) else len(case.fanouts)
+        fanouts = {key: case.fanouts[:2] if isinstance(case.fanouts, list) else [3, -1] for key in graph.edges}
+        hops = len(next(iter(fanouts.values())))
+        named = {"__".join(key if csc else key[::-1]): of for key, of in fanouts.items()}
+        types, bounds = graph.lists.types_of(case.seeds), graph.lists.bounds
+        seeds = {name: torch.from_numpy(case.seeds[types == t] - bounds[t]) for t, name in enumerate(graph.num_nodes)}
+        torch.manual_seed(7)
+        epoch = drawn()
+        expected = oracle.sample(graph, case.seeds, fanouts, expand="new", epoch=epoch, picking=case.picking)
+        torch.manual_seed(7)
+        row, column, nodes, ids, num_nodes, num_edges = call(
+            graph, rowptr, col, seeds, named, csc, case.picking.replace
+        )
+        found = graph.lists.types_of(expected.nodes)
+        for t, name in enumerate(graph.num_nodes):
+            assert nodes[name].tolist() == (expected.nodes[found == t] - bounds[t]).tolist()
+            assert num_nodes[name] == [size[t] for size in expected.sizes]
+        written = oracle.edges_by_hop(graph, expected)
+        assert len(written) == hops
+        for key in graph.edges:
+            name = "__".join(key if csc else key[::-1])
+            src, dst, edge = oracle.columns([e for edges in written for e in edges[key]])
+            assert (row[name].tolist(), column[name].tolist()) == ((src, dst) if csc else (dst, src))
+            assert ids[name].tolist() == edge
+            assert num_edges[name] == [len(edges[key]) for edges in written]
+            seen += len(edge)
+    assert seen > 5_000
+
+
+def small(seeds: list[int], fanouts: list[int], **options):
+    """Papers 0 and 1 have two authors each, and paper 1 cites paper 0."""
+    graph = oracle.TypedGraph(
+        {"author": 4, "paper": 2},
+        {
+            ("author", "writes", "paper"): (np.array([0, 1, 2, 3]), np.array([0, 0, 1, 1])),
+            ("paper", "cites", "paper"): (np.array([1]), np.array([0])),
+        },
+    )
+    graph, rowptr, col = arrays(graph, True)
+    return call(graph, rowptr, col, {"paper": torch.tensor(seeds)}, dict.fromkeys(rowptr, fanouts), **options)
+
+
+def test_a_repeated_seed_has_edges_of_its_own() -> None:
+    row, column, nodes, ids, num_nodes, num_edges = small([1, 0, 1, 0], [-1, -1])
+    assert nodes["paper"].tolist() == [1, 0, 1, 0]
+    assert nodes["author"].tolist() == [0, 1, 2, 3]
+    assert row["author__writes__paper"].tolist() == [2, 3, 0, 1, 2, 3, 0, 1]
+    assert column["author__writes__paper"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert ids["author__writes__paper"].tolist() == [2, 3, 0, 1, 2, 3, 0, 1]
+    assert row["paper__cites__paper"].tolist() == [0, 0]  # the first copy of the cited one's neighbor
+    assert column["paper__cites__paper"].tolist() == [1, 3]
+    assert num_nodes == {"author": [0, 4, 0], "paper": [4, 0, 0]}
+    assert num_edges == {"author__writes__paper": [8, 0], "paper__cites__paper": [2, 0]}
+
+
+def test_no_hops_and_no_relations_give_the_seeds() -> None:
+    row, _, nodes, ids, num_nodes, num_edges = small([1, 1], [])
+    assert nodes["paper"].tolist() == [1, 1]
+    assert row["author__writes__paper"].numel() == ids["paper__cites__paper"].numel() == 0
+    assert num_nodes == {"author": [0], "paper": [2]}
+    assert num_edges == {"author__writes__paper": [], "paper__cites__paper": []}
+    alone = oracle.TypedGraph({"a": 3}, {})
+    assert call(alone, {}, {}, {"a": torch.tensor([2])}, {})[2]["a"].tolist() == [2]
+
+
+def test_edge_ids_are_left_out_on_request() -> None:
+    assert small([0], [1], edge_ids=False)[3] is None
+
+
+def test_fanouts_beyond_the_limit_take_whole_lists() -> None:
+    assert small([0], [5000])[5] == {"author__writes__paper": [2], "paper__cites__paper": [1]}
+    with pytest.raises(ValueError, match=r"fanout 5000 of \('author', 'writes', 'paper'\) is not possible"):
+        small([0], [5000], replace=True)
+
+
+def test_edges_of_weight_0_are_never_picked() -> None:
+    weights = {
+        "author__writes__paper": torch.tensor([0.0, 1.0, 1.0, 0.0]),
+        "paper__cites__paper": torch.tensor([0.0]),
+    }
+    for _ in range(5):
+        *_, ids, _, num_edges = small([0, 1], [1], weights=weights)
+        assert ids["author__writes__paper"].tolist() == [1, 2]
+        assert num_edges["paper__cites__paper"] == [0]
+
+
+def test_seeds_without_lists_may_be_any() -> None:
+    graph = oracle.TypedGraph({"a": 1, "b": 1}, {("a", "to", "b"): (np.array([0]), np.array([0]))})
+    graph, rowptr, col = arrays(graph, True)
+    for seed in (5, 900, 2):
+        nodes = call(graph, rowptr, col, {"a": torch.tensor([seed]), "b": torch.tensor([0])}, {"a__to__b": [1]})[2]
+        assert nodes["a"].tolist() == [seed, 0]
+
+
+def test_arrays_are_checked_and_written_ones_read_again() -> None:
+    graph = oracle.TypedGraph({"a": 2}, {("a", "to", "a"): (np.array([0, 1]), np.array([1, 1]))})
+    graph, rowptr, col = arrays(graph, True)
+    one = {"a": torch.tensor([1])}
+    assert call(graph, rowptr, col, one, {"a__to__a": [-1]})[2]["a"].tolist() == [1, 0]
+    col["a__to__a"][0] = 1
+    assert call(graph, rowptr, col, one, {"a__to__a": [-1]})[2]["a"].tolist() == [1]
+    col["a__to__a"][0] = 2
+    with pytest.raises(ValueError, match=r"rowptr and col of \('a', 'to', 'a'\) are no graph: "):
+        call(graph, rowptr, col, one, {"a__to__a": [-1]})
+    with pytest.raises(ValueError, match=r"num_neighbors_dict has nothing for the edge type \('a', 'to', 'a'\)"):
+        call(graph, rowptr, col, one, {})
+    with pytest.raises(TypeError, match=r"col_dict\['a__to__a'\] has shape \[2\] and dtype torch\.float32"):
+        call(graph, rowptr, {"a__to__a": torch.ones(2)}, one, {"a__to__a": [1]})
+
+
+def typed_data() -> HeteroData:
+    data = HeteroData()
+    data["a"].x, data["b"].x = torch.arange(20.0)[:, None], torch.arange(30.0)[:, None]
+    data["a"].time, data["b"].time = torch.arange(20), torch.arange(30)
+    data["a", "to", "b"].edge_index = torch.stack([torch.arange(200) % 20, torch.arange(200) % 30])
+    data["b", "to", "a"].edge_index = data["a", "to", "b"].edge_index.flip(0)
+    return data
+
+
+def test_torch_geometrics_loader_runs_on_it() -> None:
+    data = typed_data()
+    for batch in NeighborLoader(data, [4, 3], input_nodes="a", batch_size=8):
+        for key in data.edge_types:
+            ends = batch[key].edge_index
+            pairs = torch.stack([batch[key[i]].n_id[ends[i // 2]] for i in (0, 2)])
+            assert torch.equal(pairs, data[key].edge_index[:, batch[key].e_id])
+            assert int(ends[1].bincount().max()) <= 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"disjoint": True}, r"does not sample a tree of its own for each seed \(disjoint=True\); install pyg-lib"),
+        ({"subgraph_type": "induced"}, r"does not sample induced subgraphs of several types \(HeteroData\); leave"),
+        ({"time_attr": "time"}, r"does not sample by time \(time_attr\); install pyg-lib"),
+    ],
+)
+def test_times_trees_and_induced_subgraphs_are_refused(options, message) -> None:
+    made = NeighborLoader(typed_data(), [2], input_nodes="a", **options)
+    with pytest.raises(NotImplementedError, match=message):
+        next(iter(made))

@@ -11,7 +11,8 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from loader.datasets import Dataset, LargeSyntheticDataset, SyntheticDataset
+from loader.datasets import LargeSyntheticDataset, SyntheticDataset
+from loader.datasets.base import CachedDataset
 
 CONF = Path(__file__).resolve().parents[3] / "conf" / "dataset"
 FILES = sorted(CONF.glob("*.yaml"))
@@ -23,14 +24,14 @@ def options_of(name: str) -> DictConfig:
     return chosen.get("dataset", chosen)  # one with options of other groups names its own
 
 
-def describe(name: str, tmp_path: Path) -> Dataset:
+def describe(name: str, tmp_path: Path) -> CachedDataset:
     config = OmegaConf.create({"data_dir": str(tmp_path), "cache_dir": None, "dataset": options_of(name)})
     if name == "npz":
         config.dataset.path = "npz.npz"
     if name == "edge_list":
         config.dataset.edges = "edge_list.csv"
     dataset = instantiate(config.dataset)
-    assert isinstance(dataset, Dataset)
+    assert isinstance(dataset, CachedDataset)
     return dataset
 
 
@@ -46,10 +47,12 @@ def test_each_file_shows_every_option(name, tmp_path):
     shown = set(options_of(name))
     options: set[str] = set()
     for kind in type(describe(name, tmp_path)).__mro__:
-        if issubclass(kind, Dataset):
+        if issubclass(kind, CachedDataset):
             options |= set(inspect.signature(kind.__init__).parameters)
-    # Of the options of all base classes: only Shchur's datasets advertise the restriction to a component.
-    assert options - shown - {"self", "options"} <= {"name", "largest_component"}
+    # Of the options of all base classes: only Shchur's datasets advertise the restriction to a component, and dblp and
+    # imdb have both directions of every edge.
+    assert options - shown - {"self", "options"} <= {"name", "largest_component", "undirected"}
+    assert "undirected" in shown or "undirected" not in options or name in ("dblp", "imdb")
 
 
 def test_all_datasets_of_the_plan_are_there():
@@ -58,8 +61,8 @@ def test_all_datasets_of_the_plan_are_there():
         "digits npz edge_list synthetic reddit flickr yelp coauthor-physics coauthor-cs amazon-computers amazon-photo"
     )
     ogb = "cora citeseer ogbn-arxiv ogbn-products ogbn-papers100M"
-    walked = "blogcatalog ppi wikipedia"
-    names = {*planned.split(), *ogb.split(), *walked.split(), *(f"synthetic-{s}" for s in shapes)}
+    walked, typed = "blogcatalog ppi wikipedia", "dblp imdb ogbn-mag"
+    names = {*planned.split(), *ogb.split(), *walked.split(), *typed.split(), *(f"synthetic-{s}" for s in shapes)}
     assert {path.stem for path in FILES} == names
 
 

@@ -3,6 +3,8 @@
 python -m loader.inspect --dataset ogbn-arxiv --data-dir data --fanouts 15,10,5 --batch-size 1024
 python -m loader.inspect --dataset mygraph.npz --json card.json
 python -m loader.inspect --dataset synthetic num_nodes=100000 mean_degree=30
+
+Of a dataset with several types of nodes and edges it shows sizes by type and degrees by relation.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from loader.datasets import DatasetError, NodeDataset, open_dataset
+from loader.datasets import DatasetError, HeteroDataset, NodeDataset, open_dataset
+from loader.datasets.hetero_card import hetero_card, show_hetero_card
 from loader.datasets.locations import check_output
 from loader.graph import Graph
 from loader.items import BatchSequence, NodeItems, Order
@@ -44,7 +47,7 @@ CACHE_SHARES = (0.05, 0.10, 0.25, 0.50)
 
 
 def inspect(
-    data: NodeDataset,
+    data: NodeDataset | HeteroDataset,
     fanouts: Sequence[int],
     batch_size: int = 1024,
     *,
@@ -88,14 +91,25 @@ def inspect(
 
         `plan`, with `memory_gib`: see `loader.memory.plan.MemoryPlan.card`.
 
+        Of a dataset with several types, what `loader.datasets.hetero_card` returns, and of `hops` only `fanout`,
+        `edges`, and the new `nodes` by type; `input_rows` are by type, too.
+
     Raises:
-        ValueError: a fanout, `batch_size`, count or `memory_gib` is out of range.
+        ValueError: a fanout, `batch_size`, count or `memory_gib` is out of range, or `memory_gib` or `eval_batch_size`
+            is given for a dataset with several types.
     """
-    if not isinstance(data, NodeDataset):
-        raise TypeError(f"data is {kind_of(data)}; it must be a loader.datasets.NodeDataset")
+    if not isinstance(data, (NodeDataset, HeteroDataset)):
+        raise TypeError(f"data is {kind_of(data)}; it must be a loader.datasets.NodeDataset or HeteroDataset")
     batch_size = as_size("batch_size", batch_size, least=-(2**62))  # its limits are said with the split's size
     _check_numbers(batches, prefetch, num_threads, seed, eval_batch_size)
     memory = as_memory(memory_gib, "memory_gib")
+    if isinstance(data, HeteroDataset):
+        for name, value in (("memory_gib", memory_gib), ("eval_batch_size", eval_batch_size)):
+            if value is not None:
+                raise ValueError(f"{name} is {value}, but {data.name} has several types of nodes; leave it out")
+        return _inspect_types(
+            data, FusedSampler(fanouts, seed=seed, num_threads=num_threads), batch_size, batches, prefetch
+        )
     graph, train = data.graph, _seeds(data)
     plan = {}
     if memory is not None:
@@ -169,10 +183,76 @@ def inspect(
     }
 
 
-def _seeds(data: NodeDataset) -> Tensor:
+def _inspect_types(
+    data: HeteroDataset, sampler: FusedSampler, batch_size: int, batches: int, prefetch: int
+) -> dict[str, Any]:
+    """`inspect` of a dataset with several types."""
+    graph, train = data.graph, _seeds(data)
+    stores = {name: HostFeatures(table, num_threads=sampler.num_threads) for name, table in data.features.items()}
+    sampling, gathering, sampled = [], [], []
+    places = _places(train, batch_size, batches, sampler.seed)
+    for epoch, index, seeds in places[:2]:  # warm up: threads, workspaces, pages
+        sampler.sample(graph, {data.target: seeds}, epoch=epoch, batch=index)
+    for epoch, index, seeds in places:
+        begin = time.perf_counter()
+        batch = sampler.sample(graph, {data.target: seeds}, epoch=epoch, batch=index)
+        sampling.append(time.perf_counter() - begin)
+        sampled.append(batch)
+        begin = time.perf_counter()
+        for name, store in stores.items():
+            ids = graph.node_types[name]
+            store.gather(batch.nodes[(batch.nodes >= ids.start) & (batch.nodes < ids.stop)] - ids.start)
+        gathering.append(time.perf_counter() - begin)
+    sampler.close()
+    for store in stores.values():
+        store.close()
+    rows = {
+        name: [float(sum(hop[t] for hop in batch.sizes)) for batch in sampled]
+        for t, name in enumerate(graph.node_types)
+    }
+    topology = [
+        float(batch.nodes.nbytes + sum(block.indptr.nbytes + block.indices.nbytes for block in batch.blocks))
+        for batch in sampled
+    ]
+    features = [4.0 * sum(rows[name][i] * data.num_features[name] for name in stores) for i in range(batches)]
+    most_labels = batch_size * data.labels.element_size()
+    return {
+        **hetero_card(data),
+        "fanouts": list(sampler.fanouts),
+        "batch_size": batch_size,
+        "batches": batches,
+        "batches_per_epoch": -(-train.numel() // batch_size),
+        "num_threads": sampler.num_threads,
+        "hops": [
+            {
+                "fanout": fanout,
+                "edges": _spread([float(batch.blocks[-hop].num_edges) for batch in sampled]),
+                "nodes": {
+                    name: _spread([float(batch.sizes[hop][t]) for batch in sampled])
+                    for t, name in enumerate(graph.node_types)
+                },
+            }
+            for hop, fanout in enumerate(sampler.fanouts, 1)
+        ],
+        "input_rows": {name: _spread(of) for name, of in rows.items()},
+        "input_share_of_graph": statistics.mean(batch.nodes.numel() for batch in sampled) / graph.num_nodes,
+        "memory": {
+            "topology_bytes_a_batch": _spread(topology),
+            "feature_bytes_a_batch": _spread(features),
+            "in_flight_bytes": (2 * prefetch + 1) * max(topology) + (prefetch + 1) * (max(features) + most_labels),
+            "prefetch": prefetch,
+        },
+        "milliseconds": {
+            "sample": 1e3 * statistics.median(sampling),
+            "gather": 1e3 * statistics.median(gathering),
+        },
+    }
+
+
+def _seeds(data: NodeDataset | HeteroDataset) -> Tensor:
     """The nodes to sample around: the training split, or all nodes of a dataset without splits."""
     train = data.splits["train"]
-    return train if train.numel() else torch.arange(data.num_nodes)
+    return train if train.numel() else torch.arange(data.labels.shape[0])
 
 
 def _places(train: Tensor, batch_size: int, batches: int, seed: int) -> list[tuple[int, int, Tensor]]:
@@ -247,7 +327,7 @@ def _hit_rates(graph: Graph, visits: list[Tensor]) -> list[dict[str, float]]:
 def show(card: dict[str, Any], console: Console) -> None:
     """Prints what `inspect` returned, in at most 80 columns."""
     Table = import_optional("rich.table", "loader.inspect", "datasets").Table
-    graph, memory, times = card["graph"], card["memory"], card["milliseconds"]
+    graph = card["graph"]
     console.print(
         f"[bold]{card['dataset']}[/]: {graph['num_nodes']:,} vertices, {graph['num_edges']:,} edges, degree "
         f"{graph['mean_degree']:.1f} on average, at most {graph['max_degree']:,}, {graph['num_features']:,} features"
@@ -277,6 +357,36 @@ def show(card: dict[str, Any], console: Console) -> None:
     for row in card["cache"]:
         cache.add_row(f"{row['share']:.0%}", f"{row['rows']:,}", f"{row['by_degree']:.1%}", f"{row['by_visits']:.1%}")
     console.print(cache)
+    _show_memory_and_time(graph, card, console)
+    if plan := card.get("plan"):
+        show_memory(plan, console)
+
+
+def _show_types(card: dict[str, Any], console: Console) -> None:
+    """`show` of a dataset with several types."""
+    Table = import_optional("rich.table", "loader.inspect", "datasets").Table
+    show_hetero_card(card, console)
+    console.print(
+        f"\n{card['batches']} mini-batches of {card['batch_size']:,} seeds ({card['batches_per_epoch']:,} per epoch), "
+        f"fanouts {card['fanouts']}, {card['num_threads']} threads"
+    )
+    console.print("\nNew nodes and edges by hop, from the seeds outward; mean per mini-batch")
+    hops = Table(box=None, pad_edge=False)
+    hops.add_column("type")
+    for name in (*(f"hop {hop}" for hop in range(1, len(card["hops"]) + 1)), "with seeds"):
+        hops.add_column(name, justify="right")
+    for name, rows in card["input_rows"].items():
+        hops.add_row(name, *(f"{hop['nodes'][name]['mean']:,.0f}" for hop in card["hops"]), f"{rows['mean']:,.0f}")
+    edges = [hop["edges"]["mean"] for hop in card["hops"]]
+    hops.add_row("edges", *(f"{mean:,.0f}" for mean in (*edges, sum(edges))))
+    console.print(hops)
+    _show_memory_and_time(card, card, console)
+
+
+def _show_memory_and_time(graph: dict[str, Any], card: dict[str, Any], console: Console) -> None:
+    """The last table of `show`; `graph` has the bytes of the graph and of its features."""
+    Table = import_optional("rich.table", "loader.inspect", "datasets").Table
+    memory, times = card["memory"], card["milliseconds"]
     console.print("\nMemory and time")
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column("what")
@@ -293,8 +403,6 @@ def show(card: dict[str, Any], console: Console) -> None:
     ):
         table.add_row(what, value)
     console.print(table)
-    if plan := card.get("plan"):
-        show_memory(plan, console)
 
 
 def _mean_and_spread(values: dict[str, float]) -> str:
@@ -334,6 +442,23 @@ def _memory(text: str) -> str | float:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return memory
+
+
+def _put(
+    card: dict[str, Any], shower: Callable[[dict[str, Any], Console], None], file: str | None, note: str = ""
+) -> None:
+    """Prints figures below a note, and writes them to a file; only their JSON is printed if `file` is "-"."""
+    text = json.dumps(card, indent=1)
+    if file == "-":
+        print(text)
+        return
+    console = import_optional("rich.console", "loader.inspect", "datasets").Console(highlight=False)
+    if note:
+        console.print(note)
+    shower(card, console)
+    if file is not None:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).write_text(text + "\n", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -386,17 +511,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             memory_gib=args.memory,
             eval_batch_size=args.eval_batch_size,
         )
-        text = json.dumps(card, indent=1)
-        if args.json == "-":
-            print(text)
-            return
-        console = import_optional("rich.console", "loader.inspect", "datasets").Console(highlight=False)
+        note = ""
         if batch_size < args.batch_size:
-            console.print(f"[dim]--batch-size {args.batch_size}: the train split has {batch_size} vertices only[/]")
-        show(card, console)
-        if args.json is not None:
-            Path(args.json).parent.mkdir(parents=True, exist_ok=True)
-            Path(args.json).write_text(text + "\n", encoding="utf-8")
+            note = f"[dim]--batch-size {args.batch_size}: the train split has {batch_size} vertices only[/]"
+        _put(card, _show_types if isinstance(data, HeteroDataset) else show, args.json, note)
     except (ValueError, TypeError, ImportError, OSError, NoGpuError, DatasetError) as error:
         sys.exit(f"error: {' '.join(str(error).split())}")
 

@@ -106,7 +106,7 @@ def test_a_broken_package_is_not_called_missing(tmp_path: Path, monkeypatch: pyt
     "code",
     [
         "from loader.machine.optional import import_dgl; import_dgl('this test')",
-        "from loader.datasets.ogb import _ogb_reader; _ogb_reader()",
+        "from loader.datasets.ogb import ogb_reader; ogb_reader()",
     ],
 )
 def test_other_packages_say_write_and_ask_nothing(tmp_path: Path, code: str) -> None:

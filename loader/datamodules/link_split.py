@@ -40,7 +40,7 @@ def split_links(graph: Graph, *, val: float = 0.05, test: float = 0.10, seed: in
     Raises:
         TypeError, ValueError: a share is none, or the shares leave no links for a part.
     """
-    require_graph(graph)
+    require_graph(graph, typed=False)
     val, test = check_shares(val, test)
     if graph.device.type != "cpu":
         raise ValueError(f"the graph lies on {graph.device}; links are split on the CPU: graph.to('cpu')")

@@ -6,6 +6,10 @@ from loader.datasets.digits import Digits
 from loader.datasets.distances import DistanceFeatures
 from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.errors import CacheError, DatasetError
+from loader.datasets.hetero import HeteroDataset
+from loader.datasets.hetero_npz import HeteroNpzDataset, write_hetero_npz
+from loader.datasets.hetero_ogb import HeteroOGBDataset
+from loader.datasets.hetero_pyg import HeteroPyGDataset
 from loader.datasets.mat import MatDataset
 from loader.datasets.named import open_dataset
 from loader.datasets.node_dataset import NodeDataset
@@ -27,6 +31,10 @@ __all__ = [
     "DistanceFeatures",
     "EdgeList",
     "EdgeListDataset",
+    "HeteroDataset",
+    "HeteroNpzDataset",
+    "HeteroOGBDataset",
+    "HeteroPyGDataset",
     "LargeSyntheticDataset",
     "MatDataset",
     "NodeDataset",
@@ -40,4 +48,5 @@ __all__ = [
     "TableDataset",
     "TableRecord",
     "open_dataset",
+    "write_hetero_npz",
 ]

@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -37,15 +37,15 @@ from loader.machine.shared import local_ranks
 
 log = logging.getLogger(__name__)
 
-Transform: TypeAlias = Callable[[NodeDataset], NodeDataset]
+Data = TypeVar("Data")
 
-_MAPPED = frozenset({"features", "labels", "ids", "id_texts", "id_ends"})
-_TOPOLOGY = frozenset({"indptr", "indices", "edge_weights", "edge_times", "edge_types", "node_times"})
+MAPPED = frozenset({"features", "labels", "ids", "id_texts", "id_ends"})
+_TOPOLOGY = frozenset({"indptr", "indices", "edge_ids", "edge_weights", "edge_times", "edge_types", "node_times"})
 _MEMORY_SHARE = 0.5  # of the memory, that the topology may take
 
 
-class Dataset(ABC):
-    """The description of a dataset. The first `load()` converts the files; later ones open the conversion.
+class CachedDataset(ABC, Generic[Data]):
+    """The description of a dataset of any kind. The first `load()` converts the files; later ones open the conversion.
 
     Args:
         name: of the dataset; part of the name of its cache folder.
@@ -62,12 +62,15 @@ class Dataset(ABC):
         in_memory: whether the topology is read into memory. False leaves it in its files, from which samplers on the
             CPU read single pages. None reads it if it takes at most half of the memory that this process may use.
         transform: a function that makes another `NodeDataset` of the one that was loaded, for example
-            `DistanceFeatures()`, or a list of such functions. It is called by each `load`, and is no part of the
-            conversion.
+            `DistanceFeatures()`, or a list of such functions; of a dataset with types it is another `HeteroDataset`.
+            It is called by each `load`, and is no part of the conversion.
 
     Raises:
         TypeError, ValueError: an option is not as said above; the name cannot be that of a folder.
     """
+
+    kind: ClassVar[type]  # of what is loaded
+    mapped = MAPPED  # arrays that are memory-mapped
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class Dataset(ABC):
         rebuild: bool = False,
         verify: bool = False,
         in_memory: bool | None = None,
-        transform: Transform | Sequence[Transform] | None = None,
+        transform: Callable[[Data], Data] | Sequence[Callable[[Data], Data]] | None = None,
     ) -> None:
         check_name(name)
         self.name = name
@@ -93,7 +96,7 @@ class Dataset(ABC):
         self.rebuild = rebuild
         self.verify = as_flag("verify", verify)
         self.in_memory = None if in_memory is None else as_flag("in_memory", in_memory)
-        self.transforms = _as_transforms(transform)
+        self.transforms: list[Callable[[Data], Data]] = _as_transforms(transform, self.kind.__name__)
 
     @property
     def rebuild(self) -> bool:
@@ -105,7 +108,7 @@ class Dataset(ABC):
         self._rebuild = as_flag("rebuild", value)
         self._asked_at = time.time_ns()
 
-    def load(self) -> NodeDataset:
+    def load(self) -> Data:
         """Opens the dataset. If there is no conversion yet, it is made first.
 
         The topology is read into memory, unless `in_memory` says otherwise. Features, labels and the user's ids are
@@ -129,7 +132,7 @@ class Dataset(ABC):
             log.info("%s: opened from %s", self.name, folder)
         rank, processes = local_ranks()
         # What stays on disk is not read for its checksums: the graph's own checks read it once.
-        kept = _MAPPED if self._fits(folder) else _MAPPED | _TOPOLOGY
+        kept = self.mapped if self._fits(folder) else self.mapped | _TOPOLOGY
         cached = open_cache(
             folder,
             key,
@@ -150,39 +153,18 @@ class Dataset(ABC):
             except (TypeError, AttributeError) as error:  # most likely it is a function of something else
                 what = getattr(transform, "__name__", type(transform).__name__)
                 raise TypeError(
-                    f"transform {what} of {self.name} failed: {error}; it must take a NodeDataset and return one"
+                    f"transform {what} of {self.name} failed: {error}; it must take a {self.kind.__name__} and return "
+                    "one"
                 ) from error
-            if not isinstance(data, NodeDataset):
-                raise TypeError(f"a transform of {self.name} returned {kind_of(data)}; it must return a NodeDataset")
+            if not isinstance(data, self.kind):
+                raise TypeError(
+                    f"a transform of {self.name} returned {kind_of(data)}; it must return a {self.kind.__name__}"
+                )
         return data
 
-    def _assemble(self, cached: CachedArrays) -> NodeDataset:
-        arrays = cached.arrays
-        num_classes = int(cached.properties["num_classes"])
-        splits = self.draw_splits(arrays["labels"])
-        if splits is None:
-            splits = {split: arrays.get(split, torch.empty(0, dtype=torch.int64)) for split in SPLITS}
-        try:
-            graph = Graph(
-                arrays["indptr"],
-                arrays["indices"],
-                node_types=dict(node_types) if (node_types := cached.properties.get("node_types")) else None,
-                edge_weights=arrays.get("edge_weights"),
-                edge_times=arrays.get("edge_times"),
-                edge_types=arrays.get("edge_types"),
-                node_times=arrays.get("node_times"),
-            )
-        except ValueError as error:
-            raise DatasetError(f"{self.name}: {error}") from error
-        return NodeDataset(
-            name=self.name,
-            graph=graph,
-            features=read_rows(arrays),
-            labels=arrays["labels"],
-            splits=splits,
-            num_classes=num_classes,
-            multilabel=bool(cached.properties["multilabel"]),
-        )
+    @abstractmethod
+    def _assemble(self, cached: CachedArrays) -> Data:
+        """What is loaded, of the arrays and properties that `convert` wrote."""
 
     @abstractmethod
     def source(self) -> Any:
@@ -199,10 +181,7 @@ class Dataset(ABC):
 
     @abstractmethod
     def convert(self, writer: CacheWriter, progress: ConversionProgress) -> None:
-        """Writes the arrays `indptr indices features labels`, the splits if there are any and `draw_splits` draws none,
-        and the properties `num_classes` and `multilabel`. If the source has them, also writes `edge_weights edge_times
-        edge_types node_times`, and the property `node_types`, a list of [name, size].
-        """
+        """Writes arrays and properties."""
 
     def draw_splits(self, labels: Tensor) -> dict[str, Tensor] | None:
         """Splits that are drawn whenever the dataset is opened; None if the conversion holds the splits.
@@ -210,6 +189,12 @@ class Dataset(ABC):
         So another seed of the split needs no other conversion.
         """
         return None
+
+    def _splits(self, arrays: dict[str, Tensor]) -> dict[str, Tensor]:
+        splits = self.draw_splits(arrays["labels"])
+        if splits is None:
+            splits = {split: arrays.get(split, torch.empty(0, dtype=torch.int64)) for split in SPLITS}
+        return splits
 
     def _fits(self, folder: Path) -> bool:
         """Whether the topology is to be read into memory."""
@@ -243,7 +228,50 @@ class Dataset(ABC):
         log.info("%s", said)
 
 
-def _as_transforms(transform: Transform | Sequence[Transform] | None) -> list[Transform]:
+class Dataset(CachedDataset[NodeDataset]):
+    """The description of a dataset of one type of vertices. The first `load()` converts the files; later ones open the
+    conversion.
+
+    Args:
+        name: of the dataset; part of the name of its cache folder.
+        options: see `CachedDataset`.
+    """
+
+    kind = NodeDataset
+
+    @abstractmethod
+    def convert(self, writer: CacheWriter, progress: ConversionProgress) -> None:
+        """Writes the arrays `indptr indices features labels`, the splits if there are any and `draw_splits` draws none,
+        and the properties `num_classes` and `multilabel`. If the source has them, also writes `edge_weights edge_times
+        edge_types node_times`, and the property `node_types`, a list of [name, size].
+        """
+
+    def _assemble(self, cached: CachedArrays) -> NodeDataset:
+        arrays = cached.arrays
+        try:
+            graph = Graph(
+                arrays["indptr"],
+                arrays["indices"],
+                node_types=dict(node_types) if (node_types := cached.properties.get("node_types")) else None,
+                edge_weights=arrays.get("edge_weights"),
+                edge_times=arrays.get("edge_times"),
+                edge_types=arrays.get("edge_types"),
+                node_times=arrays.get("node_times"),
+            )
+        except ValueError as error:
+            raise DatasetError(f"{self.name}: {error}") from error
+        return NodeDataset(
+            name=self.name,
+            graph=graph,
+            features=read_rows(arrays),
+            labels=arrays["labels"],
+            splits=self._splits(arrays),
+            num_classes=int(cached.properties["num_classes"]),
+            multilabel=bool(cached.properties["multilabel"]),
+        )
+
+
+def _as_transforms(transform: Any, kind: str) -> list[Callable[[Any], Any]]:
     if transform is None:
         return []
     if callable(transform):
@@ -251,5 +279,5 @@ def _as_transforms(transform: Transform | Sequence[Transform] | None) -> list[Tr
     several = list(transform) if isinstance(transform, Sequence) and not isinstance(transform, str) else [transform]
     for one in several:
         if not callable(one):
-            raise TypeError(f"transform is {shown(one)}; it must be a function of a NodeDataset, or a list of them")
+            raise TypeError(f"transform is {shown(one)}; it must be a function of a {kind}, or a list of them")
     return several

@@ -17,8 +17,7 @@ from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.classes import check_classes, describe_classes, listed
 from loader.datasets.edge_sorter import cut
 from loader.datasets.errors import DatasetError
-from loader.datasets.feature_rows import write_rows
-from loader.datasets.finite import NotFinite
+from loader.datasets.feature_rows import check_features, checked_rows, rows_at_once, write_rows
 from loader.datasets.node_dataset import check_split_labels, check_splits
 from loader.datasets.numbers import as_int64, check_real
 from loader.datasets.progress import ConversionProgress
@@ -26,7 +25,6 @@ from loader.datasets.transforms import check_edge_options, edges_to_csc_with, in
 from loader.machine.arguments import as_flag
 
 _FEW_CLASSES = 1000  # up to this many, classes without a vertex are taken as meant
-_CHUNK_BYTES = 1 << 26  # of features written at once
 
 
 @dataclass
@@ -171,11 +169,7 @@ class EdgeListDataset(Dataset):
         """Is called at the end of a conversion with what was read, and the size of the graph that it became."""
 
     def _check_features(self, features: NDArray[np.generic]) -> None:
-        if features.ndim != 2:
-            raise DatasetError(
-                f"{self.name}: features have shape {list(features.shape)}; they must be [num_nodes, num_features]"
-            )
-        check_real(features, f"{self.name}: features")
+        check_features(features, f"{self.name}: features")
 
     def _checked_values(
         self, found: EdgeList, num_nodes: int
@@ -226,7 +220,7 @@ class EdgeListDataset(Dataset):
 
     def rows_at_once(self, num_features: int) -> int:
         """Rows of features that are in memory at once."""
-        return max(1, _CHUNK_BYTES // (4 * max(num_features, 1)))
+        return rows_at_once(num_features)
 
     def checked_rows(
         self, parts: Iterable[NDArray[np.generic]], nodes: NDArray[np.int64] | None = None
@@ -240,17 +234,8 @@ class EdgeListDataset(Dataset):
         Raises:
             DatasetError: features are not finite; it says how many, and in which columns.
         """
-        at, wrong = 0, NotFinite(nodes)
-        for given in parts:
-            with np.errstate(over="ignore"):  # what is too large for float32 is infinite, and refused as that
-                part = np.ascontiguousarray(given, dtype=np.float32)
-            if self.check_features:
-                wrong.look(given, part, at)
-            if not wrong.found:  # else only the rest is counted
-                yield self.transform_features(part)
-            at += part.shape[0]
-        if wrong.found:
-            raise DatasetError(f"{self.name}: {wrong}")
+        for rows in checked_rows(parts, self.name, self.check_features, nodes):
+            yield self.transform_features(rows)
 
 
 def checked_labels(

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from loader.datasets.base import CachedDataset
 from loader.datasets.columns import SUFFIXES
 from loader.datasets.errors import nearest
-from loader.datasets.node_dataset import NodeDataset
+from loader.datasets.hetero_npz import HeteroNpzDataset, has_types
+from loader.datasets.locations import given_file
 from loader.datasets.npz import NpzDataset
 from loader.datasets.table import TableDataset
 from loader.machine.arguments import as_seed, shown
@@ -46,8 +48,9 @@ def open_dataset(
     cache_dir: str | Path | None = None,
     seed: int = 0,
     conf: Path | None = None,
-) -> NodeDataset:
-    """The dataset of `conf/dataset/NAME.yaml`, or of a .npz file, or of a table of edges.
+) -> Any:
+    """The dataset of `conf/dataset/NAME.yaml`, or of a .npz file, or of a table of edges: a `NodeDataset`, or a
+    `HeteroDataset` if it has several types.
 
     Args:
         name: name of the file without `.yaml`, or path of a .npz, .csv, .tsv or .parquet file.
@@ -75,7 +78,9 @@ def open_dataset(
         if "=" not in option:
             raise ValueError(f"option '{option}' is not key=value, e.g. num_neighbors=8; a list has commas: 15,10")
     if name.endswith((".npz", *SUFFIXES)):
-        kind = NpzDataset if name.endswith(".npz") else TableDataset
+        kind: type[CachedDataset[Any]] = TableDataset
+        if name.endswith(".npz"):
+            kind = HeteroNpzDataset if has_types(given_file(name, Path(data_dir))) else NpzDataset
         given = OmegaConf.to_container(OmegaConf.from_dotlist(list(options)))
         assert isinstance(given, dict)
         known = sorted(_keywords(kind) - {"data_dir", "cache_dir"})
@@ -111,8 +116,7 @@ def open_dataset(
         dataset = instantiate(config.dataset)
     except Exception as error:  # of Hydra's, around what the class raised
         raise error.__cause__ or error from None
-    loaded: NodeDataset = dataset.load()
-    return loaded
+    return dataset.load()
 
 
 def _keywords(cls: type) -> set[str]:

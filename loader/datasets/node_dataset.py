@@ -60,7 +60,7 @@ class NodeDataset:
         return self.features.shape[1]
 
     def __post_init__(self) -> None:
-        require_graph(self.graph)
+        require_graph(self.graph, typed=False)
         for name, array in (("features", self.features), ("labels", self.labels)):
             require_dense(array, f"{self.name}: {name}")
         object.__setattr__(self, "num_classes", checked_num_classes(self.num_classes, self.name, least=0))
@@ -92,15 +92,11 @@ class NodeDataset:
 
         A checkpoint keeps it, so that a model is not used with other data than it was trained for.
         """
-        digest = sha256()
-        for array in (self.graph.indptr, self.graph.indices, self.labels.reshape(-1)):
-            some = array[:: max(1, array.numel() // _DIGESTED)]
-            digest.update(some.cpu().numpy().tobytes())
         sizes = ("name", "num_nodes", "num_features", "num_classes", "multilabel")
         return {
             **{size: getattr(self, size) for size in sizes},
             "num_edges": self.graph.num_edges,
-            "digest": digest.hexdigest()[:16],
+            "digest": digest_of(self.graph.indptr, self.graph.indices, self.labels),
             **({} if self.tables is None else self.tables.identity()),
         }
 
@@ -110,13 +106,7 @@ class NodeDataset:
         Args:
             what: names what is of that dataset; it begins the message.
         """
-        own = self.identity()
-        for key, value in own.items():
-            if key in identity and identity[key] != value:
-                raise ValueError(
-                    f"{what} is of dataset {identity.get('name')} whose {key} is {identity[key]}, but this is dataset "
-                    f"{self.name} whose {key} is {value}; give the dataset that it was trained on"
-                )
+        require_identity(self.identity(), identity, what)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{split}={ids.numel()}" for split, ids in self.splits.items())
@@ -125,6 +115,25 @@ class NodeDataset:
             f"num_features={self.num_features}, num_classes={self.num_classes}, "
             f"multilabel={self.multilabel}, {sizes})"
         )
+
+
+def digest_of(*arrays: Tensor) -> str:
+    """A digest of evenly spaced values of each array."""
+    digest = sha256()
+    for array in arrays:
+        some = array.reshape(-1)[:: max(1, array.numel() // _DIGESTED)]
+        digest.update(some.cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def require_identity(own: Mapping[str, Any], identity: Mapping[str, Any], what: str) -> None:
+    """Raises ValueError unless `own` is the `identity` of a dataset, see `NodeDataset.require`."""
+    for key, value in own.items():
+        if key in identity and identity[key] != value:
+            raise ValueError(
+                f"{what} is of dataset {identity.get('name')} whose {key} is {identity[key]}, but this is dataset "
+                f"{own['name']} whose {key} is {value}; give the dataset that it was trained on"
+            )
 
 
 def _way_to_labels(labels: Tensor, num_nodes: int, multilabel: bool) -> str:

@@ -27,13 +27,47 @@ _VALUES = ("edge_weights", "edge_times", "edge_types", "node_times")
 _OPTIONAL = (*_VALUES, "node_types", "node_type_sizes", "num_classes", "num_nodes", "features", "labels")
 _SPARSE_IDS = 10  # times as many vertices as edges are taken for ids of something else
 # Names that torch_geometric and others have for what is read here.
-_ALIASES = {
+ALIASES = {
     **{f"{split}_{word}": split for split in SPLITS for word in ("mask", "idx", "index")},
     **dict.fromkeys(("weight", "weights"), "edge_weights"),
     **dict.fromkeys(("x", "X", "feat", "attr"), "features"),
     **dict.fromkeys(("y", "Y", "targets"), "labels"),
 }
 _TOPOLOGIES: tuple[tuple[str, ...], ...] = (("edge_index",), ("src", "dst"), ("indptr", "indices"))
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
+    """The arrays of a .npz file, by name, in their order.
+
+    Raises:
+        DatasetError: it cannot be read as one.
+    """
+    try:
+        with open(path, "rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            arrays = None if isinstance(loaded, np.ndarray) else dict(loaded)
+    except (
+        ValueError,
+        OSError,
+        MemoryError,
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+    ) as error:
+        if "Object arrays" in str(error):
+            raise DatasetError(f"{path} holds an array of Python objects; save numbers: astype(...)") from error
+        if "pickle" in str(error):
+            raise DatasetError(f"{path} is no .npz file; write one by numpy.savez") from error
+        raise DatasetError(f"{path} cannot be read as a .npz file ({error}); is it truncated?") from error
+    if arrays is not None and any(name.endswith("/data.pkl") or name == "data.pkl" for name in arrays):
+        raise DatasetError(
+            f"{path} was written by torch.save; write the arrays by numpy.savez, e.g. "
+            "numpy.savez(path, **{name: tensor.numpy() for name, tensor in saved.items()})"
+        )
+    if arrays is None:
+        raise DatasetError(f"{path} is a single array; save all of them with numpy.savez")
+    return arrays
 
 
 class NpzDataset(EdgeListDataset):
@@ -129,33 +163,11 @@ class NpzDataset(EdgeListDataset):
         return {**super().options(), "drawn_split": self.split is not None}
 
     def read(self, writer: CacheWriter) -> EdgeList:
-        try:
-            with open(self.path, "rb") as file:
-                loaded = np.load(file, allow_pickle=False)
-                arrays = None if isinstance(loaded, np.ndarray) else dict(loaded)
-        except (
-            ValueError,
-            OSError,
-            MemoryError,
-            zipfile.BadZipFile,
-            zlib.error,
-            EOFError,
-            NotImplementedError,
-        ) as error:
-            if "Object arrays" in str(error):
-                raise DatasetError(
-                    f"{self.path} holds an array of Python objects; save numbers: astype(...)"
-                ) from error
-            if "pickle" in str(error):
-                raise DatasetError(f"{self.path} is no .npz file; write one by numpy.savez") from error
-            raise DatasetError(f"{self.path} cannot be read as a .npz file ({error}); is it truncated?") from error
-        if arrays is not None and any(name.endswith("/data.pkl") or name == "data.pkl" for name in arrays):
+        arrays = read_arrays(self.path)
+        if any(name.endswith("/edge_index") for name in arrays):
             raise DatasetError(
-                f"{self.path} was written by torch.save; write the arrays by numpy.savez, e.g. "
-                "numpy.savez(path, **{name: tensor.numpy() for name, tensor in saved.items()})"
+                f"{self.path} has edges of several types, '.../edge_index'; loader.datasets.HeteroNpzDataset reads it"
             )
-        if arrays is None:
-            raise DatasetError(f"{self.path} is a single array; save all of them with numpy.savez")
         self._check_names(arrays)
         features, labels = arrays.get("features"), arrays.get("labels")
         num_nodes = self._num_nodes(arrays)
@@ -219,7 +231,7 @@ class NpzDataset(EdgeListDataset):
         edges = next((arrays[name].shape[-1:] for name in ("edge_index", "src", "indices") if name in arrays), ())
         for name in sorted(arrays.keys() - set(known)):
             meant = difflib.get_close_matches(name, left, n=1, cutoff=0.85)
-            alias = _ALIASES.get(name)
+            alias = ALIASES.get(name)
             wanted = arrays[name].shape == edges if alias == "edge_weights" else alias not in SPLITS or not self.split
             if alias is not None and alias not in arrays and wanted:
                 meant = [alias]

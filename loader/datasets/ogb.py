@@ -115,7 +115,7 @@ class OGBDataset(ReaderDataset):
         home = root / self.folder
         if home.exists():  # otherwise ogb downloads it, and brings the folder along
             (home / "processed").mkdir(exist_ok=True)
-        return _ogb_reader()(self.name, root=str(root))
+        return ogb_reader()(self.name, root=str(root))
 
     def extract(self, reader: Any) -> EdgeList:
         graph, labels = reader[0]
@@ -147,7 +147,7 @@ class OGBDataset(ReaderDataset):
         return years
 
 
-def _ogb_reader() -> Any:
+def ogb_reader() -> Any:
     """ogb's reader class.
 
     On import ogb asks the package index for newer releases, in a thread that holds up the exit of a run

@@ -9,7 +9,7 @@ import os
 import shutil
 import socket
 import tempfile
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 _NETWORK_TIMEOUT = 30.0  # seconds of silence
 
 
-class ReaderDataset(EdgeListDataset):
-    """A dataset in the on-disk layout of its reader, below `data_dir`.
+class ReaderFiles(ABC):
+    """The files of a dataset in the on-disk layout of its reader, below `data_dir`.
 
     Readers write beside the files that they read. So they are given links to those files in a folder of the
     cache, and `data_dir` may be read-only. What is absent is downloaded into a temporary folder first and
@@ -37,6 +37,8 @@ class ReaderDataset(EdgeListDataset):
     then files that others can have written are refused.
     """
 
+    name: str
+    data_dir: Path
     folder: str
     files: tuple[str, ...]
     origin: str
@@ -47,7 +49,7 @@ class ReaderDataset(EdgeListDataset):
         """The reader's object for the dataset at `root / self.folder`; it downloads what is not there."""
 
     @abstractmethod
-    def extract(self, reader: Any) -> EdgeList:
+    def extract(self, reader: Any) -> Any:
         """What the reader read."""
 
     def source(self) -> list[list[Any]]:
@@ -63,7 +65,7 @@ class ReaderDataset(EdgeListDataset):
             )
         return fingerprint(home, self.files)
 
-    def read(self, writer: CacheWriter) -> EdgeList:
+    def read(self, writer: CacheWriter) -> Any:
         try:
             with (
                 held_folder(writer.scratch) as root,  # readers unpickle what they find there
@@ -117,6 +119,14 @@ class ReaderDataset(EdgeListDataset):
                 _move(root / self.folder, home)
         except (Exception, SystemExit) as error:  # ogb leaves by exit(-1) when its question is answered by no
             raise DatasetError(f"{absent}, and its download failed ({_one_line(error)}); {way_out}") from error
+
+
+class ReaderDataset(ReaderFiles, EdgeListDataset):
+    """A dataset of one type of vertices that another library reads, see `ReaderFiles`."""
+
+    @abstractmethod
+    def extract(self, reader: Any) -> EdgeList:
+        """What the reader read."""
 
 
 def _one_line(error: BaseException) -> str:

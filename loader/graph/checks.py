@@ -60,7 +60,7 @@ def check_range(name: str, array: Tensor, num_nodes: int, way: str = "") -> None
     """Raises ValueError unless all ids are in `[0, num_nodes)`; `way` is the end of the message."""
     if array.numel() == 0:
         return
-    _check_numbers(name, array)
+    check_numbers(name, array)
     low, high = (int(x) for x in torch.aminmax(array))
     if low < 0 or high >= num_nodes:
         bad = low if low < 0 else high
@@ -70,7 +70,7 @@ def check_range(name: str, array: Tensor, num_nodes: int, way: str = "") -> None
 
 def check_csc(indptr: Tensor, indices: Tensor, num_src: int) -> None:
     """Raises ValueError unless `indptr` rises from 0 to `len(indices)` and `indices` are in `[0, num_src)`."""
-    _check_numbers("indptr", indptr)
+    check_numbers("indptr", indptr)
     if int(indptr[0]) != 0:
         raise ValueError(
             f"indptr starts at {int(indptr[0])}; it must start at 0; of a list of edges, Graph.from_edges makes a graph"
@@ -176,7 +176,8 @@ def _parts(indptr: Tensor) -> Iterator[tuple[int, Tensor]]:
         yield first, indptr[first : first + _PART + 1]
 
 
-def _check_numbers(name: str, array: Tensor) -> None:
+def check_numbers(name: str, array: Tensor) -> None:
+    """Raises ValueError for a tensor on the meta device."""
     if array.is_meta:
         raise ValueError(f"{name} lies on meta, where tensors have no numbers; it must lie on the CPU or on a GPU")
 

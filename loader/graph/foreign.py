@@ -9,26 +9,29 @@ from loader.graph.hetero import HeteroGraph
 from loader.machine.arguments import kind_of
 
 
-def require_graph(graph: Any, what: str = "graph") -> None:
+def require_graph(graph: Any, what: str = "graph", *, typed: bool = True) -> None:
     """Raises TypeError unless `graph` is a `Graph` or a `HeteroGraph`. For a graph of another library the message says
     how to convert it. Raises ValueError if its lists were written to and are none any more, see `Graph.require_sound`.
 
     Args:
         graph: the object that was given.
         what: its name in the message.
+        typed: whether a `HeteroGraph` will do.
     """
-    if isinstance(graph, (Graph, HeteroGraph)):
+    if isinstance(graph, Graph) or (typed and isinstance(graph, HeteroGraph)):
         graph.require_sound()
         return
     kind = type(graph)
     library = kind.__module__.partition(".")[0]
-    typed = hasattr(graph, "node_types") and hasattr(graph, "edge_types")
-    if kind.__name__ == "HeteroGraph":
-        way = f"of one relation, {what}.relation(edge_type)"
-    elif library == "torch_geometric" and typed:
-        way = f"of one relation, HeteroGraph.from_pyg({what}).relation(edge_type)"
+    one = "" if typed else ".relation(edge_type)"
+    if isinstance(graph, HeteroGraph):
+        way = f"{what}.relation(edge_type)"
+    elif library == "torch_geometric" and hasattr(graph, "node_types") and hasattr(graph, "edge_types"):
+        way = f"HeteroGraph.from_pyg({what}){one}"
     elif library == "torch_geometric" and hasattr(graph, "edge_index"):
         way = f"Graph.from_pyg({what})"
+    elif library == "dgl" and not getattr(graph, "is_homogeneous", True):
+        way = f"HeteroGraph.from_dgl({what}){one}"
     elif library == "dgl":
         way = f"Graph.from_dgl({what})"
     elif library == "scipy":
@@ -36,4 +39,5 @@ def require_graph(graph: Any, what: str = "graph") -> None:
     else:
         way = "Graph.from_edges(src, dst, num_nodes), or Graph(indptr, indices)"
     full = kind_of(graph) if library == "builtins" else f"a {library}.{kind.__name__}"
-    raise TypeError(f"{what} is {full}; it must be a loader.Graph: {way}")
+    wanted = "loader.Graph or a loader.HeteroGraph" if typed and way.startswith("HeteroGraph") else "loader.Graph"
+    raise TypeError(f"{what} is {full}; it must be a {wanted}: {way}")

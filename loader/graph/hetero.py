@@ -47,8 +47,8 @@ class HeteroGraph:
         edge_types: the relations.
 
     Attributes:
-        lists: a `Graph` with a row for each node and relation into its type, see `rows`. `lists.edge_ids`, if there are
-            any, are places among the edges of a relation as they were given.
+        lists: a `Graph` with a row for each node and relation into its type, see `rows`. Its `edge_ids`, if there are
+            any, number the edges of each relation: `from_edges` sets them to their places there.
         node_types: node type -> `range` of ids.
         edge_types: the relations, in order.
         relations_into: node type -> numbers of the relations into it, ascending; the place of a relation there is its
@@ -130,7 +130,7 @@ class HeteroGraph:
                 array = array.detach().to(arrays[name].dtype)  # weights decide the picks, and get no gradient
                 arrays[name][places] = array + graph.node_types[key[0]].start if name == "indices" else array
         graph.lists = Graph(indptr, num_src=nodes, node_times=node_times, validate=False, **arrays)
-        graph._sound = graph.lists.state()
+        graph._sound = graph.lists._state()
         return graph
 
     @classmethod
@@ -391,7 +391,7 @@ class HeteroGraph:
             ValueError: they are no lists of these nodes any more, or have a source of another type than the relation's.
         """
         self.lists.require_sound()
-        if self._sound != (state := self.lists.state()):
+        if self._sound != (state := self.lists._state()):
             blocks = [
                 (self.first_row[name], len(ids), [self.edge_types[r] for r in self.relations_into[name]])
                 for name, ids in self.node_types.items()
@@ -400,7 +400,7 @@ class HeteroGraph:
             self._sound = state
 
     def state(self) -> tuple[int, ...]:
-        """See `Graph.state`."""
+        """Numbers that change when an array of the lists does, see `Graph.state`."""
         return self.lists.state()
 
     def _sizes(self) -> tuple[int, int]:
@@ -411,15 +411,15 @@ class HeteroGraph:
     def _with(self, lists: Graph) -> HeteroGraph:
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__, lists=lists)
-        other._sound = lists.state() if self._sound == self.lists.state() else None
+        other._sound = lists._state() if self._sound == self.lists._state() else None
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sound": self._sound == self.lists.state()}
+        return {**self.__dict__, "_sound": self._sound == self.lists._state()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._sound = self.lists.state() if state["_sound"] else None
+        self._sound = self.lists._state() if state["_sound"] else None
 
     def __copy__(self) -> HeteroGraph:
         return self._with(copy.copy(self.lists))

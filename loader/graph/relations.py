@@ -12,6 +12,7 @@ from loader.graph.checks import (
     MAX_VERTICES,
     check_integers,
     check_length,
+    check_numbers,
     check_range,
     check_weights,
     signed,
@@ -100,6 +101,7 @@ def check_edges(
                 f"{name} lies on {pairs.device}, {first} on {device}; all edges must lie on one device: "
                 f".to({str(device)!r})"
             )
+        check_numbers(name, pairs)
         first, device = first or name, pairs.device
         ends = signed(name, pairs)
         for ids, what, of in zip(ends, ("sources", "destinations"), (key[0], key[2]), strict=True):

@@ -47,7 +47,7 @@ class LinkLoader(Loader):
     ) -> None:
         check_options(options, type(self).__name__)
         items = EdgeItems(pairs)
-        require_graph(graph)
+        require_graph(graph, typed=False)
         require_square(graph, type(self).__name__)
         check_pairs(items.ids, graph.num_nodes)
         if not isinstance(sampler, LinkSampler):

@@ -99,7 +99,7 @@ class LinkSampler(Sampler):
         if not isinstance(exclude, str) or exclude not in EXCLUDE:
             raise ValueError(f"exclude is {shown(exclude)}; it must be one of {', '.join(EXCLUDE)}")
         if known is not None:
-            require_graph(known, "known")
+            require_graph(known, "known", typed=False)
         if known is not None and (negatives is None or not negatives.strict):
             raise ValueError(
                 "known is of use for strict negatives only; give Negatives(strict=True), or leave known out"
@@ -130,7 +130,7 @@ class LinkSampler(Sampler):
 
     def open(self, graph: Graph) -> Session:
         self.require_open()
-        require_graph(graph)
+        require_graph(graph, typed=False)
         require_square(graph, "LinkSampler")
         if self.known is not None and self.known.num_nodes != graph.num_nodes:
             raise ValueError(

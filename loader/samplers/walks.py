@@ -236,7 +236,7 @@ class WalkSampler(Sampler):
             RuntimeError: the sampler was closed; `next` cannot be compiled here.
         """
         self.require_open()
-        require_graph(graph)
+        require_graph(graph, typed=False)
         walked = walked_graph(self, graph)
         if self.next is not None:
             walked.prepare(self.next)

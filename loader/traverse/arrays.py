@@ -66,7 +66,7 @@ def where(
             effect on that device.
         NoGpuError: a GPU was asked for, and there is none.
     """
-    require_graph(graph)
+    require_graph(graph, typed=False)
     require_square(graph, "a traversal")
     for name, value, known in (("schedule", schedule, SCHEDULES), ("access", access, ACCESSES)):
         if value not in known:

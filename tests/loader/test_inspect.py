@@ -12,8 +12,8 @@ import torch
 from graphs import equal_degrees, messy_graph
 from rich.console import Console
 
-from loader.datasets import NodeDataset
-from loader.graph import Graph
+from loader.datasets import HeteroDataset, NodeDataset
+from loader.graph import Graph, HeteroGraph
 from loader.inspect import CACHE_SHARES, inspect, main, show
 from loader.loaders.nodes import NodeLoader
 from loader.samplers import FusedSampler
@@ -277,3 +277,76 @@ def test_memory_is_split_over_lists_and_rows(share: float, graph: str) -> None:
 def test_memory_that_holds_nothing_is_refused(memory: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         inspect(dataset(messy_graph(300, 3000, 0), 64), [3], 16, batches=2, memory_gib=memory)
+
+
+class TestTypes:
+    """Several types of nodes and edges."""
+
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        arrays = {
+            "paper/features": np.eye(4, 3),
+            "paper/labels": np.array([0, 1, 0, 1]),
+            "author/num_nodes": np.array(2),
+            "author/writes/paper/edge_index": np.array([[0, 1, 1], [2, 0, 2]]),
+        }
+        np.savez(tmp_path / "typed.npz", **arrays)
+        return tmp_path / "typed.npz"
+
+    def test_sizes_degrees_and_batches_are_shown(
+        self, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        out, cache = tmp_path / "cards" / "card.json", ["--cache-dir", str(tmp_path / "cache")]
+        main(["--dataset", str(file), "--json", str(out), "--fanouts", "2,1", "--batch-size", "2", *cache])
+        shown = capsys.readouterr().out
+        assert "typed: 6 nodes of 2 types, 3 edges of 1 relations" in shown
+        assert "author writes paper" in shown
+        assert "20 mini-batches of 2 seeds (2 per epoch), fanouts [2, 1]" in shown
+        assert max(map(len, shown.splitlines())) <= 80
+        card = json.loads(out.read_text())
+        assert card["relations"][0]["max_degree"] == 2
+        main(["--dataset", str(file), "--json", "-", "undirected=true", *cache])
+        names = [one["edge_type"][1] for one in json.loads(capsys.readouterr().out)["relations"]]
+        assert names == ["writes", "rev_writes"]
+
+    def test_figures_of_batches_are_counted(self, tmp_path: Path) -> None:
+        # Every paper has three authors, and every author writes all six papers.
+        graph = HeteroGraph.from_edges(
+            {
+                ("author", "writes", "paper"): torch.cartesian_prod(torch.arange(3), torch.arange(6)).t(),
+                ("paper", "rev_writes", "author"): torch.cartesian_prod(torch.arange(6), torch.arange(3)).t(),
+            },
+            {"author": 3, "venue": 0, "paper": 6},
+        )
+        ids = torch.arange(6)
+        splits = {"train": ids[:4], "val": ids[4:5], "test": ids[5:]}
+        data = HeteroDataset("made", graph, {"author": torch.rand(3, 5)}, "paper", ids % 2, splits, num_classes=2)
+        card = inspect(data, [-1, -1], 2, batches=4, num_threads=1, prefetch=1)
+        json.dumps(card)
+        first, second = card["hops"]
+        always = {3.0: dict.fromkeys(("mean", "min", "max"), 3.0), 0.0: dict.fromkeys(("mean", "min", "max"), 0.0)}
+        assert first["nodes"] == {"author": always[3.0], "venue": always[0.0], "paper": always[0.0]}
+        assert first["edges"]["mean"] == 2 * 3
+        assert second["nodes"]["paper"]["mean"] == 4
+        assert second["edges"]["mean"] == 2 * 3 + 3 * 6
+        assert {name: spread["mean"] for name, spread in card["input_rows"].items()} == {
+            "author": 3, "venue": 0, "paper": 6,
+        }  # fmt: skip
+        assert card["batches_per_epoch"] == 2
+        assert card["input_share_of_graph"] == 1
+        assert card["memory"]["feature_bytes_a_batch"] == {"mean": 60, "min": 60, "max": 60}
+        assert card["memory"]["in_flight_bytes"] > 3 * card["memory"]["topology_bytes_a_batch"]["max"]
+        assert all(ms > 0 for ms in card["milliseconds"].values())
+
+    def test_budgets_are_refused(self, file: Path, tmp_path: Path) -> None:
+        for option, name in (("--memory", "memory_gib"), ("--eval-batch-size", "eval_batch_size")):
+            with pytest.raises(
+                SystemExit, match=f"error: {name} is .*, but typed has several types of nodes; leave it out"
+            ):
+                main(["--dataset", str(file), option, "1", "--cache-dir", str(tmp_path / "cache")])
+
+    def test_a_graph_of_types_is_refused_by_name(self) -> None:
+        with pytest.raises(
+            TypeError, match=r"data is a HeteroGraph; it must be a loader\.datasets\.NodeDataset or HeteroDataset"
+        ):
+            inspect(HeteroGraph.from_edges({}, {"a": 1}), [1])  # type: ignore[arg-type]

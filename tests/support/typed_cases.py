@@ -1,6 +1,6 @@
 """Compares typed mini-batches of the core with those of the oracle.
 
-    python tests/support/typed_cases.py --first 0 --count 50000 --json typed_cases.json
+    PYTHONPATH=. python tests/support/typed_cases.py --first 0 --count 50000 --json typed_cases.json
 
 Case `i` is drawn from the seed `i`: graph, seeds, fanouts and options. Each is sampled hop by hop and fused, by one
 thread and by several, and all arrays are compared.
@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import platform
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +38,7 @@ def fanouts_of(case: typed_oracle.Case) -> dict | list[int]:
     """A list for all relations has no 0: nothing would be picked at all."""
     if isinstance(case.fanouts, dict) or 0 not in case.fanouts:
         return case.fanouts
-    return {key: case.fanouts for key in case.graph.edges} or [k or 1 for k in case.fanouts]
+    return dict.fromkeys(case.graph.edges, case.fanouts) or [k or 1 for k in case.fanouts]
 
 
 def difference(found: HeteroMiniBatch, wanted: typed_oracle.TypedBatch) -> str | None:
@@ -97,32 +99,37 @@ def makers_of(device: str) -> list[tuple[type[NeighborSampler], dict]]:
     return [(CudaSampler, {"vertex_set": kind}) for kind in ("bitmap", "hash")]
 
 
+def check_all(numbers: range, device: str) -> list[str]:
+    """What differs in these cases."""
+    torch.set_num_threads(1)
+    makers = makers_of(device)
+    return [what for number in numbers if (what := check(number, makers))]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    makers, start = makers_of(arguments.device), time.perf_counter()
-    wrong = []
-    for number in range(arguments.first, arguments.first + arguments.count):
-        if what := check(number, makers):
-            wrong.append(what)
-            print(what, flush=True)
+    last, start = arguments.first + arguments.count, time.perf_counter()
+    parts = [range(first, min(first + 100, last)) for first in range(arguments.first, last, 100)]
+    wrong: list[str] = []
+    with ProcessPoolExecutor(arguments.processes, multiprocessing.get_context("spawn")) as pool:
+        for found in pool.map(check_all, parts, [arguments.device] * len(parts)):
+            wrong += found
+            print(*found, sep="\n", end="\n" if found else "", flush=True)
     seconds = time.perf_counter() - start
     print(f"{arguments.count - len(wrong)} of {arguments.count} mini-batches are equal ({seconds:.0f} s)")
     if arguments.json:
-        machine = (
-            torch.cuda.get_device_name() if arguments.device == "cuda" else platform.processor() or platform.machine()
-        )
         result = {
+            "machine": torch.cuda.get_device_name() if arguments.device == "cuda" else platform.machine(),
             "first": arguments.first,
             "count": arguments.count,
             "equal": arguments.count - len(wrong),
-            "samplers": [f"{kind.__name__} {options}" for kind, options in makers],
-            "machine": machine,
+            "samplers": [f"{kind.__name__} {options}" for kind, options in makers_of(arguments.device)],
         }
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
     raise SystemExit(bool(wrong))

@@ -111,7 +111,7 @@ def test_another_copy_of_the_files_is_another_conversion(tiny_products, tmp_path
 def test_importing_ogb_asks_nothing_of_the_network():
     # In a process of its own, since ogb may have been imported here before.
     program = (
-        "import sys, loader.datasets.ogb as ours; assert 'ogb' not in sys.modules; ours._ogb_reader();"
+        "import sys, loader.datasets.ogb as ours; assert 'ogb' not in sys.modules; ours.ogb_reader();"
         "import ogb.version; assert ogb.version.check_outdated is None; assert 'outdated' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=True, capture_output=True, timeout=600)

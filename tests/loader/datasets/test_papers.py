@@ -46,7 +46,7 @@ def write(home: Path, save=np.savez, **changed: np.ndarray) -> OGBDataset:
 def small_parts(monkeypatch):
     monkeypatch.setattr(papers, "PART_EDGES", 700)
     monkeypatch.setattr(papers, "_SKIP", 1000)
-    monkeypatch.setattr("loader.datasets.edge_list._CHUNK_BYTES", 999)
+    monkeypatch.setattr("loader.datasets.feature_rows._CHUNK_BYTES", 999)
 
 
 class Reader:

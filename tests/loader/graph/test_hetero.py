@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,12 @@ from torch import Tensor
 from typed_graphs import EdgeType, lists_of, rows_of, typed_edges
 
 import loader
+from loader import FusedSampler, LinkLoader, LinkSampler, WalkSampler, random_walk
+from loader.datamodules.link_split import split_links
+from loader.datasets import NodeDataset
 from loader.graph import Graph, HeteroGraph, require_graph
+from loader.stores import degree_hotness
+from loader.traverse import bfs
 
 WRITES, CITES, HAS = ("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "rev_writes", "author")
 SIZES = {"author": 3, "paper": 4, "venue": 0}
@@ -267,7 +273,7 @@ class TestOf:
 
 
 class TestPlaces:
-    def test_a_copy_has_arrays_of_its_own_to_replace(self) -> None:
+    def test_a_copy_has_arrays_of_its_own(self) -> None:
         graph = small()
         for other in (copy.copy(graph), copy.deepcopy(graph), pickle.loads(pickle.dumps(graph))):
             assert other is not graph
@@ -303,6 +309,20 @@ class TestPlaces:
         graph.lists.indptr[0] = 0
         assert graph.state() != before
         graph.require_sound()
+
+    def test_other_weights_need_no_other_check(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        looks: list[int] = []
+        monkeypatch.setattr("loader.graph.hetero.check_sources", lambda *_: looks.append(1))
+        graph = small(edge_weights={HAS: torch.ones(2)})
+        before = graph.state()
+        graph.lists.edge_weights.mul_(2)  # type: ignore[union-attr]
+        graph.require_sound()
+        assert graph.state() != before
+        assert not looks
+        graph.lists.indices.add_(0)
+        graph.require_sound()
+        copy.copy(graph).require_sound()
+        assert looks == [1]
 
 
 class TestLists:
@@ -391,6 +411,7 @@ NONE = torch.empty(2, 0, dtype=torch.int64)
             ValueError,
             r"'x', 'a'\)\] lies on meta, edges\[\('a', 'to', 'a'\)\] on cpu; .* one device: \.to\('cpu'\)",
         ),
+        ({("a", "to", "a"): NONE.to("meta")}, {"a": 1}, ValueError, "lies on meta, where tensors have no numbers"),
         ({("a", str(i), "a"): NONE for i in range(1025)}, {"a": 1}, ValueError, "are 1025 edge types; at most 1024"),
     ],
 )
@@ -450,14 +471,27 @@ def test_the_graph_is_found_in_the_package() -> None:
     assert "HeteroGraph" in loader.__all__
 
 
-def test_where_one_type_is_wanted_a_relation_is_the_way() -> None:
-    with pytest.raises(
-        TypeError, match=r"graph is a loader\.HeteroGraph; .*: of one relation, graph\.relation\(edge_type\)"
-    ):
-        require_graph(small())
+def test_where_a_graph_is_wanted_relations_are_named() -> None:
+    typed, ids = small(), torch.arange(3)
+    require_graph(typed)
+    wants: list[Callable[[], Any]] = [
+        lambda: require_graph(typed, typed=False),
+        lambda: bfs(typed, ids),  # type: ignore[arg-type]
+        lambda: random_walk(typed, ids, 2),  # type: ignore[arg-type]
+        lambda: WalkSampler(walk_length=2).open(typed),  # type: ignore[arg-type]
+        lambda: LinkSampler(FusedSampler([2])).open(typed),  # type: ignore[arg-type]
+        lambda: LinkLoader(typed, None, torch.zeros(1, 2).long(), LinkSampler(FusedSampler([2])), 1),  # type: ignore[arg-type]
+        lambda: degree_hotness(typed),  # type: ignore[arg-type]
+        lambda: split_links(typed),  # type: ignore[arg-type]
+        lambda: NodeDataset("m", typed, torch.rand(7, 1), ids, {}, 0),  # type: ignore[arg-type]
+    ]
+    message = r"a loader\.HeteroGraph; it must be a loader\.Graph: graph\.relation\(edge_type\)$"
+    for want in wants:
+        with pytest.raises(TypeError, match=message):
+            want()
 
 
-def test_memory_is_that_of_the_result_and_of_one_relation() -> None:
+def test_memory_is_of_result_and_one_relation() -> None:
     """Tensors that exist at a time, by a count of what torch allocates."""
     count, relations = 20_000, 8
     generator = torch.Generator().manual_seed(0)

@@ -46,7 +46,7 @@ def test_from_pyg_keeps_types_and_edges(edges: dict[Any, Tensor]) -> None:
     assert graph.lists.edge_weights is None
 
 
-def test_from_pyg_keeps_weights_of_the_relations_that_have_them(edges: dict[Any, Tensor]) -> None:
+def test_from_pyg_keeps_weights_of_some_relations(edges: dict[Any, Tensor]) -> None:
     data = data_of(edges)
     weights = {KEYS[0]: torch.rand(40), KEYS[2]: torch.arange(40)}
     data[KEYS[0]].w, data[KEYS[2]].w = weights[KEYS[0]].view(-1, 1), weights[KEYS[2]]
@@ -128,14 +128,16 @@ def test_weights_that_are_not_there_are_named(edges: dict[Any, Tensor]) -> None:
         HeteroGraph.from_pyg(data, weight_attr="w")
 
 
-def test_where_one_type_is_wanted_the_way_is_named(edges: dict[Any, Tensor]) -> None:
+def test_where_one_type_is_wanted_ways_are_named(edges: dict[Any, Tensor]) -> None:
     data = data_of(edges)
     with pytest.raises(
         TypeError, match=r"a HeteroData; .*: HeteroGraph\.from_pyg\(data\) keeps the types; or give data"
     ):
         Graph.from_pyg(data)
-    with pytest.raises(TypeError, match=r"of one relation, HeteroGraph\.from_pyg\(graph\)\.relation\(edge_type\)"):
+    with pytest.raises(TypeError, match=r"a loader\.Graph or a loader\.HeteroGraph: HeteroGraph\.from_pyg\(graph\)$"):
         require_graph(data)
+    with pytest.raises(TypeError, match=r"a loader\.Graph: HeteroGraph\.from_pyg\(graph\)\.relation\(edge_type\)$"):
+        require_graph(data, typed=False)
 
 
 @needs_dgl
@@ -180,5 +182,7 @@ def test_from_dgl_names_what_is_wrong(edges: dict[Any, Tensor]) -> None:
         HeteroGraph.from_dgl(g, weight_attr="w")
     with pytest.raises(ValueError, match=r"g is a block, .* give the graph it is of"):
         HeteroGraph.from_dgl(dgl.to_block(g))
+    with pytest.raises(TypeError, match=r"a loader\.Graph or a loader\.HeteroGraph: HeteroGraph\.from_dgl\(graph\)$"):
+        require_graph(g)
     with pytest.raises(TypeError, match=r"HeteroGraph\.from_dgl\(g\) keeps them"):
         Graph.from_dgl(g)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         WalkSampler,
         random_walk,
     )
-    from loader.samples import Block, Links, MiniBatch, Walks
+    from loader.samples import Block, HeteroMiniBatch, Links, MiniBatch, Walks
 
 __version__ = "0.1.0"
 
@@ -41,6 +41,7 @@ _HOMES = {
     "Graph": "loader.graph",
     "GraphDataModule": "loader.datamodules.nodes",
     "HeteroGraph": "loader.graph",
+    "HeteroMiniBatch": "loader.samples",
     "HopwiseSampler": "loader.samplers",
     "LinkLoader": "loader.loaders.links",
     "LinkSampler": "loader.samplers",
@@ -63,6 +64,7 @@ __all__ = [
     "Graph",
     "GraphDataModule",
     "HeteroGraph",
+    "HeteroMiniBatch",
     "HopwiseSampler",
     "LinkLoader",
     "LinkSampler",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from loader.machine.optional import import_dgl, import_optional
-from loader.samples.hetero import HeteroMiniBatch, by_relation
+from loader.samples.hetero import HeteroMiniBatch, by_relation, of_blocks
 from loader.samples.hetero_subgraph import hetero_subgraph_of
 
 
@@ -40,9 +40,9 @@ def to_dgl(batch: HeteroMiniBatch) -> tuple[dict[str, Tensor], dict[str, Tensor]
         if rows is not None:
             edge_rows[r] = rows.split(of_hop)
     within = seg.within(batch.nodes.device).to(batch.nodes.dtype)
-    sources = within[torch.cat([block.indices for block in hops])[found.places].long()]
+    sources = within.index_select(0, of_blocks([block.indices for block in hops], found))
     ids = [block.edge_ids for block in hops if block.edge_ids is not None]
-    edge_ids = torch.cat(ids)[found.places] if len(ids) == len(hops) else None
+    edge_ids = of_blocks(ids, found) if len(ids) == len(hops) else None
     edge = [0]  # where the edges of each relation and hop begin
     for of_hop in counts:
         for count in of_hop:

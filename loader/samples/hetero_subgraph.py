@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from loader.samples.base import Rows, Sample
-from loader.samples.hetero import HeteroBlock, HeteroMiniBatch, by_relation, edge_index_dict
+from loader.samples.hetero import HeteroBlock, HeteroMiniBatch, by_relation, edge_index_dict, of_blocks
 from loader.samples.lazy_rows import LazyRows
 from loader.samples.segments import EdgeType
 from loader.samples.subgraph import edges_of, ranges
@@ -120,7 +120,7 @@ def hetero_subgraph_of(batch: HeteroMiniBatch) -> HeteroSubgraph:
         counts = found.counts()
         edges = edge_index_dict(hops, seg, found, counts)
         if all(block.edge_ids is not None for block in hops):
-            every = torch.cat([block.edge_ids for block in hops if block.edge_ids is not None])[found.places].long()
+            every = of_blocks([block.edge_ids for block in hops if block.edge_ids is not None], found).long()
             split = every.split([sum(of_hop) for of_hop in counts])
             edge_ids = dict(zip(seg.edge_types, split, strict=True))
     return HeteroSubgraph(

@@ -40,7 +40,7 @@ def test_random_mini_batches_are_the_oracles(first: int) -> None:
 
 @pytest.mark.parametrize("kind", [FusedSampler, HopwiseSampler])
 @pytest.mark.parametrize("options", [{}, {"replace": True}, {"labor": True}])
-def test_one_type_and_relation_give_todays_arrays(kind: type[Any], options: dict[str, bool]) -> None:
+def test_one_relation_gives_todays_arrays(kind: type[Any], options: dict[str, bool]) -> None:
     g = torch.Generator().manual_seed(0)
     pairs = torch.randint(200, (2, 3000), generator=g)
     plain = Graph.from_edges(*pairs, 200, keep_edge_ids=True)
@@ -74,7 +74,7 @@ def test_threads_and_groups_change_nothing(expand: str) -> None:
         session.close()
 
 
-def test_each_list_is_picked_uniformly_and_by_itself() -> None:
+def test_lists_are_picked_uniformly_and_independently() -> None:
     """Two lists of ten entries, three picks each: how often each entry is there, and each pair of the two lists."""
     src = torch.arange(10)
     edges = {("a", "one", "p"): torch.stack([src, src * 0]), ("a", "two", "p"): torch.stack([src, src * 0])}
@@ -98,7 +98,7 @@ def test_each_list_is_picked_uniformly_and_by_itself() -> None:
     assert abs(z).max() < 5
 
 
-def test_fanouts_per_relation_are_given_by_triples_or_by_text() -> None:
+def test_fanouts_by_triples_or_by_text() -> None:
     graph = graph_of()
     by_triples = {("a", "w", "p"): [2, 0], ("p", "c", "p"): [0, -1], ("p", "rev_w", "a"): [3, 1]}
     by_text = {"__".join(relation): fanouts for relation, fanouts in by_triples.items()}
@@ -171,7 +171,7 @@ def test_bad_seeds_are_refused(seeds: Any, message: str) -> None:
         FusedSampler([2]).sample(graph_of(), seeds)
 
 
-def test_options_for_types_are_refused_where_there_are_none() -> None:
+def test_options_for_types_need_types() -> None:
     graph = Graph.from_edges(torch.tensor([0]), torch.tensor([1]), 2)
     with pytest.raises(ValueError, match="expand is 'new', but the graph has one type"):
         FusedSampler([2], expand="new").open(graph)
@@ -183,7 +183,7 @@ def test_options_for_types_are_refused_where_there_are_none() -> None:
         FusedSampler([2], expand="some")
 
 
-def test_a_sampler_of_one_type_refuses_a_typed_graph() -> None:
+def test_other_samplers_refuse_a_typed_graph() -> None:
     with pytest.raises((TypeError, ValueError), match="types"):
         SubgraphSampler([2]).open(graph_of())
 

@@ -58,7 +58,8 @@ class HeteroSession(Session):
         self._seed, self._picking, self._expand = sampler.seed, sampler.picking, sampler.expand
         most = min(sampler.num_threads, _MOST_TOGETHER)
         self.together = most if 2 * most > sampler.num_threads else 1
-        self._starts = np.array([ids.start for ids in graph.node_types.values()])
+        dtype = np.int64 if lists.indices.dtype == torch.int64 else np.int32  # else all nodes would be converted
+        self._starts = np.array([ids.start for ids in graph.node_types.values()], dtype)
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], HeteroMiniBatch]]:
         engine = self._engine

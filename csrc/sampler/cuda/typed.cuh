@@ -62,50 +62,51 @@ struct TypedPhases : Sets {
     }
   }
 
-  // The first place in nodes [begin, end) of a vertex of type `t` or a later one, by a warp.
-  __device__ int64_t first_of_type(int t, int64_t begin, int64_t end) const {
+  // The vertices that `hop` found lie among these. Of the seeds they are what was given: nobody need have
+  // written them as nodes yet.
+  __device__ const N* vertices(int hop) const { return hop == 0 ? this->seeds() : this->nodes(); }
+
+  // The first place in vertices [begin, end) of one of type `t` or a later one, by a warp.
+  __device__ int64_t first_of_type(int t, const N* vertices, int64_t begin, int64_t end) const {
     const int64_t id = args.lists.types[t].first;
     while (end - begin > 32) {  // it is in [begin, end]
       const int64_t step = (end - begin + 31) / 32, at = begin + step * lane;
-      const bool before = at < end && int64_t{this->nodes()[at]} < id;
+      const bool before = at < end && int64_t{vertices[at]} < id;
       const int count = __popc(__ballot_sync(kFullMask, before));
       if (count == 0) return begin;
       end = min(end, begin + step * count);
       begin += step * (count - 1) + 1;
     }
-    const bool before = begin + lane < end && int64_t{this->nodes()[begin + lane]} < id;
+    const bool before = begin + lane < end && int64_t{vertices[begin + lane]} < id;
     return begin + __popc(__ballot_sync(kFullMask, before));
   }
 
-  // Finds the segments of nodes [begin, end), which `hop` found, and tells the host their sizes. Their rows
-  // follow `rows` others. All threads.
+  // Finds the segments of the vertices [begin, end), which `hop` found, and tells the host their sizes. Their
+  // rows follow `rows` others. All threads.
   __device__ void find_segments(Segments& found, int hop, int64_t begin, int64_t end, int64_t rows) const {
     __syncthreads();  // `found` may still be read
     for (int t = threadIdx.x / 32; t < types(); t += kWarps) {
-      const int64_t first = first_of_type(t, begin, end);
+      const int64_t first = first_of_type(t, vertices(hop), begin, end);
       if (lane == 0) found.vertices[t] = first;
     }
     if (threadIdx.x == 0) found.vertices[types()] = end;
     __syncthreads();
     if (threadIdx.x == 0) {
+      auto* const host = static_cast<TypedHeader*>(this->batch().host_header)->new_by_type + hop * kMaxTypes;
       int64_t at = rows;
       for (int t = 0; t < types(); ++t) {
+        const int64_t count = found.vertices[t + 1] - found.vertices[t];
         found.rows[t] = at;
-        at += (found.vertices[t + 1] - found.vertices[t]) * args.lists.types[t].relations;
+        at += count * args.lists.types[t].relations;
+        if (block == 0) host[t] = count;  // the thread that publishes it
       }
       found.rows[types()] = at;
-    }
-    if (block == 0) {
-      auto* const host = static_cast<TypedHeader*>(this->batch().host_header);
-      for (int t = threadIdx.x; t < types(); t += kBlock)
-        host->new_by_type[hop * kMaxTypes + t] = found.vertices[t + 1] - found.vertices[t];
-      __threadfence_system();
     }
     __syncthreads();
   }
 
-  // Makes row `row` of the vertices in `found`.
-  __device__ void make_row(const Segments& found, int64_t row) const {
+  // Makes row `row` of the vertices in `found`, which `hop` found.
+  __device__ void make_row(const Segments& found, int hop, int64_t row) const {
     int t = 0;
     for (int step = kMaxTypes / 2; step > 0; step /= 2)
       if (t + step < types() && found.rows[t + step] <= row) t += step;
@@ -113,9 +114,11 @@ struct TypedPhases : Sets {
     const auto number = static_cast<uint32_t>(row - found.rows[t]);
     const auto relations = static_cast<uint32_t>(type.relations);
     const uint32_t vertex = number / relations, slot = number - vertex * relations;
-    const N v = this->nodes()[found.vertices[t] + vertex];
+    const N v = vertices(hop)[found.vertices[t] + vertex];
+    const int64_t end = t + 1 < types() ? args.lists.types[t + 1].first : args.num_nodes;
     const Row own = type.row(v, slot);
-    const ListOf<P> list = this->lists().list(own);
+    const bool good = v >= type.first && v < end;  // of a bad seed nothing is read
+    const ListOf<P> list = good ? this->lists().list(own) : ListOf<P>{0, 0};
     this->row_begin()[row] = list.begin;
     this->row_degree()[row] = list.degree();
     row_vertex()[row] = v;
@@ -129,7 +132,7 @@ struct TypedPhases : Sets {
     const Share groups = this->own_groups(end - first);
     int64_t edges = 0;
     for (int64_t row = first + groups.begin * 32 + lane; row < min(first + groups.end * 32, end); row += 32) {
-      if (row >= made) make_row(found, row);
+      if (row >= made) make_row(found, hop - 1, row);
       edges += count_of_row(row, hop);
     }
     this->write_totals(edges, partial);
@@ -205,7 +208,6 @@ struct TypedPhases : Sets {
     }
   }
 
-
   // The same of any fanouts: a warp a row. `stage`: kWarps * widest_fanout() entries.
   __device__ void pick_wide_typed(int hop, int64_t first, int64_t end, int64_t edges, uint32_t* stage) const {
     const auto put = this->taking(hop);
@@ -273,10 +275,9 @@ __device__ void run_typed(const Phases& phases, const Sync& sync, unsigned char*
   const auto& args = phases.args;
   phases.start();
   phases.check_order();
-  sync();
   int64_t vertices = phases.num_seeds(), first_vertex = 0, rows = 0;
   if (phases.thread() == 0) phases.header().frontiers[0] = vertices;
-  bool ok = may_assign(phases, 0);
+  bool ok = true;
   for (int hop = 1; ok; ++hop) {
     phases.find_segments(found, hop - 1, first_vertex, vertices, rows);
     if (hop > args.hops) break;
@@ -296,7 +297,7 @@ __device__ void run_typed(const Phases& phases, const Sync& sync, unsigned char*
     phases.count_typed(found, hop, first, made, rows);
     sync();
     int64_t edges = 0;
-    ok = phases.assign_typed(hop, first, rows, edges);
+    ok = (hop > 1 || may_assign(phases, 0)) && phases.assign_typed(hop, first, rows, edges);
     if (!ok) break;
     sync();
     if constexpr (Widest != kWide)

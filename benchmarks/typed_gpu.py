@@ -89,8 +89,10 @@ def main() -> None:
         arguments.json,
         {
             "gpu": torch.cuda.get_device_name(),
-            "one type": {"num_nodes": plain.num_nodes, "num_edges": plain.num_edges},
-            "several types": {"num_nodes": typed.num_nodes, "num_edges": typed.num_edges, "relations": 8},
+            "num_nodes": plain.num_nodes,
+            "num_edges": plain.num_edges,
+            "typed_nodes": typed.num_nodes,
+            "typed_edges": typed.num_edges,
             "passes": arguments.passes,
             "rows": [row for row, _, _ in cases],
         },

@@ -9,9 +9,8 @@ thread and by several, and all arrays are compared.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
-import platform
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -124,14 +123,15 @@ def main() -> None:
     seconds = time.perf_counter() - start
     print(f"{arguments.count - len(wrong)} of {arguments.count} mini-batches are equal ({seconds:.0f} s)")
     if arguments.json:
-        result = {
-            "machine": torch.cuda.get_device_name() if arguments.device == "cuda" else platform.machine(),
-            "first": arguments.first,
-            "count": arguments.count,
-            "equal": arguments.count - len(wrong),
-            "samplers": [f"{kind.__name__} {options}" for kind, options in makers_of(arguments.device)],
-        }
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+        sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+        from _common import write_json
+
+        equal, makers = arguments.count - len(wrong), makers_of(arguments.device)
+        result = {"first": arguments.first, "count": arguments.count, "equal": equal}
+        result["samplers"] = [f"{kind.__name__} {options}" for kind, options in makers]
+        write_json(
+            arguments.json, result | ({"gpu": torch.cuda.get_device_name()} if arguments.device == "cuda" else {})
+        )
     raise SystemExit(bool(wrong))
 
 

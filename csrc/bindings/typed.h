@@ -35,6 +35,9 @@ class Types {
       num_vertices_ += vertices;
       num_lists_ += vertices * relations;
       num_relations_ += relations;
+      if (num_relations_ > kMostRelations)
+        throw py::value_error("there are " + std::to_string(num_relations_) + " relations; at most " +
+                              std::to_string(kMostRelations) + " are possible");
       if (num_vertices_ > kMost || num_lists_ > kMost)
         throw py::value_error("the types have more than " + std::to_string(kMost) + " vertices or lists");
     }
@@ -98,7 +101,7 @@ class Types {
 
  private:
   static constexpr int64_t kMost = int64_t{1} << 46;
-  static constexpr int32_t kMostRelations = 1 << 14;
+  static constexpr int32_t kMostRelations = 1 << 14;  // numbers of them fit 16 bits of a row
 
   void check_lists(int64_t lists) const {
     if (lists != num_lists_)

@@ -132,6 +132,7 @@ def train(cfg: DictConfig) -> float:
     from models.training.console import announce, folders, save_config
     from models.training.job_result import JobResult
     from models.training.link_job import train_links
+    from models.training.node_types import check_types
     from models.training.own_classes import check_methods, check_samplers, check_takes, keep_options_of_own_classes
     from models.training.past_run_job import use_past_run
     from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value
@@ -140,6 +141,7 @@ def train(cfg: DictConfig) -> float:
     given.extend(HydraConfig.get().overrides.task if HydraConfig.initialized() else [])
     keep_options_of_own_classes(cfg, given)
     check_targets(cfg)
+    check_types(cfg)
     check_monitors(cfg)
     check_timeline(cfg)
     check_dtype(cfg)

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import LightningDataModule
 
+from loader.datasets.errors import DatasetError
+from loader.datasets.hetero import HeteroDataset
+
 if TYPE_CHECKING:
     from loader.datasets import NodeDataset
 
@@ -27,3 +30,22 @@ class DatasetModule(LightningDataModule):
         """Raises ValueError if the checkpoint is of another dataset."""
         if self.data is not None and "data" in state_dict:
             self.data.require(state_dict["data"], "the checkpoint")
+
+
+def refuse_types(data: Any, taker: str) -> None:
+    """Raises DatasetError for a dataset with types.
+
+    Args:
+        data: a dataset.
+        taker: what cannot train on it, as the user calls it.
+    """
+    if isinstance(data, HeteroDataset):
+        raise DatasetError(types_refused(f"dataset {data.name}", taker))
+
+
+def types_refused(what: str, taker: str) -> str:
+    """What is said of a dataset with types that cannot be trained on."""
+    return (
+        f"{what} has types of nodes and edges, which {taker} does not take; a loop of your own over loader.NodeLoader "
+        "takes them"
+    )

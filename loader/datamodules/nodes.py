@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
-from loader.datamodules.base import DatasetModule
+from loader.datamodules.base import DatasetModule, refuse_types
 from loader.datamodules.checkpoint_io import use_safe_checkpoints
 from loader.datasets.classes import check_split_classes
 from loader.datasets.errors import DatasetError
@@ -285,6 +285,7 @@ class GraphDataModule(DatasetModule):
     def _load(self) -> None:
         if self.data is None:
             data = self.dataset.load() if hasattr(self.dataset, "load") else self.dataset
+            refuse_types(data, type(self).__name__)
             if self.items_kind == "node":
                 check_labelled(data)
             if data.num_classes:

@@ -132,7 +132,7 @@ from models.training.errors import one_line_errors
             ["model=node2vec", "features=host"],
             "features is HostFeatures, but model=node2vec reads none; leave features",
         ),
-        (["+dataset.num_classes=2"], "error: dataset.num_classes is no option of Dataset; leave it out"),
+        (["+dataset.num_classes=2"], "error: dataset.num_classes is no option of CachedDataset; leave it out"),
         (
             ["+callbacks.own={_target_: builtins.dict}"],
             "callbacks.own._target_ is builtins.dict; it must be a Callback",

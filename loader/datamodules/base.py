@@ -17,10 +17,10 @@ class DatasetModule(LightningDataModule):
     """A LightningDataModule whose checkpoints say which dataset they are of.
 
     Attributes:
-        data: the `NodeDataset`, once it is open, else None.
+        data: the `NodeDataset` or `HeteroDataset`, once it is open, else None.
     """
 
-    data: NodeDataset | None
+    data: NodeDataset | HeteroDataset | None
 
     def state_dict(self) -> dict[str, Any]:
         """Which dataset a checkpoint is of, see `NodeDataset.identity`."""
@@ -46,6 +46,15 @@ def refuse_types(data: Any, taker: str) -> None:
 def types_refused(what: str, taker: str) -> str:
     """What is said of a dataset with types that cannot be trained on."""
     return (
-        f"{what} has types of nodes and edges, which {taker} does not take; a loop of your own over loader.NodeLoader "
-        "takes them"
+        f"{what} has types of nodes and edges, which {taker} does not take; take model=to_hetero or model=hgt (with "
+        "task=node), or a loop of your own over loader.NodeLoader"
     )
+
+
+def check_labelled(data: NodeDataset | HeteroDataset) -> None:
+    """Raises DatasetError if the dataset has no labels or no training split, from which a model of nodes learns."""
+    if data.num_classes and data.splits["train"].numel():
+        return
+    lacks = "no training split; draw one (split=[0.6,0.2,0.2])" if data.num_classes else "no labels; name them (label)"
+    way = "" if isinstance(data, HeteroDataset) else ", or train what needs none: task=link, or model=node2vec"
+    raise DatasetError(f"{data.name} has {lacks}{way}")

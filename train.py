@@ -132,6 +132,7 @@ def train(cfg: DictConfig) -> float:
     from models.training.console import announce, folders, save_config
     from models.training.job_result import JobResult
     from models.training.link_job import train_links
+    from models.training.node_types import check_types, takes_types
     from models.training.own_classes import check_methods, check_samplers, check_takes, keep_options_of_own_classes
     from models.training.past_run_job import use_past_run
     from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value
@@ -140,6 +141,7 @@ def train(cfg: DictConfig) -> float:
     given.extend(HydraConfig.get().overrides.task if HydraConfig.initialized() else [])
     keep_options_of_own_classes(cfg, given)
     check_targets(cfg)
+    check_types(cfg)
     check_monitors(cfg)
     check_timeline(cfg)
     check_dtype(cfg)
@@ -155,10 +157,12 @@ def train(cfg: DictConfig) -> float:
     datamodule_class: Any = get_class(cfg.datamodule["_target_"])
     if not hasattr(datamodule_class, "trial_sizes"):
         raise ValueError(f"datamodule._target_ is {cfg.datamodule['_target_']}; it must be a GraphDataModule")
-    sizes = (*datamodule_class.trial_sizes, "multilabel")
+    typed = takes_types(cfg)
+    trial_sizes = datamodule_class.typed_trial_sizes if typed else datamodule_class.trial_sizes
+    sizes = [*trial_sizes] if typed else [*trial_sizes, "multilabel"]
     check_sizes(cfg.model, sizes)
     check_takes(cfg, sizes)
-    trial = instantiate(cfg.model, **datamodule_class.trial_sizes)
+    trial = instantiate(cfg.model, **trial_sizes)
     check_methods(cfg, trial)
     datamodule = instantiate(cfg.datamodule)
     check_samplers(datamodule)
@@ -167,6 +171,7 @@ def train(cfg: DictConfig) -> float:
     announce(cfg, why, first=trainer.is_global_zero)
 
     datamodule.prepare_data()
+    check_types(cfg, datamodule.data)
     check_read(datamodule)
     if watch_loss(cfg, datamodule):
         trainer = make_trainer(cfg)

@@ -14,7 +14,7 @@ from loader.samples import Block, MiniBatch
 from loader.samples.subgraph import subgraph_of
 
 ARCHITECTURES = ("gcn", "gat", "gatv2", "gin", "pna")
-_CLASSES = {"gcn": "GCN", "gat": "GAT", "gatv2": "GAT", "gin": "GIN", "pna": "PNA"}
+_CLASSES = {"graphsage": "GraphSAGE", "gcn": "GCN", "gat": "GAT", "gatv2": "GAT", "gin": "GIN", "pna": "PNA"}
 _PNA = {
     "aggregators": ["mean", "min", "max", "std"],
     "scalers": ["identity", "amplification", "attenuation"],
@@ -67,51 +67,20 @@ class PyGNet(nn.Module):
         super().__init__()
         if architecture not in ARCHITECTURES:
             raise ValueError(f"architecture is {architecture!r}; it must be one of {', '.join(ARCHITECTURES)}")
-        sizes = {"in_dim": in_dim, "hidden": hidden, "out_dim": out_dim, "num_layers": num_layers}
-        for name, size in sizes.items():
-            as_size(name, size)
-        attends = architecture.startswith("gat")
-        for name, value in (("heads", heads), ("attention_dropout", attention_dropout)):
-            if value is not None and not attends:
-                raise ValueError(f"{name} is {value}, but {architecture} has no attention; leave it out")
-        rates = {"dropout": dropout, "input_dropout": input_dropout, "attention_dropout": attention_dropout or 0.0}
-        for name, p in rates.items():
-            if not 0 <= as_number(name, p) < 1:
-                raise ValueError(f"{name} is {p}; it must be in [0, 1)")
-        if norm not in ("none", "layer"):
-            raise ValueError(
-                f"norm is {norm!r}; it must be none or layer: batch norm would mix in the outermost nodes of a "
-                "mini-batch, whose neighbors were not sampled"
-            )
-        heads = 1 if heads is None else as_size("heads", heads)
-        if attends and num_layers > 1 and hidden % heads:
-            raise ValueError(f"hidden is {hidden}, heads {heads}; the heads share the width, so it must be a multiple")
-        models = import_optional("torch_geometric.nn.models", f"model={architecture}", "datasets")
-        options: dict[str, Any] = {}
-        if architecture == "gcn":
-            options = {"normalize": False, "add_self_loops": False}  # the weights of the edges are ours, see there
-        elif attends:
-            options = {"heads": heads, "v2": architecture == "gatv2"}
-        elif architecture == "pna":
-            options = {**_PNA, "deg": torch.ones(2, dtype=torch.long)}  # until `read_graph`
-        try:
-            self.net = getattr(models, _CLASSES[architecture])(
-                in_dim,
-                hidden,
-                num_layers,
-                out_dim,
-                dropout=dropout,
-                act=act,
-                norm=nn.LayerNorm(hidden) if norm == "layer" else None,
-                **options,
-            )
-        except ValueError as error:
-            if "resolve" not in str(error):
-                raise
-            raise ValueError(f"act is {act!r}; it must be an activation of torch.nn, e.g. relu or elu") from error
-        if attends and attention_dropout is not None:
-            for conv in self.net.convs:
-                conv.dropout = attention_dropout
+        as_size("in_dim", in_dim)
+        self.net = make_net(
+            architecture,
+            in_dim,
+            hidden,
+            out_dim,
+            num_layers,
+            dropout=dropout,
+            input_dropout=input_dropout,
+            norm=norm,
+            act=act,
+            heads=heads,
+            attention_dropout=attention_dropout,
+        )
         self.architecture = architecture
         self.in_dim = in_dim
         self.num_layers = num_layers
@@ -209,6 +178,79 @@ class PyGNet(nn.Module):
         own = torch.arange(first, last, device=edges.device)
         ends = torch.stack((torch.cat((source, own)), torch.cat((target, own))))
         return ends, torch.cat((weights, root[nodes[own]] ** 2))
+
+
+def make_net(
+    architecture: str,
+    in_dim: int | tuple[int, int],
+    hidden: int,
+    out_dim: int,
+    num_layers: int,
+    *,
+    dropout: float,
+    input_dropout: float,
+    norm: str,
+    act: str,
+    heads: int | None,
+    attention_dropout: float | None,
+    **options: Any,
+) -> Any:
+    """The model of torch_geometric; arguments are those of `PyGNet`.
+
+    Args:
+        architecture: also "graphsage".
+        in_dim: width of the features; (-1, -1) for what the first call has.
+        options: of the class in torch_geometric, too.
+
+    Raises:
+        ImportError: torch_geometric is missing.
+        ValueError: a value out of its range, or an option that this architecture does not have.
+    """
+    sizes = {"hidden": hidden, "out_dim": out_dim, "num_layers": num_layers}
+    for name, size in sizes.items():
+        as_size(name, size)
+    attends = architecture.startswith("gat")
+    for name, value in (("heads", heads), ("attention_dropout", attention_dropout)):
+        if value is not None and not attends:
+            raise ValueError(f"{name} is {value}, but {architecture} has no attention; leave it out")
+    rates = {"dropout": dropout, "input_dropout": input_dropout, "attention_dropout": attention_dropout or 0.0}
+    for name, p in rates.items():
+        if not 0 <= as_number(name, p) < 1:
+            raise ValueError(f"{name} is {p}; it must be in [0, 1)")
+    if norm not in ("none", "layer"):
+        raise ValueError(
+            f"norm is {norm!r}; it must be none or layer: batch norm would mix in the outermost nodes of a "
+            "mini-batch, whose neighbors were not sampled"
+        )
+    heads = 1 if heads is None else as_size("heads", heads)
+    if attends and num_layers > 1 and hidden % heads:
+        raise ValueError(f"hidden is {hidden}, heads {heads}; the heads share the width, so it must be a multiple")
+    models = import_optional("torch_geometric.nn.models", f"model={architecture}", "datasets")
+    if architecture == "gcn":
+        options |= {"normalize": False, "add_self_loops": False}  # the weights of the edges are ours, see there
+    elif attends:
+        options |= {"heads": heads, "v2": architecture == "gatv2"}
+    elif architecture == "pna":
+        options |= {**_PNA, "deg": torch.ones(2, dtype=torch.long)}  # until `read_graph`
+    try:
+        net: Any = getattr(models, _CLASSES[architecture])(
+            in_dim,
+            hidden,
+            num_layers,
+            out_dim,
+            dropout=dropout,
+            act=act,
+            norm=nn.LayerNorm(hidden) if norm == "layer" else None,
+            **options,
+        )
+    except ValueError as error:
+        if "resolve" not in str(error):
+            raise
+        raise ValueError(f"act is {act!r}; it must be an activation of torch.nn, e.g. relu or elu") from error
+    if attends and attention_dropout is not None:
+        for conv in net.convs:
+            conv.dropout = attention_dropout
+    return net
 
 
 def _loops(graph: Graph) -> Tensor:

@@ -132,7 +132,7 @@ from models.training.errors import one_line_errors
             ["model=node2vec", "features=host"],
             "features is HostFeatures, but model=node2vec reads none; leave features",
         ),
-        (["+dataset.num_classes=2"], "error: dataset.num_classes is no option of Dataset; leave it out"),
+        (["+dataset.num_classes=2"], "error: dataset.num_classes is no option of CachedDataset; leave it out"),
         (
             ["+callbacks.own={_target_: builtins.dict}"],
             "callbacks.own._target_ is builtins.dict; it must be a Callback",
@@ -141,6 +141,24 @@ from models.training.errors import one_line_errors
         (["+logger.own={_target_: builtins.dict}"], "logger.own._target_ is builtins.dict; it must be a Logger"),
         (["features=partitioned", "features.fraction=2"], "features.fraction is 2; it must be in 0 to 1"),
         (["features=host", "features.num_threads=x"], "num_threads is 'x'; it must be an integer of at least 1"),
+        (["dataset=dblp"], "dataset dblp has types of nodes and edges, which model=graphsage does not take; take mod"),
+        (["dataset=ogbn-mag", "model=gat"], "dataset ogbn-mag has types of nodes and edges, which model=gat does not"),
+        (["dataset=imdb", "task=link"], "dataset imdb has types of nodes and edges, which task=link does not take; t"),
+        (["dataset=imdb", "model=node2vec"], "imdb has types of nodes and edges, which model=node2vec does not take"),
+        (
+            ["dataset=cora", "model=hgt"],
+            "dataset cora has one type of nodes and edges, and model=hgt is for several; tak",
+        ),
+        (["model=to_hetero", "dataset=imdb", "task=link"], "model=to_hetero does not go with task=link, which trains"),
+        (
+            ["model=to_hetero", "dataset=imdb", "exact_test=true"],
+            "exact_test is true, but models.training.hetero_class",
+        ),
+        (["model=hgt", "dataset=imdb", "+model.target=x"], "model.target is 'x', but the data decide it; leave it out"),
+        (
+            ["model=to_hetero", "dataset=imdb", "model.base=pna"],
+            "base is 'pna'; it must be one of graphsage, gat, gatv2",
+        ),
         (["dataset=npz"], "dataset.path is not set; add dataset.path=..."),
         (["dataset=npz", "dataset.path=nowhere.npz"], "nowhere.npz"),
         (["dataset=npz", "dataset.path=."], "is a folder; set dataset.path to the .npz file in it"),

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import LightningDataModule
 
+from loader.datasets.errors import DatasetError
+from loader.datasets.hetero import HeteroDataset
+
 if TYPE_CHECKING:
     from loader.datasets import NodeDataset
 
@@ -14,10 +17,10 @@ class DatasetModule(LightningDataModule):
     """A LightningDataModule whose checkpoints say which dataset they are of.
 
     Attributes:
-        data: the `NodeDataset`, once it is open, else None.
+        data: the `NodeDataset` or `HeteroDataset`, once it is open, else None.
     """
 
-    data: NodeDataset | None
+    data: NodeDataset | HeteroDataset | None
 
     def state_dict(self) -> dict[str, Any]:
         """Which dataset a checkpoint is of, see `NodeDataset.identity`."""
@@ -27,3 +30,31 @@ class DatasetModule(LightningDataModule):
         """Raises ValueError if the checkpoint is of another dataset."""
         if self.data is not None and "data" in state_dict:
             self.data.require(state_dict["data"], "the checkpoint")
+
+
+def refuse_types(data: Any, taker: str) -> None:
+    """Raises DatasetError for a dataset with types.
+
+    Args:
+        data: a dataset.
+        taker: what cannot train on it, as the user calls it.
+    """
+    if isinstance(data, HeteroDataset):
+        raise DatasetError(types_refused(f"dataset {data.name}", taker))
+
+
+def types_refused(what: str, taker: str) -> str:
+    """What is said of a dataset with types that cannot be trained on."""
+    return (
+        f"{what} has types of nodes and edges, which {taker} does not take; take model=to_hetero or model=hgt (with "
+        "task=node), or a loop of your own over loader.NodeLoader"
+    )
+
+
+def check_labelled(data: NodeDataset | HeteroDataset) -> None:
+    """Raises DatasetError if the dataset has no labels or no training split, from which a model of nodes learns."""
+    if data.num_classes and data.splits["train"].numel():
+        return
+    lacks = "no training split; draw one (split=[0.6,0.2,0.2])" if data.num_classes else "no labels; name them (label)"
+    way = "" if isinstance(data, HeteroDataset) else ", or train what needs none: task=link, or model=node2vec"
+    raise DatasetError(f"{data.name} has {lacks}{way}")

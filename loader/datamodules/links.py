@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.datamodules.base import DatasetModule
+from loader.datamodules.base import DatasetModule, refuse_types
 from loader.datamodules.checkpoint_io import use_safe_checkpoints
 from loader.datamodules.link_split import LinkSplit, check_shares, split_links
 from loader.graph import Graph
@@ -155,7 +155,9 @@ class LinkDataModule(DatasetModule):
     def prepare_data(self) -> None:
         """Downloads and converts the dataset, once per machine."""
         if self.data is None:
-            self.data = self.dataset.load() if hasattr(self.dataset, "load") else self.dataset
+            data = self.dataset.load() if hasattr(self.dataset, "load") else self.dataset
+            refuse_types(data, "task=link")
+            self.data = data
 
     def setup(self, stage: str | None = None) -> None:
         """Opens the dataset and holds links out, unless that was done before."""

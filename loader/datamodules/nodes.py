@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
-from loader.datamodules.base import DatasetModule
+from loader.datamodules.base import DatasetModule, check_labelled, refuse_types
 from loader.datamodules.checkpoint_io import use_safe_checkpoints
+from loader.datamodules.typed import TRIAL_SIZES, check_typed, open_features, seeds_of, sizes_of, stores_of
 from loader.datasets.classes import check_split_classes
-from loader.datasets.errors import DatasetError
-from loader.graph import Graph
+from loader.datasets.hetero import HeteroDataset
+from loader.datasets.node_dataset import NodeDataset
+from loader.graph import Graph, HeteroGraph
 from loader.loaders.base import MAX_PREFETCH, Loader
 from loader.loaders.nodes import NodeLoader
 from loader.loaders.options import check_dataset, check_sampler
@@ -25,15 +27,15 @@ from loader.memory.graph import GraphMemory
 from loader.memory.plan import MemoryPlan
 from loader.samplers import Sampler, Session
 from loader.samples import Sample
-from loader.stores import FeatureStore, HostFeatures, StoreContext, TensorRows, open_store
+from loader.stores import FeatureStore, HostFeatures, TensorRows
 from loader.stores.base import check_store_factory
-
-if TYPE_CHECKING:
-    from loader.datasets import NodeDataset
 
 
 class GraphDataModule(DatasetModule):
     """A LightningDataModule with the train, validation, test and predict loaders of one dataset.
+
+    Of a `HeteroDataset` they give `HeteroMiniBatch` objects around nodes of its target type, with features of each type
+    that has some.
 
     Each split has one `NodeLoader`. It is kept until a trainer of another rank, number of processes or device asks for
     it, and Lightning saves its state in checkpoints. A run resumed with `trainer.fit(..., ckpt_path=...)` sees exactly
@@ -49,11 +51,12 @@ class GraphDataModule(DatasetModule):
     sampler for another GPU is then replaced by one for that device. The graph is moved to where the samplers want it.
 
     Args:
-        dataset: an object whose `load()` returns a `NodeDataset`, or a `NodeDataset`.
+        dataset: a `NodeDataset` or a `HeteroDataset`, or an object whose `load()` returns one.
         sampler: samples for training.
         eval_sampler: samples for validation, test and prediction; by default `sampler`.
         features: a function that makes a store of the dataset's features, see `loader.stores.open_store`. By default
-            `HostFeatures`, or what `memory` decides.
+            `HostFeatures`, or what `memory` decides. Of a dataset with types it makes a store for each type that has
+            features; `NodeLoader` says which stores these can be.
         edge_features: a store, or a tensor `[rows, D]`, of rows by edge id; see `NodeLoader`.
         batch_size: seeds of a training mini-batch, per process.
         eval_batch_size: seeds of the other mini-batches, by default `batch_size`.
@@ -74,11 +77,12 @@ class GraphDataModule(DatasetModule):
 
     Attributes:
         memory_plan: what was chosen for `memory`, from `setup()` on, or None.
-        data: the `NodeDataset`, from `setup()` on.
+        data: the `NodeDataset` or `HeteroDataset`, from `setup()` on.
         move_seconds: host seconds that moved mini-batches to the trainer's device, if a loader had left them elsewhere.
 
     Raises:
-        DatasetError: in `setup()`, fewer than two classes occur among the labels of the splits.
+        DatasetError: in `setup()`, fewer than two classes occur among the labels of the splits; or a dataset with types
+            meets `memory` or graph="cached", which it cannot have.
         TypeError, ValueError: a batch size, `prefetch` or `graph` is out of range, or `dataset` or a sampler is of
             another type.
     """
@@ -125,13 +129,13 @@ class GraphDataModule(DatasetModule):
         self.drop_last = as_flag("drop_last", drop_last)
         self.seed = as_seed(seed)
         self.prefetch = prefetch
-        self.data: NodeDataset | None = None
+        self.data: NodeDataset | HeteroDataset | None = None
         self.move_seconds = 0.0
         self.edge_features = edge_features
         self.prioritize_loading = as_flag("prioritize_loading", prioritize_loading)
         self._make_features = features
-        self._features: FeatureStore | None = None
-        self._graphs: dict[torch.device, Graph] = {}  # by the device of the sampler
+        self._features: FeatureStore | dict[str, FeatureStore] | None = None
+        self._graphs: dict[torch.device, Graph | HeteroGraph] = {}  # by the device of the sampler
         self._labels: dict[torch.device, TensorRows] = {}  # likewise
         self._loaders: dict[str, Loader] = {}
         self._sessions: dict[int, Session] = {}  # by the sampler, which the module keeps
@@ -141,15 +145,15 @@ class GraphDataModule(DatasetModule):
 
     # What a model is told of the data, to try whether it can be had before they are read.
     trial_sizes: ClassVar[dict[str, Any]] = {"num_features": 1, "num_classes": 2}
+    typed_trial_sizes: ClassVar[dict[str, Any]] = TRIAL_SIZES  # of a dataset with types
 
     @property
     def sizes(self) -> dict[str, Any]:
         """The sizes of the data that a model needs, from `prepare_data` on."""
-        data = self._loaded()
-        return {"num_features": data.num_features, "num_classes": data.num_classes, "multilabel": data.multilabel}
+        return sizes_of(self._loaded())
 
     @property
-    def num_features(self) -> int:
+    def num_features(self) -> int | dict[str, int]:
         return self._loaded().num_features
 
     @property
@@ -161,8 +165,8 @@ class GraphDataModule(DatasetModule):
         return self._loaded().multilabel
 
     @property
-    def features(self) -> FeatureStore:
-        """The store that all loaders gather from, from `setup()` on."""
+    def features(self) -> FeatureStore | dict[str, FeatureStore]:
+        """The store that all loaders gather from, from `setup()` on; of a dataset with types node type -> store."""
         self._loaded()
         assert self._features is not None
         return self._features
@@ -196,19 +200,19 @@ class GraphDataModule(DatasetModule):
         self.sampler = self.sampler.on(device)
         self.eval_sampler = self.sampler if same else self.eval_sampler.on(device)
         if self.budget is not None:
+            assert isinstance(data, NodeDataset)
             samplers = [(self.sampler, self.batch_size), (self.eval_sampler, self.eval_batch_size)]
             chosen = self.budget.choose(data, samplers, self.prefetch, self.seed, self.trainer)
             self.memory_plan, self.graph_memory, self._make_features = chosen
         graph = self._graph(self.sampler)
-        context = StoreContext(graph, lambda: self._train_batches(graph))
         with _current(device):
-            self._features = open_store(self._make_features, data.features, context)
+            self._features = open_features(self._make_features, data, graph, lambda: self._train_batches(graph))
 
     def placement(self) -> dict[str, str]:
         """Stage -> where and by what it runs, in words, from `setup()` on."""
-        loader, store = self.train_dataloader(), self.features
-        places = self._placement(loader)
-        return {"sample": places["sample"], "gather": f"{type(store).__name__}, rows on {store.device}", **places}
+        places = self._placement(self.train_dataloader())
+        stores = dict.fromkeys(f"{type(store).__name__}, rows on {store.device}" for store in stores_of(self.features))
+        return {"sample": places["sample"], "gather": "; ".join(stores) or "no features", **places}
 
     def _placement(self, loader: Loader) -> dict[str, str]:
         sampler = self.sampler
@@ -273,8 +277,8 @@ class GraphDataModule(DatasetModule):
         self._made_for.clear()
         self._graphs.clear()
         self._labels.clear()
-        if self._features is not None:
-            self._features.close()
+        for store in [] if self._features is None else stores_of(self._features):
+            store.close()
         self.sampler.close()
         self.eval_sampler.close()
 
@@ -285,13 +289,17 @@ class GraphDataModule(DatasetModule):
     def _load(self) -> None:
         if self.data is None:
             data = self.dataset.load() if hasattr(self.dataset, "load") else self.dataset
+            if self.items_kind == "walker":
+                refuse_types(data, "model=node2vec")
+            if isinstance(data, HeteroDataset):
+                check_typed(data.name, self.budget is not None, self.graph_memory.kind)
             if self.items_kind == "node":
                 check_labelled(data)
             if data.num_classes:
                 check_split_classes(data.splits, data.labels, data.name)
             self.data = data
 
-    def _loaded(self) -> NodeDataset:
+    def _loaded(self) -> NodeDataset | HeteroDataset:
         if self.data is None:
             raise RuntimeError("the dataset is not open yet; call setup() first")
         return self.data
@@ -299,7 +307,7 @@ class GraphDataModule(DatasetModule):
     def _split(self, split: str) -> Tensor:
         data = self._loaded()
         if split == "predict":
-            return torch.arange(data.num_nodes)
+            return torch.arange(data.labels.shape[0])
         return data.splits[split]
 
     def _eval_loader(self, split: str) -> Loader:
@@ -355,7 +363,9 @@ class GraphDataModule(DatasetModule):
             self._labels[sampler.device] = TensorRows(kept.to(sampler.device), data.labels.dtype)
         labels = self._labels[sampler.device]
         options["edge_features"] = self.edge_features
-        return NodeLoader(self._graph(sampler), self.features, labels, seeds, sampler, batch_size, **options)
+        return NodeLoader(
+            self._graph(sampler), self.features, labels, seeds_of(data, seeds), sampler, batch_size, **options
+        )
 
     def _session(self, sampler: Sampler) -> Session:
         """The session of `sampler`, with its workspaces and threads, that all loaders of it share."""
@@ -363,7 +373,7 @@ class GraphDataModule(DatasetModule):
             self._sessions[id(sampler)] = sampler.open(self._graph(sampler))
         return self._sessions[id(sampler)]
 
-    def _graph(self, sampler: Sampler) -> Graph:
+    def _graph(self, sampler: Sampler) -> Graph | HeteroGraph:
         """The graph where `sampler` reads it; samplers of one device share it."""
         graph = self._loaded().graph
         if sampler.device.type == "cpu":
@@ -374,18 +384,12 @@ class GraphDataModule(DatasetModule):
             )
         return self._graphs[sampler.device]
 
-    def _train_batches(self, graph: Graph) -> NodeLoader:
+    def _train_batches(self, graph: Graph | HeteroGraph) -> NodeLoader:
         """The mini-batches of training, sampled one by one, without rows."""
         options: dict[str, Any] = {"shuffle": True, "seed": self.seed, "prefetch": 0}
-        return NodeLoader(graph, None, None, self._split("train"), self.sampler, self.batch_size, **options)
-
-
-def check_labelled(data: NodeDataset) -> None:
-    """Raises DatasetError if the dataset has no labels or no training split, from which a model of nodes learns."""
-    if data.num_classes and data.splits["train"].numel():
-        return
-    lacks = "no training split; draw one (split=[0.6,0.2,0.2])" if data.num_classes else "no labels; name them (label)"
-    raise DatasetError(f"{data.name} has {lacks}, or train what needs none: task=link, or model=node2vec")
+        return NodeLoader(
+            graph, None, None, seeds_of(self._loaded(), self._split("train")), self.sampler, self.batch_size, **options
+        )
 
 
 _AHEAD = {

@@ -8,6 +8,7 @@ import torch
 
 from loader.datamodules.checkpoint_io import use_safe_checkpoints
 from loader.datamodules.nodes import GraphDataModule
+from loader.datasets import NodeDataset
 from loader.items import Walkers, as_size
 from loader.loaders.base import Loader
 from loader.loaders.whole_graph import WholeGraph
@@ -68,6 +69,11 @@ class WalkDataModule(GraphDataModule):
     def sizes(self) -> dict[str, Any]:
         data = self._loaded()
         return {"num_nodes": data.num_nodes, "num_classes": data.num_classes, "multilabel": data.multilabel}
+
+    def _loaded(self) -> NodeDataset:
+        data = super()._loaded()
+        assert isinstance(data, NodeDataset)  # others were refused
+        return data
 
     def setup(self, stage: str | None = None) -> None:
         """Opens the dataset, unless that was done before."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -50,6 +50,9 @@ class HeteroDataset:
     labels: Tensor
     splits: dict[str, Tensor]
     num_classes: int
+    # What a `NodeDataset` may have, and this has not: several labels of a node, and ids of the user's.
+    multilabel: ClassVar[bool] = False
+    tables: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.graph, HeteroGraph):

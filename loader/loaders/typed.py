@@ -9,7 +9,7 @@ from loader.graph import EdgeType, HeteroGraph
 from loader.items import NodeItems
 from loader.items.items import as_vertices
 from loader.loaders.options import check_distinct
-from loader.machine.arguments import kind_of, shown
+from loader.machine.arguments import shown
 from loader.samplers.base import Sampler
 from loader.stores import FeatureStore, PartitionedFeatures, ShardedFeatures, StagedFeatures, as_store
 
@@ -110,10 +110,15 @@ def _by_key(name: str, rows: Any, form: str) -> Mapping[Any, Any]:
     return rows
 
 
-def _store(label: str, rows: Any) -> FeatureStore | None:
-    if isinstance(rows, _NOT_BY_TYPE):
+def refuse_store(label: str, kind: Any) -> None:
+    """Raises TypeError for a class of stores that cannot be one of several."""
+    if isinstance(kind, type) and issubclass(kind, _NOT_BY_TYPE):
         raise TypeError(
-            f"{label} is {kind_of(rows)}, which cannot be one of several stores; take HostFeatures, DeviceFeatures, "
+            f"{label} is a {kind.__name__}, which cannot be one of several stores; take HostFeatures, DeviceFeatures, "
             "CachedFeatures, PinnedFeatures or MemmapFeatures"
         )
+
+
+def _store(label: str, rows: Any) -> FeatureStore | None:
+    refuse_store(label, type(rows))
     return as_store(label, rows)

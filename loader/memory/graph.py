@@ -14,6 +14,7 @@ from loader.graph import Graph
 from loader.loaders.options import check_graph_memory
 from loader.machine.arguments import as_number
 from loader.samplers import NeighborSampler, Sampler, list_hotness
+from loader.samplers.base import AnyGraph
 from loader.samples import MiniBatch
 
 COUNTED = 100  # mini-batches that say which lists are read most
@@ -71,11 +72,12 @@ class GraphMemory:
             raise ValueError("graph is 'cached', but only samplers of neighbours read cached lists; use 'pinned'")
 
     def place(
-        self, graph: Graph, sampler: Sampler, device: torch.device, batches: Callable[[Graph], Iterable[MiniBatch]]
-    ) -> Graph:
+        self, graph: AnyGraph, sampler: Sampler, device: torch.device, batches: Callable[[Graph], Iterable[MiniBatch]]
+    ) -> AnyGraph:
         """The graph where samplers on `device` read it.
 
         Args:
+            graph: one with types cannot be "cached".
             sampler: of training.
             batches: gives the mini-batches of training, of a graph that the sampler can read.
         """
@@ -84,6 +86,7 @@ class GraphMemory:
         pinned = graph.pin_memory()
         if self.kind == "pinned":
             return pinned
+        assert isinstance(pinned, Graph)
         if self.vertices is not None:
             return pinned.cache_lists(device, vertices=self.vertices)
         if self.hotness == "degree":

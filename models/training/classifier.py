@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch import LightningModule
@@ -57,6 +57,7 @@ class Classifier(LightningModule):
     """
 
     METRICS = METRICS
+    takes_types: ClassVar[bool] = False  # mini-batches of several types of nodes and edges, see `HeteroClassifier`
     num_layers: int
     class_weights: Tensor | None
 
@@ -193,7 +194,7 @@ class Classifier(LightningModule):
         self._step(batch, "val")
 
     def test_step(self, batch: MiniBatch | WholeGraph, batch_idx: int) -> None:
-        if isinstance(batch, MiniBatch):
+        if not isinstance(batch, WholeGraph):
             self._tested = True
             self._step(batch, "test")
             return
@@ -334,12 +335,14 @@ class Classifier(LightningModule):
     def _loss(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
         """The mean loss, and what the scores add up; all of it is part of a CUDA graph."""
         assert batch.y is not None
-        logits = self(batch)
+        return self._loss_of_logits(self(batch), batch.y)
+
+    def _loss_of_logits(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         if self.multilabel:
-            loss = F.binary_cross_entropy_with_logits(logits, batch.y)
+            loss = F.binary_cross_entropy_with_logits(logits, y)
         else:
-            loss = F.cross_entropy(logits, batch.y, self.class_weights, label_smoothing=self.label_smoothing)
-        return loss, self.scores["train"].find(logits, batch.y)
+            loss = F.cross_entropy(logits, y, self.class_weights, label_smoothing=self.label_smoothing)
+        return loss, self.scores["train"].find(logits, y)
 
 
 def _check_scores(logits: Tensor, nodes: Tensor, split: str) -> None:

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object
 from omegaconf import DictConfig, ListConfig
 
@@ -66,14 +67,20 @@ def check_parts(cfg: DictConfig) -> None:
         raise ValueError(f"features is {_name(cfg.features)}, but model=node2vec reads none; leave features out")
     if "context_size" in model and sampler.get("num_negatives") == 0:
         raise ValueError("sampler.num_negatives is 0, but model=node2vec learns from negatives; give at least 1")
-    if "architecture" in model and cfg.task == "link":
+    if "heads" in model and cfg.task == "link":
         raise ValueError(
-            f"model={model.architecture} does not go with task=link, which trains GraphSAGE; leave model out"
+            f"model={chosen('model', cfg)} does not go with task=link, which trains GraphSAGE; leave model out"
         )
     if walks and cfg.task == "link":
         raise ValueError("sampler=walks does not go with task=link, which samples around links; take sampler=fused")
     if cfg.task == "link" and _name(sampler) == "FullSampler":
         raise ValueError("sampler=full has no fanouts, which task=link sets to -1, all neighbours; leave sampler out")
+
+
+def chosen(group: str, cfg: DictConfig) -> str:
+    """What the command line or a default chose for a group, or the class if that is not known."""
+    choices = HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
+    return str(choices.get(group) or cfg[group]["_target_"])
 
 
 def object_of(group: str, part: DictConfig) -> Any:

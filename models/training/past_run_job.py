@@ -17,11 +17,13 @@ from loader.datasets import NodeDataset
 from loader.loaders.whole_graph import WholeGraph
 from loader.machine.arguments import as_flag, as_size
 from loader.machine.whole_files import replaced
-from loader.samples import MiniBatch
+from loader.samples import HeteroMiniBatch, MiniBatch
 from models.predictions import PredictionFile, best_new_targets, class_columns, embedding_columns
 from models.training.checks import check_model
 from models.training.console import announce, folders
 from models.training.link_job import without_node_options
+from models.training.node_types import check_types
+from models.training.own_classes import check_methods
 from models.training.trainer import make_trainer
 
 _ROWS = 2**16  # of a part of the file
@@ -65,6 +67,9 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
     if "data" in kept:
         data.require(kept["data"], f"ckpt_path is {cfg.ckpt_path}, which")
     model = instantiate(cfg.model, **datamodule.sizes)
+    if not of_links:
+        check_types(cfg, data)
+        check_methods(cfg, model)
     check_model(Path(cfg.ckpt_path), saved, model, dict(model.hparams))
     model.load_state_dict(saved["state_dict"])
     if file is None:
@@ -162,11 +167,11 @@ class _Written(Callback):
     def on_predict_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any, **__: Any
     ) -> None:
-        assert isinstance(batch, MiniBatch)
+        assert isinstance(batch, (MiniBatch, HeteroMiniBatch))
         if not isinstance(outputs, Tensor) or outputs.shape != (batch.batch_size, self.data.num_classes):
             raise ValueError(
                 f"predict_step of {type(pl_module).__name__} returns no logits [{batch.batch_size}, "
                 f"{self.data.num_classes}], one row per seed; return these"
             )
-        ids = _ids(self.data, batch.output_nodes.long())
+        ids = _ids(self.data, batch.ids("seed").long())
         self.file.write({"id": ids} | class_columns(outputs, _classes(self.data), self.data.multilabel))

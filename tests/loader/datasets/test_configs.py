@@ -26,8 +26,8 @@ def options_of(name: str) -> DictConfig:
 
 def describe(name: str, tmp_path: Path) -> CachedDataset:
     config = OmegaConf.create({"data_dir": str(tmp_path), "cache_dir": None, "dataset": options_of(name)})
-    if name == "npz":
-        config.dataset.path = "npz.npz"
+    if name in ("npz", "hetero_npz"):
+        config.dataset.path = f"{name}.npz"
     if name == "edge_list":
         config.dataset.edges = "edge_list.csv"
     dataset = instantiate(config.dataset)
@@ -61,7 +61,7 @@ def test_all_datasets_of_the_plan_are_there():
         "digits npz edge_list synthetic reddit flickr yelp coauthor-physics coauthor-cs amazon-computers amazon-photo"
     )
     ogb = "cora citeseer ogbn-arxiv ogbn-products ogbn-papers100M"
-    walked, typed = "blogcatalog ppi wikipedia", "dblp imdb ogbn-mag"
+    walked, typed = "blogcatalog ppi wikipedia", "dblp imdb ogbn-mag hetero_npz"
     names = {*planned.split(), *ogb.split(), *walked.split(), *typed.split(), *(f"synthetic-{s}" for s in shapes)}
     assert {path.stem for path in FILES} == names
 

@@ -1,0 +1,80 @@
+"""What a `GraphDataModule` does with a dataset of several types: features by type, seeds of the target, sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from loader.datasets import DatasetError, HeteroDataset, NodeDataset
+from loader.graph import Graph
+from loader.loaders.typed import refuse_store
+from loader.samplers.base import AnyGraph
+from loader.stores import FeatureStore, StoreContext, open_store
+
+# What a model is told of a dataset with types, to try whether it can be had before the data are read.
+TRIAL_SIZES: dict[str, Any] = {
+    "num_features": {"node": 1},
+    "num_classes": 2,
+    "edge_types": [("node", "to", "node")],
+    "target": "node",
+}
+
+
+def check_typed(name: str, planned: bool, graph: str) -> None:
+    """Raises DatasetError for what a dataset with types cannot have.
+
+    Args:
+        name: of the dataset.
+        planned: whether `memory` plans where rows and lists lie.
+        graph: where the graph lies for a sampler on a GPU, see `GraphDataModule`.
+    """
+    has = f"dataset {name} has types of nodes and edges, for which"
+    if planned:
+        raise DatasetError(f"{has} memory=... plans nothing; leave memory out, and give features and datamodule.graph")
+    if graph == "cached":
+        raise DatasetError(f"{has} no lists are cached; give datamodule.graph=device or pinned in place of cached")
+
+
+def sizes_of(data: NodeDataset | HeteroDataset) -> dict[str, Any]:
+    """What a model is told of the data. Of types without features the number of features is 0."""
+    if isinstance(data, HeteroDataset):
+        return {
+            "num_features": {name: data.num_features.get(name, 0) for name in data.graph.node_types},
+            "num_classes": data.num_classes,
+            "edge_types": list(data.graph.edge_types),
+            "target": data.target,
+        }
+    return {"num_features": data.num_features, "num_classes": data.num_classes, "multilabel": data.multilabel}
+
+
+def seeds_of(data: NodeDataset | HeteroDataset, ids: Tensor) -> Any:
+    """The seeds as a `NodeLoader` takes them."""
+    return (data.target, ids) if isinstance(data, HeteroDataset) else ids
+
+
+def open_features(
+    make: Callable[..., FeatureStore], data: NodeDataset | HeteroDataset, graph: AnyGraph, batches: Any
+) -> FeatureStore | dict[str, FeatureStore]:
+    """The store of the features, of a dataset with types one for each type that has some.
+
+    Args:
+        make: see `open_store`.
+        data: the dataset.
+        graph: where samplers read it.
+        batches: see `StoreContext`.
+
+    Raises:
+        TypeError: `make` makes stores that cannot be one of several.
+    """
+    if not isinstance(data, HeteroDataset):
+        assert isinstance(graph, Graph)
+        return open_store(make, data.features, StoreContext(graph, batches))
+    refuse_store("features", getattr(make, "func", make))
+    return {name: open_store(make, table) for name, table in data.features.items()}
+
+
+def stores_of(features: FeatureStore | dict[str, FeatureStore]) -> list[FeatureStore]:
+    """The stores that `open_features` opened."""
+    return list(features.values()) if isinstance(features, dict) else [features]

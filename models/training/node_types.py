@@ -1,0 +1,35 @@
+"""Whether the dataset of a run and its model go together: several types of nodes and edges need a model for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omegaconf import DictConfig
+
+from loader.datamodules.base import types_refused
+from loader.datasets import HeteroDataset, NodeDataset
+from models.training.options import chosen, object_of
+
+
+def takes_types(cfg: DictConfig) -> bool:
+    """Whether the model of a run is for datasets with types."""
+    return bool(getattr(object_of("model", cfg.model), "takes_types", False))
+
+
+def check_types(cfg: DictConfig, data: NodeDataset | HeteroDataset | None = None) -> None:
+    """Raises ValueError unless model and dataset both are for types, or both for one type.
+
+    Args:
+        cfg: of the run.
+        data: the dataset, once it was read. Before, its class may say what it will be.
+    """
+    dataset: Any = object_of("dataset", cfg.dataset)
+    kind = getattr(dataset, "kind", None) if data is None else type(data)
+    name = cfg.dataset.get("name") or cfg.dataset.get("path") or "" if data is None else data.name
+    who = "task=link" if cfg.task == "link" else f"model={chosen('model', cfg)}"
+    if kind is HeteroDataset and not takes_types(cfg):
+        raise ValueError(types_refused(f"dataset {name}", who))
+    if kind is NodeDataset and takes_types(cfg):
+        raise ValueError(
+            f"dataset {name} has one type of nodes and edges, and {who} is for several; take model=graphsage or gat"
+        )

@@ -22,6 +22,7 @@ from loader.samplers import DGLSampler, Sampler
 from models.training.classifier import Classifier
 from models.training.device import check_features
 from models.training.embedder import NodeEmbedder
+from models.training.node_types import takes_types
 from models.training.profiler import NoProfiler
 from models.training.trainer import make_trainer
 
@@ -31,6 +32,9 @@ def options(group: str) -> list[str]:
 
 
 # Configurations
+
+TYPED_MODELS = ("to_hetero", "hgt")
+TYPED_DATASETS = ("dblp", "imdb", "ogbn-mag", "hetero_npz")
 
 
 @pytest.mark.parametrize("experiment", options("experiment"))
@@ -48,7 +52,11 @@ def test_every_experiment_composes_and_instantiates(composed: Composer, experime
 )
 def test_every_option_of_every_group_instantiates(composed: Composer, group: str, option: str) -> None:
     overrides = [f"{group}={option}", "device=cpu"]
-    if (group, option) == ("dataset", "npz"):
+    if group == "model" and option in TYPED_MODELS:  # which take datasets with types only
+        overrides.append("dataset=dblp")
+    if group == "dataset" and option in TYPED_DATASETS:
+        overrides.append("model=to_hetero")
+    if group == "dataset" and option in ("npz", "hetero_npz"):
         overrides.append("dataset.path=some.npz")
     if (group, option) == ("dataset", "edge_list"):
         overrides.append("dataset.edges=some.csv")
@@ -67,7 +75,8 @@ def test_every_option_of_every_group_instantiates(composed: Composer, group: str
 def check_instantiates(cfg: DictConfig) -> None:
     assert not OmegaConf.missing_keys(cfg)
     datamodule = instantiate(cfg.datamodule)
-    model = instantiate(cfg.model, **datamodule.trial_sizes)
+    typed = takes_types(cfg)
+    model = instantiate(cfg.model, **(datamodule.typed_trial_sizes if typed else datamodule.trial_sizes))
     assert isinstance(model, (Classifier, NodeEmbedder))
     assert cfg.optimized_metric in model.METRICS
     check_features(cfg.features, "cuda")

@@ -27,7 +27,7 @@ OLDEST_ARCHITECTURE = 75
 _INCLUDE = re.compile(r'^\s*#include\s+[<"]([^>"]+)[>"]', re.MULTILINE)
 _TELL_AFTER = 1.0  # seconds of compilation, until a line says what is being done
 _MOST_TOGETHER = 16  # kernels of a program
-_MOST_SOURCE = 2**20  # characters per program, its sources counted per kernel: the longest gain nothing beyond four
+_MOST_SOURCE = 1_200_000  # characters per program, its sources counted per kernel: the longest gain nothing beyond four
 _PROGRAMS_PER_WORKER = 16  # at least: they take from a tenth of a second to many
 
 

@@ -5,6 +5,7 @@
 // The stand-in for CUDA comes first.
 #include "sampler/cuda/kernels.cuh"
 #include "sampler/cuda/launch.h"
+#include "sampler/cuda/typed_kernels.cuh"
 
 namespace loader::gpu {
 

@@ -1,18 +1,10 @@
 // The kernels of all schedules. Their names, and how they are launched: launch.h.
 #pragma once
 
+#include "sampler/cuda/launch_memory.cuh"
 #include "sampler/cuda/run.cuh"
-#include "sampler/cuda/typed.cuh"
 
 namespace loader {
-
-#ifdef __CUDACC__
-// The shared memory that a launch asked for. (If kernels run on the host, it comes from there.)
-__device__ __forceinline__ unsigned char* launch_memory() {
-  extern __shared__ __align__(16) unsigned char memory[];
-  return memory;
-}
-#endif
 
 template <int Widest, typename Args>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
@@ -30,12 +22,6 @@ template <int Widest, typename Args>
 __global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
     hashed_kernel(const __grid_constant__ Args args) {
   hashed_block<Widest>(args, launch_memory());
-}
-
-template <int Widest, bool Hashed, typename Args>
-__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
-    typed_kernel(const __grid_constant__ Args args) {
-  typed_block<Widest, TypedPhases<PhasesOf<Hashed, Args>>>(args, launch_memory());
 }
 
 template <int Widest, typename Args>

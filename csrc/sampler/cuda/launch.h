@@ -51,26 +51,26 @@ struct Spelled<SampleArgs<Lists, Choice>> {
 
 // The kernels of kernels.cuh, and the parameters of each behind its SampleArgs.
 #define LOADER_SAMPLER_KERNEL(TAG, NAME) LOADER_KERNEL(TAG, "sampler/cuda/kernels.cuh", NAME)
-LOADER_SAMPLER_KERNEL(CooperativeKernel, "cooperative_kernel")   // <Int, Args>
-LOADER_SAMPLER_KERNEL(PhasesKernel, "phases_kernel")             // <Int, Args>
-LOADER_SAMPLER_KERNEL(HashedKernel, "hashed_kernel")             // <Int, Args>
-LOADER_SAMPLER_KERNEL(TypedKernel, "typed_kernel")               // <Int, Bool, Args>
-LOADER_SAMPLER_KERNEL(LinedKernel, "lined_kernel")               // <Int, Args>
-LOADER_SAMPLER_KERNEL(StartKernel, "start_kernel")               // <Bool, Args>
-LOADER_SAMPLER_KERNEL(PickKernel, "pick_kernel")                 // <Int, Bool, Args>, hop
-LOADER_SAMPLER_KERNEL(PlacesKernel, "places_kernel")             // <Int, Args>, hop
-LOADER_SAMPLER_KERNEL(FetchKernel, "fetch_kernel")               // <P, N>: LineArgs, hops, hop
-LOADER_SAMPLER_KERNEL(TakeKernel, "take_kernel")                 // <Bool, Args>, hop
-LOADER_SAMPLER_KERNEL(ScanKernel, "scan_kernel")                 // <W, Args>, hop
-LOADER_SAMPLER_KERNEL(CountKernel, "count_kernel")               // <Bool, Args>, hop
-LOADER_SAMPLER_KERNEL(AssignKernel, "assign_kernel")             // <Bool, Args>, hop
-LOADER_SAMPLER_KERNEL(FinishKernel, "finish_kernel")             // <Bool, Args>
-LOADER_SAMPLER_KERNEL(GroupKernel, "group_kernel")               // <Bool, Args>, hop
-LOADER_SAMPLER_KERNEL(RankKernel, "rank_kernel")                 // <Bool, Args>, hop
-LOADER_SAMPLER_KERNEL(QueueKernel, "queue_kernel")               // <Int, Bool, Args>
-LOADER_SAMPLER_KERNEL(QueueCountKernel, "queue_count_kernel")    // <Int, Args>
-LOADER_SAMPLER_KERNEL(QueueAssignKernel, "queue_assign_kernel")  // <Int, Args>
-LOADER_SAMPLER_KERNEL(QueueWriteKernel, "queue_write_kernel")    // <Int, Args>
+LOADER_SAMPLER_KERNEL(CooperativeKernel, "cooperative_kernel")                // <Int, Args>
+LOADER_SAMPLER_KERNEL(PhasesKernel, "phases_kernel")                          // <Int, Args>
+LOADER_SAMPLER_KERNEL(HashedKernel, "hashed_kernel")                          // <Int, Args>
+LOADER_KERNEL(TypedKernel, "sampler/cuda/typed_kernels.cuh", "typed_kernel")  // <Int, Bool, Args>
+LOADER_SAMPLER_KERNEL(LinedKernel, "lined_kernel")                            // <Int, Args>
+LOADER_SAMPLER_KERNEL(StartKernel, "start_kernel")                            // <Bool, Args>
+LOADER_SAMPLER_KERNEL(PickKernel, "pick_kernel")                              // <Int, Bool, Args>, hop
+LOADER_SAMPLER_KERNEL(PlacesKernel, "places_kernel")                          // <Int, Args>, hop
+LOADER_SAMPLER_KERNEL(FetchKernel, "fetch_kernel")                            // <P, N>: LineArgs, hops, hop
+LOADER_SAMPLER_KERNEL(TakeKernel, "take_kernel")                              // <Bool, Args>, hop
+LOADER_SAMPLER_KERNEL(ScanKernel, "scan_kernel")                              // <W, Args>, hop
+LOADER_SAMPLER_KERNEL(CountKernel, "count_kernel")                            // <Bool, Args>, hop
+LOADER_SAMPLER_KERNEL(AssignKernel, "assign_kernel")                          // <Bool, Args>, hop
+LOADER_SAMPLER_KERNEL(FinishKernel, "finish_kernel")                          // <Bool, Args>
+LOADER_SAMPLER_KERNEL(GroupKernel, "group_kernel")                            // <Bool, Args>, hop
+LOADER_SAMPLER_KERNEL(RankKernel, "rank_kernel")                              // <Bool, Args>, hop
+LOADER_SAMPLER_KERNEL(QueueKernel, "queue_kernel")                            // <Int, Bool, Args>
+LOADER_SAMPLER_KERNEL(QueueCountKernel, "queue_count_kernel")                 // <Int, Args>
+LOADER_SAMPLER_KERNEL(QueueAssignKernel, "queue_assign_kernel")               // <Int, Args>
+LOADER_SAMPLER_KERNEL(QueueWriteKernel, "queue_write_kernel")                 // <Int, Args>
 #undef LOADER_SAMPLER_KERNEL
 
 // The percentage of a multiprocessor's first-level memory that the kernels of `hopwise` and `phases` ask for

@@ -62,7 +62,10 @@ def refusal(*arguments: str) -> str:
         ("+sede=3", "there is no option sede, so nothing would read it: leave it out; did you mean seed?"),
         ("++colour.red=3", "there is no option colour, so nothing would read it"),
         ("hydra/launcher=nowhere", "hydra/launcher is 'nowhere'; it must be one of basic, joblib"),
-        ("dataset.path=a.npz", "there is no option dataset.path here; dataset=npz has it: add that"),
+        (
+            "dataset.path=a.npz",
+            "there is no option dataset.path here; dataset=hetero_npz and dataset=npz have it",
+        ),
         ("features.fraction=1", "features=cached and features=partitioned have it: add one of them"),
         ("sampler=5", "sampler is 5; it must be one of dgl, full, fused"),
         ("dataset=true", "dataset is true; it must be one of amazon-computers"),

@@ -31,7 +31,7 @@ def test_own_lists_give_the_cores_mini_batches(tmp_path: Path) -> None:
     ("right", "wrong"),
     [
         ("  int32_t read(P at) const {", "  int64_t read(P at) const {"),  # no vertex
-        ("  using Row = VertexRow;\n", "  using Row = SlotRow;\n"),  # a row of a hop is a vertex so far
+        ("  using Row = VertexRow;\n", "  using Row = SlotRow;\n"),  # a row of a hop is a vertex, or a typed one
     ],
 )
 def test_other_structs_do_not_compile(tmp_path: Path, right: str, wrong: str) -> None:

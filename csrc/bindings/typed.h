@@ -52,19 +52,7 @@ class Types {
     }
   }
 
-  // Of each hop: all neighbours where a relation takes them, else the most, and at least 1.
-  std::vector<int64_t> widest() const {
-    std::vector<int64_t> all;
-    for (const auto& hop : fanouts_) {
-      int64_t most = 1;
-      for (const int64_t k : hop)
-        most = k == kAllNeighbours || most == kAllNeighbours ? kAllNeighbours : std::max(most, k);
-      all.push_back(most);
-    }
-    return all;
-  }
-
-  // The same without those that take all neighbours, and bit h: hop h has some.
+  // Of each hop the most neighbours that a relation picks, and at least 1. Bit h: some take all at hop h.
   std::pair<std::vector<int64_t>, uint32_t> most() const {
     std::vector<int64_t> all;
     uint32_t takes_all = 0;
@@ -77,6 +65,14 @@ class Types {
       all.push_back(most);
     }
     return {all, takes_all};
+  }
+
+  // The same, but all neighbours where a relation takes them.
+  std::vector<int64_t> widest() const {
+    auto [all, takes_all] = most();
+    for (size_t h = 0; h < all.size(); ++h)
+      if (takes_all >> h & 1) all[h] = kAllNeighbours;
+    return all;
   }
 
   void choose(SampleOptions& options) const {

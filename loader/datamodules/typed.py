@@ -28,7 +28,7 @@ def check_typed(name: str, planned: bool, graph: str) -> None:
     Args:
         name: of the dataset.
         planned: whether `memory` plans where rows and lists lie.
-        graph: where the graph lies for a sampler on a GPU, see `GraphDataModule`.
+        graph: `datamodule.graph`, which says where a sampler on a GPU reads the graph.
     """
     has = f"dataset {name} has types of nodes and edges, for which"
     if planned:

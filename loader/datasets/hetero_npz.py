@@ -58,8 +58,8 @@ class HeteroNpzDataset(HeteroEdgesDataset):
     `num_classes`, one integer, is optional; else there is one class more than the largest label. In a file without
     labels, `target` may name a type; else it is the first one.
 
-    Types and relations have the order in which the file first names them, which is that of the arguments of
-    `numpy.savez`. A type is named by an array of its own, not by an edge::
+    Types and relations are numbered in the order in which the file first names them. `numpy.savez` keeps the order of
+    its arguments. A type is named by an array of its own, not by an edge::
 
         numpy.savez("papers.npz", **{"paper/features": x, "paper/labels": y, "author/num_nodes": 50,
                                      "author/writes/paper/edge_index": edges})
@@ -214,7 +214,7 @@ def has_types(path: Path) -> bool:
 def write_hetero_npz(data: HeteroDataset, path: str | Path) -> None:
     """Writes a dataset as a .npz file that `HeteroNpzDataset` reads.
 
-    Edges have the order of their ids, if these number the edges of each relation, else that of the lists.
+    Edges are written in the order of their ids if these number the edges of each relation, else in that of the lists.
 
     Raises:
         TypeError: `data` is no `HeteroDataset`.

@@ -493,7 +493,7 @@ def _versions(*arrays: Tensor) -> tuple[int, ...]:
 
 
 def list_order(src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> Tensor:
-    """`[num_edges]` int64: the edges by destination, those of a destination by source, parallel ones as they were."""
+    """`[num_edges]` int64: an order of the edges by destination, then by source; parallel edges keep theirs."""
     if num_dst * num_src < 2**63:
         return torch.argsort(dst.long() * max(num_src, 1) + src.long(), stable=True)
     order = torch.argsort(src, stable=True)  # by two keys, as one would not fit 64 bits

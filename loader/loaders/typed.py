@@ -87,19 +87,11 @@ def edge_stores(graph: HeteroGraph, features: Any, sampler: Sampler) -> dict[Edg
             raise ValueError(
                 f"{label} has rows by edge, and the graph keeps no edge ids; make it with keep_edge_ids=True"
             )
-        count = num_edges_of(graph, known[name])
+        count = int(graph.in_degrees(known[name]).sum())
         if store.num_rows < count:
             raise ValueError(f"{label} has {store.num_rows} rows, the relation {count} edges; give a row per edge")
         stores[known[name]] = store
     return stores
-
-
-def num_edges_of(graph: HeteroGraph, edge_type: EdgeType) -> int:
-    """Number of edges of a relation."""
-    into = graph.relations_into[edge_type[2]]
-    first, rows = graph.first_row[edge_type[2]], len(into) * len(graph.node_types[edge_type[2]])
-    degrees = graph.lists.indptr[first : first + rows + 1].diff()
-    return int(degrees[into.index(graph.edge_types.index(edge_type)) :: len(into)].sum())
 
 
 def _by_key(name: str, rows: Any, form: str) -> Mapping[Any, Any]:

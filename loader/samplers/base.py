@@ -17,10 +17,10 @@ from loader.machine.arguments import as_64_bits, as_flag, as_index, as_seed, as_
 from loader.machine.forks import ForkSafeLock
 from loader.samplers.picks import Picks
 from loader.samplers.relations import EXPANDS, resolve_relation_fanouts, seeds_by_type, widest
+from loader.samplers.relations import MAX_FANOUT as MAX_FANOUT
+from loader.samplers.relations import MAX_HOPS as MAX_HOPS
 
 AnyGraph = Graph | HeteroGraph
-MAX_FANOUT = 1024
-MAX_HOPS = 8
 
 
 def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -> tuple[int, ...]:
@@ -436,6 +436,18 @@ class NeighborSampler(Sampler):
             "seed": self.seed,
             **({} if self.expand == "all" else {"expand": self.expand}),
         }
+
+    def require_one_type(self) -> None:
+        """Raises ValueError if options of the sampler are for graphs with types."""
+        if self.relation_fanouts is not None:
+            raise ValueError(
+                "fanouts is given per edge type, but the graph has one type; give a list, e.g. [15, 10, 5]"
+            )
+        if self.expand != "all":
+            raise ValueError(
+                f"expand is {self.expand!r}, but the graph has one type; leave it out (loader.pyg expands so), or "
+                "make a HeteroGraph of it"
+            )
 
     def _fanouts_in_spec(self) -> Any:
         if self.relation_fanouts is None:

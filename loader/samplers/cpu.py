@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import torch
-from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph, HeteroGraph, require_graph, require_square
@@ -17,10 +13,11 @@ from loader.machine.arguments import check_known
 from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.mapped import is_mapped, prepare_random_reads
 from loader.machine.pages import use_huge_pages
-from loader.samplers.base import AnyGraph, NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
-from loader.samplers.hetero import HeteroSession, make_engine, require_one_type
-from loader.samplers.picks import batch_keys, core_picks
-from loader.samples import Block, MiniBatch
+from loader.samplers.base import AnyGraph, NeighborSampler, PickOptions, Session
+from loader.samplers.core_session import CoreSession
+from loader.samplers.hetero import HeteroSession
+from loader.samplers.picks import core_picks
+from loader.samplers.relations import fanouts_by_relation, node_types_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -30,9 +27,6 @@ PART_EDGES = 2048
 
 # A forked child shares its parent's memory; to put it on huge pages there would copy it.
 _PROCESS = os.getpid()
-
-# Mini-batches of one group: all of them lie in memory before the first is used.
-_MOST_TOGETHER = 16
 
 
 class CoreSampler(NeighborSampler):
@@ -92,11 +86,27 @@ class CoreSampler(NeighborSampler):
             )
         if isinstance(graph, HeteroGraph):
             lists, picks = self._prepared(graph.lists)
-            return HeteroSession(graph, lists, make_engine(self.typed_engine, self, graph, lists, picks), self)
-        require_one_type(self)
+            return HeteroSession(graph, lists, self._make_typed_engine(graph, lists, picks), self)
+        self.require_one_type()
         require_square(graph, type(self).__name__)
         lists, picks = self._prepared(graph)
         return CoreSession(lists, self._make_engine(lists, picks), self)
+
+    def _make_typed_engine(self, graph: HeteroGraph, lists: Graph, picks: Any) -> Any:
+        """The object of the extension that samples these lists of the graph. `picks`: see `core_picks`."""
+        return self.typed_engine(
+            lists.indptr,
+            lists.indices,
+            fanouts=fanouts_by_relation(graph, self.fanouts, self.relation_fanouts),
+            types=node_types_of(graph),
+            once=self.expand == "new",
+            replace=self.replace,
+            edge_ids=self.edge_ids,
+            num_threads=self.num_threads,
+            part_edges=PART_EDGES,
+            picks=picks,
+            in_file=is_mapped(lists.indices),
+        )
 
     def _prepared(self, graph: Graph) -> tuple[Graph, Any]:
         """The lists to sample, and the core's object that says how."""
@@ -108,63 +118,6 @@ class CoreSampler(NeighborSampler):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(fanouts={list(self.fanouts)}, num_threads={self.num_threads})"
-
-
-class CoreSession(Session):
-    """Samples a graph in the CPU's memory.
-
-    A group is one call of the core. If it has more mini-batches than half the number of threads, each thread takes
-    whole mini-batches, with a workspace of its own, and then helps the others. The mini-batches of a smaller group are
-    sampled one after the other by all threads together. Any number of Python threads may call at the same time. The
-    first one uses the session's threads. Meanwhile another one samples a single mini-batch without them, or waits for
-    its turn if it has a group.
-
-    A session also works in a forked child, where it starts its threads again.
-    """
-
-    def __init__(self, graph: Graph, engine: _core.FusedSampler | _core.HopwiseSampler, sampler: CoreSampler) -> None:
-        self._graph = graph
-        self._engine: _core.FusedSampler | _core.HopwiseSampler | None = engine
-        self._seed, self._picking = sampler.seed, sampler.picking
-        most = min(sampler.num_threads, _MOST_TOGETHER)
-        # A group that is not spread over the threads gains nothing, and takes memory.
-        self.together = most if 2 * most > sampler.num_threads else 1
-
-    def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], MiniBatch]]:
-        engine = self._engine
-        if engine is None:
-            raise RuntimeError("this session was closed; open another one")
-        for request in group:
-            check_position(request.epoch, request.batch)
-        seeds = [as_seeds(self._graph, request.seeds) for request in group]
-        keys = [batch_keys(self._picking, self._seed, request.epoch, request.batch) for request in group]
-        sampled = engine.sample(seeds, *map(list, zip(*keys, strict=True)))
-        return [functools.partial(self._finish, one, of) for one, of in zip(sampled, group, strict=True)]
-
-    def _finish(self, sampled: _core.Sampled, request: Request) -> MiniBatch:
-        frontiers, edges, _, offsets, buffer = sampled.take()
-        edge_dtype, node_dtype = self._graph.indptr.dtype, self._graph.indices.dtype
-        hops, at = len(edges), iter(offsets)
-
-        def array(length: int, dtype: torch.dtype) -> Tensor:
-            offset = next(at)
-            if length == 0:
-                return torch.empty(0, dtype=dtype)
-            return torch.frombuffer(buffer, dtype=dtype, count=length, offset=offset)
-
-        nodes = array(frontiers[-1], node_dtype)
-        blocks = []
-        for h in range(hops):
-            indptr = array(frontiers[h] + 1, edge_dtype)
-            indices = array(edges[h], node_dtype)
-            edge_ids = array(edges[h], edge_dtype) if len(offsets) > 1 + 2 * hops else None
-            if edge_ids is not None and self._graph.edge_ids is not None:
-                edge_ids = self._graph.edge_ids[edge_ids]
-            blocks.append(Block(indptr, indices, num_src=frontiers[h + 1], num_dst=frontiers[h], edge_ids=edge_ids))
-        return MiniBatch(nodes, tuple(frontiers), tuple(blocks[::-1]), epoch=request.epoch, index=request.batch)
-
-    def close(self) -> None:
-        self._engine = None
 
 
 class HopwiseSampler(CoreSampler):

@@ -12,7 +12,6 @@ from loader.machine.arguments import check_known
 from loader.machine.forks import ForkSafeLock
 from loader.machine.optional import import_dgl
 from loader.samplers.base import NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
-from loader.samplers.hetero import require_one_type
 from loader.samplers.picks import weighed
 from loader.samples import Block, MiniBatch
 
@@ -55,7 +54,7 @@ class DGLSampler(NeighborSampler):
     def open(self, graph: Graph) -> Session:
         self.require_open()
         require_graph(graph, typed=False)
-        require_one_type(self)
+        self.require_one_type()
         return _DGLSession(self, graph)
 
     def __repr__(self) -> str:

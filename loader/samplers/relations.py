@@ -122,11 +122,19 @@ def seeds_by_type(graph: HeteroGraph, seeds: Mapping[str, Tensor]) -> Tensor:
     return torch.cat(found).to(graph.lists.indices.dtype)
 
 
-def require_type_order(graph: HeteroGraph, seeds: Tensor) -> None:
-    """Raises ValueError unless the seeds, ids of the graph's one range, come type after type."""
-    if len(graph.node_types) > 1 and seeds.numel() > 1:
-        starts = torch.tensor([ids.start for ids in graph.node_types.values()], device=seeds.device)
-        types = torch.bucketize(seeds, starts.to(seeds.dtype), right=True)
+def node_types_of(graph: HeteroGraph) -> list[tuple[int, int]]:
+    """Of each node type how many nodes there are, and how many relations lead to them."""
+    return [(len(ids), len(graph.relations_into[name])) for name, ids in graph.node_types.items()]
+
+
+def require_type_order(starts: Tensor, seeds: Tensor) -> None:
+    """Raises ValueError unless the seeds, ids of a graph's one range, come type after type.
+
+    Args:
+        starts: the first id of each type.
+    """
+    if starts.numel() > 1 and seeds.numel() > 1:
+        types = torch.bucketize(seeds, starts, right=True)
         if bool((types[1:] < types[:-1]).any()):
             raise ValueError("seeds of several node types are mixed; give those of each type together, in their order")
 

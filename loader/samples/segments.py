@@ -80,8 +80,8 @@ class Segments:
         return sum(of_hop[node_type].size for of_hop in self.parts if places is None or of_hop[0].begin < places)
 
     def rows(self, first: int, count: int) -> list[tuple[int, Part, int]]:
-        """What the rows of the nodes `first` to `first + count`, those of whole hops, are of: in order the type, its
-        part, and the first row of the part.
+        """Lists the parts of the nodes `first` to `first + count`, which are those of whole hops: of each part its
+        type, the part, and its first row.
         """
         found, row = [], 0
         for of_hop in self.parts:
@@ -109,7 +109,7 @@ class Segments:
         return torch.arange(shift.numel(), device=device) - shift
 
     def of_type(self, rows: Tensor, node_type: int) -> Tensor:
-        """Of `rows`, one for each node, those of the nodes of a type."""
+        """Takes the rows of the nodes of one type from `rows`, which has one for each node."""
         parts = [of_hop[node_type] for of_hop in self.parts if of_hop[node_type].size]
         if len(parts) == 1 or not parts:
             begin, size = parts[0] if parts else (0, 0)

@@ -16,9 +16,8 @@ from loader.samplers.gpu.layout import Layout
 from loader.samplers.gpu.session import Begun, CudaSession
 from loader.samplers.gpu.sizes import HEADROOM, GpuOptions, Plan
 from loader.samplers.gpu.workspace import Workspace
-from loader.samplers.hetero import node_types_of
-from loader.samplers.relations import fanouts_by_relation
-from loader.samples.hetero import HeteroBlock, HeteroMiniBatch
+from loader.samplers.hetero import typed_mini_batch
+from loader.samplers.relations import fanouts_by_relation, node_types_of
 
 _SCHEDULES = ("auto", "cooperative")
 _FIRST_ROWS, _FIRST_EDGES = 1 << 20, 1 << 22  # of a hop, at most, before the first mini-batch told how many there are
@@ -169,17 +168,6 @@ class TypedCudaSession(CudaSession):
         if ids and space.graph.edge_ids is not None:
             begun.memory.record_stream(current_stream(self._index))
             ids = [space.edge_ids()[i] for i in ids]
-        blocks = []
-        for h in range(len(edges) - 1, -1, -1):
-            first = frontiers[h - 1] if h and self._once else 0
-            edge_ids = ids[h] if ids else None
-            blocks.append(HeteroBlock(indptr[h], indices[h], first, frontiers[h] - first, frontiers[h + 1], edge_ids))
-        return HeteroMiniBatch(
-            nodes,
-            tuple(map(tuple, new_by_type)),
-            tuple(blocks),
-            self._graph.node_types,
-            self._graph.edge_types,
-            epoch=begun.epoch,
-            index=begun.index,
-        )
+        hops = [(indptr[h], indices[h], ids[h] if ids else None) for h in range(len(edges))]
+        place = begun.epoch, begun.index
+        return typed_mini_batch(self._graph, nodes, new_by_type, frontiers, hops, self._once, place)

@@ -17,7 +17,6 @@ from loader.samplers.gpu.lists import BY_LINE, READS, is_uniform
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.session import CudaSession
 from loader.samplers.gpu.sizes import QUEUES, SCAN_SCHEDULES, SCHEDULES, VERTEX_SETS, GpuOptions
-from loader.samplers.hetero import require_one_type
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -194,7 +193,7 @@ class CudaSampler(GpuOptions):
             from loader.samplers.gpu.hetero import TypedCudaSession
 
             return TypedCudaSession(self, graph)
-        require_one_type(self)
+        self.require_one_type()
         return CudaSession(self, graph)
 
     def __repr__(self) -> str:

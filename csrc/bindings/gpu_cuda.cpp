@@ -44,6 +44,7 @@ std::vector<std::pair<std::string, std::string>> all_kernels() {
     for (const gpu::Kernel* const kernel : kernels) names.emplace_back(kernel->header(), kernel->name());
   };
   add(sampler_kernels());
+  add(tree_kernels());
   add(gather_kernels());
   add(renewal_kernels());
   add(mean_kernels());

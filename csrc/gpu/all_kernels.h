@@ -7,6 +7,7 @@
 
 namespace loader {
 std::vector<gpu::Kernel*> sampler_kernels();
+std::vector<gpu::Kernel*> tree_kernels();
 std::vector<gpu::Kernel*> gather_kernels();
 std::vector<gpu::Kernel*> renewal_kernels();
 std::vector<gpu::Kernel*> mean_kernels();

@@ -54,13 +54,23 @@ def typed_mini_batch(
         once: each hop expands only what the hop before found.
         place: epoch and mini-batch.
     """
+    return HeteroMiniBatch(
+        nodes,
+        tuple(map(tuple, sizes)),
+        typed_blocks(frontiers, hops, once),
+        graph.node_types,
+        graph.edge_types,
+        *place,
+    )
+
+
+def typed_blocks(frontiers: Sequence[int], hops: Sequence[Hop], once: bool) -> tuple[HeteroBlock, ...]:
+    """The blocks of the arrays of hops, in the order a model applies them; see `typed_mini_batch`."""
     blocks = []
     for h, (indptr, indices, edge_ids) in enumerate(hops):
         first = frontiers[h - 1] if h and once else 0
         blocks.append(HeteroBlock(indptr, indices, first, frontiers[h] - first, frontiers[h + 1], edge_ids))
-    return HeteroMiniBatch(
-        nodes, tuple(map(tuple, sizes)), tuple(blocks[::-1]), graph.node_types, graph.edge_types, *place
-    )
+    return tuple(blocks[::-1])
 
 
 def sizes_by_type(nodes: np.ndarray, frontiers: Sequence[int], starts: np.ndarray) -> list[list[int]]:

@@ -30,14 +30,14 @@ class TypedWorkspace(Workspace):
         ValueError: an option of the sampler is for graphs of one type only.
     """
 
-    def __init__(self, sampler: GpuOptions, graph: HeteroGraph) -> None:
+    def __init__(self, sampler: GpuOptions, graph: HeteroGraph, lists: Graph | None = None) -> None:
         self._typed = graph
         self._relations = [len(into) for into in graph.relations_into.values()]
         self._once = sampler.expand == "new"
         self._by_relation = fanouts_by_relation(graph, sampler.fanouts, sampler.relation_fanouts)
         self._most_picks = [max([0, *hop]) for hop in self._by_relation]  # of a list that is not taken whole
         self._most_rows: list[int] = []  # of each hop, so far
-        super().__init__(sampler, graph.lists)
+        super().__init__(sampler, graph.lists if lists is None else lists)
 
     def _require(self, sampler: GpuOptions, graph: Graph) -> None:
         if sampler.picking.scans:
@@ -66,8 +66,7 @@ class TypedWorkspace(Workspace):
     def _make_engine(self, sampler: GpuOptions, graph: Graph, picks: Any) -> Any:
         edge_bits, node_bits = (8 * t.itemsize for t in (self._edge_dtype, self._node_dtype))
         make: Any = getattr(_core, f"TypedCudaSampler_i{edge_bits}_i{node_bits}")
-        # Kept, as the kernels read it.
-        self._relation_fanouts = torch.tensor(self._by_relation, dtype=torch.int16).view(-1).to(self.device)
+        self._relation_fanouts = self._fanouts_on_device()
         return make(
             self._indptr,
             graph.indices,
@@ -80,6 +79,10 @@ class TypedWorkspace(Workspace):
             device=self.device.index or 0,
             picks=picks,
         )
+
+    def _fanouts_on_device(self) -> Tensor:
+        """`[hops, relations]` int16, flat. The workspace keeps it, as the kernels read it."""
+        return torch.tensor(self._by_relation, dtype=torch.int16).view(-1).to(self.device)
 
     def _choose(self, edges: list[int], vertex_set: str, ahead: bool) -> str:
         return "cooperative"

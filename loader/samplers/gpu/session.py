@@ -84,9 +84,7 @@ class CudaSession(Session):
                 begun = []
                 for seeds, epoch, batch, _ in group:
                     check_position(epoch, batch)
-                    if seeds.device != self._device or seeds.dtype != self._dtype or not seeds.is_contiguous():
-                        seeds = self._as_seeds(seeds).to(self._device, non_blocking=True)
-                    begun.append(Begun(self, seeds, seeds.numel(), epoch, batch, ahead))
+                    begun.append(self._take(seeds, epoch, batch, ahead))
                 if len(begun) <= self.together and not self._pad:
                     self._launch(space, begun)
                 else:
@@ -114,6 +112,33 @@ class CudaSession(Session):
     def _as_seeds(self, seeds: Tensor) -> Tensor:
         return as_seeds(self._opened().graph, seeds)
 
+    def _take(self, seeds: Tensor, epoch: int, batch: int, ahead: bool) -> Begun:
+        if seeds.device != self._device or seeds.dtype != self._dtype or not seeds.is_contiguous():
+            seeds = self._as_seeds(seeds).to(self._device, non_blocking=True)
+        return Begun(self, seeds, seeds.numel(), epoch, batch, ahead)
+
+    def _told(self, begun: Begun) -> Any:
+        """What else its launch is told: where its sizes go, if it is padded."""
+        if not self._pad:
+            return 0
+        begun.sizes = torch.empty(2 * self._num_hops + 1, dtype=torch.int64, device=self._device)
+        return begun.sizes.data_ptr()
+
+    def _outgrew(self, space: Workspace, told: Sequence[Any]) -> None:
+        """Remembers what is known of a mini-batch that did not fit; see `Result.wait` of the extension."""
+        status, detail, done, frontiers, edges, tasks, _, lines = told[:8]
+        self._raise_for(status, detail)
+        for found in told[8:]:
+            space.learn_types(found[: done + 1])
+        # Where the frontier of a hop did not fit a hash set, the edges of the next are not known: -1.
+        known = [n for n in edges[: done + 1] if n >= 0]
+        for n in known:
+            if n > space.most_edges:
+                raise OverflowError(
+                    f"a block of {n} edges exceeds 32-bit edge ids; use a smaller batch or smaller fanouts"
+                )
+        space.learn(frontiers[: done + 1], known, tasks, lines, did_fit=False)
+
     def _opened(self) -> Workspace:
         if self._space is None:
             raise RuntimeError("this session of a CudaSampler was closed; open another one")
@@ -138,12 +163,8 @@ class CudaSession(Session):
         for b in together:
             b.plan, b.stream, b.counts = plan, stream, b is first
             memory = b.memory = torch.empty(length, dtype=dtype, device=device)
-            told = 0
-            if self._pad:
-                b.sizes = torch.empty(2 * self._num_hops + 1, dtype=torch.int64, device=device)
-                told = b.sizes.data_ptr()
             keys = batch_keys(self._picking, seed, b.epoch, b.index)
-            batches.append((b.seeds.data_ptr(), b.num_seeds, keys, memory.data_ptr(), told))
+            batches.append((b.seeds.data_ptr(), b.num_seeds, keys, memory.data_ptr(), self._told(b)))
         self.launches, results = space.launch(batches, plan)
         self.launched, self.launched_set = plan.schedule, plan.vertex_set
         if count == 1:
@@ -253,10 +274,7 @@ class Begun:
         with made_current(session._device):  # else the default stream would be another GPU's
             told = self.result.wait()
             while told[0] != _OK:
-                with session._lock:
-                    for found in told[8:]:
-                        space.learn_types(found[: told[2] + 1])
-                self._again(space, *told[:6], lines=told[7])
+                self._again(space, told)
                 told = self.result.wait()
         frontiers, edges, tasks, grown, lines = told[3:8]
         if grown:
@@ -268,30 +286,11 @@ class Begun:
             session.lines += lines
         return session.build(self, frontiers, edges, *told[8:])
 
-    def _again(
-        self,
-        space: Workspace,
-        status: int,
-        detail: int,
-        done: int,
-        frontiers: list[int],
-        edges: list[int],
-        tasks: int,
-        *,
-        lines: int,
-    ) -> None:
+    def _again(self, space: Workspace, told: Sequence[Any]) -> None:
         """Launches this mini-batch, which did not fit, once more: alone, with more room, on its own stream."""
         session, before = self.session, self.plan
-        session._raise_for(status, detail)
-        # Where the frontier of a hop did not fit a hash set, the edges of the next are not known: -1.
-        known = [n for n in edges[: done + 1] if n >= 0]
-        for n in known:
-            if n > space.most_edges:
-                raise OverflowError(
-                    f"a block of {n} edges exceeds 32-bit edge ids; use a smaller batch or smaller fanouts"
-                )
         with session._lock:
-            space.learn(frontiers[: done + 1], known, tasks, lines, did_fit=False)
+            session._outgrew(space, told)
             with torch.cuda.stream(self.stream):
                 session._launch(space, [self])
         stream = current_stream(session._index)

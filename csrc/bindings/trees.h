@@ -1,0 +1,51 @@
+// How trees are sampled, as Python says it: checked, with the arrays that are read.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/choice.h"
+#include "bindings/typed.h"
+#include "sampler/trees.h"
+
+namespace loader {
+
+// The times of a graph's entries, and the rules for what is seen.
+struct Times {
+  py::object ranks;      // [num_edges] int32, ascending in each list
+  py::object always;     // [(relations + 31) / 32] int32, see TimedLists
+  bool of_edge, strict;  // see BoundRule
+  py::object first_of;   // [number of distinct times] int32, or None
+
+  BoundRule rule(bool on_gpu) const {
+    if (!of_edge && !first_of.is_none())
+      throw py::value_error("first_of is given; the bounds are those of seeds");
+    return {of_edge, strict,
+            first_of.is_none() ? nullptr : read_by_sampler<int32_t>(first_of, "first_of", -1, on_gpu)};
+  }
+
+  template <typename P, typename N>
+  void add_to(TimedLists<P, N>& lists, int64_t num_edges, int64_t num_relations, bool on_gpu) const {
+    lists.ranks = read_by_sampler<int32_t>(ranks, "ranks", num_edges, on_gpu);
+    lists.always = reinterpret_cast<const uint32_t*>(
+        read_by_sampler<int32_t>(always, "always", (num_relations + 31) / 32, on_gpu));
+  }
+};
+
+// The graph of these lists; `times`: Times or None.
+template <typename P, typename N>
+GraphOf<TimedLists<P, N>> timed_graph(const Types& types, View<const P> offsets, View<const N> sources,
+                                      const py::object& times, bool on_gpu) {
+  const auto typed = types.graph(offsets, sources.data);
+  if (typed.num_nodes > kMostTreeVertices)
+    throw py::value_error("the graph has " + std::to_string(typed.num_nodes) +
+                          " vertices; trees of at most " + std::to_string(kMostTreeVertices) +
+                          " are sampled");
+  GraphOf<TimedLists<P, N>> graph{{{typed.lists}, nullptr, nullptr}, typed.num_nodes};
+  if (!times.is_none())
+    times.cast<const Times&>().add_to(graph.lists, sources.size, types.num_relations(), on_gpu);
+  return graph;
+}
+
+}  // namespace loader

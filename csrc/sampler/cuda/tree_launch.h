@@ -1,0 +1,62 @@
+// How the GPU's sampler of trees is launched. For the host.
+#pragma once
+
+#include <algorithm>
+
+#include "sampler/cuda/launch.h"
+#include "sampler/cuda/trees.h"
+
+namespace loader {
+
+namespace gpu {
+
+template <>
+struct Spelled<LastChoice> {
+  static constexpr Spelling text = spelling("loader::LastChoice");
+};
+template <typename P, typename N, typename Choice>
+struct Spelled<TreeArgs<P, N, Choice>> {
+  static constexpr Spelling text = spelling<P, N, Choice>("loader::TreeArgs");
+};
+
+}  // namespace gpu
+
+LOADER_KERNEL(TreeKernel, "sampler/cuda/tree_kernels.cuh", "tree_kernel")  // <Int, Args>
+
+// The width of the kernel for fanouts of at most `widest`, see kernel_width.
+template <typename Args>
+int tree_width(int widest, bool takes_all) {
+  constexpr bool kLast = std::is_same_v<typename Args::Choice, LastChoice>;
+  if (takes_all || sizeof(typename Args::N) == 8 || widest > (kLast ? 10 : 20)) return kWide;
+  return widest > 10 ? 20 : 10;
+}
+
+// Launches the sampling of mini-batches, see launch_sample. `blocks`: at most, and at most those that there
+// is workspace for.
+template <typename Args>
+int launch_trees(Args args, bool takes_all, int blocks, int device, gpu::Stream stream) {
+  constexpr int kMostPerMultiprocessor = 16;
+  constexpr bool kNarrow = sizeof(typename Args::N) == 4;
+  constexpr bool kLast = std::is_same_v<typename Args::Choice, LastChoice>;
+  const auto launch = [&](gpu::Kernel& kernel) {
+    const size_t shared = tree_bytes(args);
+    const int resident =
+        kernel.resident_blocks(device, kTreeBlock, shared, kMostPerMultiprocessor, kDeclaredBytes);
+    const int most = std::min(resident, blocks);
+    if (most < args.num_batches)
+      throw std::runtime_error("a GPU with room for " + std::to_string(most) + " thread blocks was given " +
+                               std::to_string(args.num_batches) + " mini-batches in one launch; use fewer");
+    gpu::launch<Args>(kernel, device, {static_cast<unsigned>(most), kTreeBlock, shared, stream, true}, args);
+    return 1;
+  };
+  const int width = tree_width<Args>(args.widest, takes_all);
+  if constexpr (kNarrow) {
+    if (width != kWide) args.widest = 0;
+    if (width == 10) return launch(gpu::kernel<TreeKernel, gpu::Int<10>, Args>());
+    if constexpr (!kLast)
+      if (width == 20) return launch(gpu::kernel<TreeKernel, gpu::Int<20>, Args>());
+  }
+  return launch(gpu::kernel<TreeKernel, gpu::Int<kWide>, Args>());
+}
+
+}  // namespace loader

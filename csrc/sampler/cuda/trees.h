@@ -1,0 +1,110 @@
+// The GPU's sampler of trees (sampler/trees.h): what its kernel takes. For host and device.
+#pragma once
+
+#include "sampler/cuda/sampler.h"
+#include "sampler/trees.h"
+
+namespace loader {
+
+#ifndef LOADER_TREE_BLOCK
+#define LOADER_TREE_BLOCK 128
+#endif
+constexpr int kTreeBlock = LOADER_TREE_BLOCK;  // threads of a block, which samples one tree at a time
+constexpr int kTreeWarps = kTreeBlock / 32;
+constexpr int kMostTreeBlocks = 4096;                         // of one launch
+constexpr int64_t kMostTreePlaces = int64_t{1} << 31;         // of a table
+constexpr int64_t kMostTreeEntries = (int64_t{1} << 32) - 2;  // of a mini-batch: 32 bits number them
+
+// Device memory of one mini-batch in flight: zero at first, left ready for the next launch by each.
+struct TreeState {
+  using Counter = SampleState::Counter;
+
+  SampleHeader header;
+  uint64_t error;  // as of SampleState
+  Counter barrier, vertices, rows, picks;
+  Counter table;    // places that the largest tree needs
+  Counter tickets;  // of each hop, from 0 on
+};
+
+// What differs between the mini-batches of one launch.
+struct TreeBatch {
+  const void* seeds;    // [num_seeds]
+  const Bound* bounds;  // [num_seeds], or null if nothing has a time
+  int64_t num_seeds;
+  uint64_t key;
+  void* vertices;  // output: as of BatchArgs
+  void* edges;
+  int32_t* trees;             // output: the tree of each vertex
+  SampleHeader* host_header;  // a TypedHeader, in pinned host memory
+  uint64_t sequence;
+};
+
+template <typename PT, typename NT, typename ChoiceOf>
+struct TreeArgs {
+  using P = PT;
+  using N = NT;
+  using Choice = ChoiceOf;
+  using Key = typename HashArgs<N>::Key;
+
+  TimedLists<P, N> lists;  // in device memory or pinned host memory
+  int64_t num_nodes;
+  int hops, num_relations;
+  const int16_t* relation_fanouts;  // [hops, num_relations], in device memory
+  int widest;                       // the widest that is a number, if warps pick rows
+  Choice choice;
+  BoundRule bounds;
+  bool paths, edge_ids;
+
+  // Outputs, as of CommonArgs.
+  int64_t indices_at[kMaxHops], indptr_at[kMaxHops], edge_ids_at[kMaxHops];
+  int64_t frontier_capacity[kMaxHops + 1], edge_capacity[kMaxHops], row_capacity[kMaxHops];
+
+  // Workspace of the first mini-batch of a launch; that of number i lies i strides further.
+  TreeState* state;
+  int64_t trees_capacity;
+  // [hops + 1][trees]: where in `vertices` those lie that a hop found in a tree, and how many. The same of
+  // the rows and picks of the hop that follows.
+  uint32_t *vertices_at, *vertices_count, *rows_at, *picks_at, *picks_count;
+  // [hops + 1][types][trees] vertices that a hop found, and edges of their rows; and where they begin.
+  uint32_t *found, *found_at, *edges, *edges_at;
+  N* vertices;           // [vertices_capacity] ids
+  Bound* vertex_bounds;  // the same of BoundRule::of_edge
+  int64_t vertices_capacity;
+  P* row_begin;  // [rows_capacity] of what a row sees
+  uint32_t* row_degree;
+  uint32_t* row_first;  // its first pick among those of its tree and hop
+  int64_t rows_capacity;
+  P* places;           // [picks_capacity] in the lists
+  uint32_t* picks;     // [picks_capacity] places in the tree's table, then numbers of vertices in the tree
+  N* sources;          // [picks_capacity] ids, and
+  Bound* pick_bounds;  // the bounds, where each pick is a vertex
+  int64_t picks_capacity;
+  uint64_t* totals;  // [2][kMostTreeBlocks]
+
+  // Workspace of a block of the launch; that of block i lies i strides further. What a tree needs that is
+  // smaller lies in shared memory.
+  Key* keys;          // [table_capacity], a power of two or 0
+  uint32_t* numbers;  // [table_capacity]
+  N* sorted;          // [table_capacity / 2] vertices that are new
+  uint32_t* sorted_places;
+  int64_t table_capacity;
+  int shared_places, shared_sorted;  // powers of two
+
+  int num_batches;
+  TreeBatch batches[kMaxBatchesPerLaunch];
+};
+
+// Shared memory in which the warps of a block pick rows; a kernel that needs none has `widest` 0.
+LOADER_HD constexpr size_t tree_stage_bytes(int widest) {
+  return (sizeof(uint32_t) * kTreeWarps * static_cast<size_t>(widest) + 15) / 16 * 16;
+}
+
+// Shared memory of a block.
+template <typename Args>
+size_t tree_bytes(const Args& args) {
+  return tree_stage_bytes(args.widest) +
+         (sizeof(typename Args::N) + sizeof(uint32_t)) *
+             (static_cast<size_t>(args.shared_places) + static_cast<size_t>(args.shared_sorted));
+}
+
+}  // namespace loader

@@ -1,0 +1,230 @@
+"""Sampling trees on the GPU: all hops of all trees in one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from loader import _core
+from loader.graph import Graph, HeteroGraph
+from loader.machine.gpu import current_stream
+from loader.samplers.gpu.hetero import TypedWorkspace
+from loader.samplers.gpu.layout import Layout
+from loader.samplers.gpu.session import Begun, CudaSession
+from loader.samplers.gpu.sizes import HEADROOM, GpuOptions, Plan
+from loader.samplers.gpu.workspace import Workspace
+from loader.samplers.hetero import typed_blocks
+from loader.samplers.relations import node_types_of
+from loader.samplers.trees import Sight, TreeSampler, tree_mini_batch
+
+if TYPE_CHECKING:
+    from loader.samples.trees import TreeMiniBatch
+
+_PILOT = 64  # trees, from which the first sizes are learnt
+_FIRST_ROWS, _FIRST_PICKS = 1 << 14, 1 << 16  # of all trees of a mini-batch, before the first told how many there are
+_MOST_TABLES = 2**29  # bytes of the tables that do not fit shared memory
+_BYTES_OF_PLACE = 12
+_BLOCKS_PER_MULTIPROCESSOR = 8
+# Places of a table and room for new nodes in the shared memory of a block; if a tree has few edges, and if it has many.
+_FEW_EDGES = 400
+_SHARED_FEW, _SHARED_MANY = (1024, 1024), (1024, 4096)
+
+
+class TreeWorkspace(TypedWorkspace):
+    """The kernels' memory for trees of a `HeteroGraph`, see `Workspace`."""
+
+    def __init__(self, sampler: GpuOptions, graph: HeteroGraph) -> None:
+        assert isinstance(sampler, TreeSampler)
+        self._sampler, self.sight = sampler, Sight.of(sampler, graph)
+        self._table = 0
+        self._guess = 1.0  # by which the first guess grew
+        super().__init__(sampler, graph, self.sight.lists)
+
+    @property
+    def is_learnt(self) -> bool:
+        """Whether a mini-batch told its sizes."""
+        return len(self._largest[1]) > 0
+
+    def _make_engine(self, sampler: GpuOptions, graph: Graph, picks: Any) -> Any:
+        trees = self._sampler
+        edge_bits, node_bits = (8 * t.itemsize for t in (self._edge_dtype, self._node_dtype))
+        make: Any = getattr(_core, f"TreeCudaSampler_i{edge_bits}_i{node_bits}")
+        # Kept, as the kernels read them.
+        self._relation_fanouts = self._fanouts_on_device()
+        self._core_times = self.sight.core_times(trees, self.device)
+        return make(
+            self._indptr,
+            graph.indices,
+            fanouts=self._by_relation,
+            relation_fanouts=self._relation_fanouts,
+            types=node_types_of(self._typed),
+            times=self._core_times,
+            paths=trees.trees == "paths",
+            last=trees.last,
+            replace=trees.replace,
+            edge_ids=trees.edge_ids,
+            device=self.device.index or 0,
+        )
+
+    def new_plan(self, num_seeds: int, ahead: bool) -> Plan:
+        frontiers, rows, edges = self._capacities_by_hop(num_seeds)
+        layout = Layout(frontiers, edges, self._edge_ids, self._node_dtype, self._edge_dtype, rows)
+        return Plan("cooperative", "", frontiers, edges, layout, 0, rows)
+
+    def asked(self, plan: Plan, num_seeds: int) -> dict[str, Any]:
+        wanted = super().asked(plan, num_seeds)
+        for name in ("schedule", "vertex_set", "tasks", "lines"):
+            del wanted[name]
+        few = sum(plan.edges) <= _FEW_EDGES * max(num_seeds, 1)
+        places, ordered = _SHARED_FEW if few else _SHARED_MANY
+        multiprocessors = self._warps // 16
+        blocks = _BLOCKS_PER_MULTIPROCESSOR * multiprocessors
+        if self._table:
+            blocks = max(self.slots, min(blocks, _MOST_TABLES // (_BYTES_OF_PLACE * self._table)))
+        sizes = {"rows": sum(plan.rows), "picks": sum(plan.edges), "table": self._table, "blocks": blocks}
+        return {**wanted, **sizes, "shared_places": places, "shared_sorted": ordered}
+
+    def _capacities_by_hop(self, num_seeds: int) -> tuple[list[int], list[int], list[int]]:
+        """Room for the nodes within each number of hops, and for the rows and edges of each hop.
+
+        What fanouts allow is some hundred times what is found. So the sizes of the first trees are learnt from a few,
+        and a mini-batch that does not fit is sampled again with more room.
+        """
+        known_nodes, known_edges = self._largest
+        most_into = max(self._relations)
+        frontiers, rows, edges = [num_seeds], list[int](), list[int]()
+        for hop, k in enumerate(self._fanouts):
+            new = frontiers[-1] - (frontiers[-2] if hop else 0)
+            bound = most_into * new
+            if hop < len(self._most_rows):
+                rows.append(min(bound, self._with_headroom(self._most_rows[hop])))
+            else:
+                rows.append(min(bound, max(int(self._guess * _FIRST_ROWS), 2 * new)))
+            bound = self.most_edges if k == -1 else min(rows[-1] * k, self.most_edges)
+            if hop < len(known_edges):
+                edges.append(min(bound, self._with_headroom(known_edges[hop])))
+            else:
+                edges.append(min(bound, int(self._guess * _FIRST_PICKS)))
+            nodes = frontiers[-1] + edges[-1]
+            if hop + 1 < len(known_nodes):
+                nodes = min(nodes, self._with_headroom(known_nodes[hop + 1]))
+            frontiers.append(max(frontiers[-1], nodes))
+        return frontiers, rows, edges
+
+    @staticmethod
+    def _with_headroom(n: int) -> int:
+        return int(HEADROOM * n) + 1024
+
+    def outgrew(self, table: int, picks: int, rows: int) -> None:
+        """Makes room where a mini-batch needed a larger table, or more than these picks and rows."""
+        self._plans.clear()
+        self._planned = None
+        self._table = max(self._table, table)
+        plan_rows, plan_picks = self._room
+        grow = max(1.5 * picks / max(plan_picks, 1), 1.5 * rows / max(plan_rows, 1))
+        if grow <= 1.5 and table:
+            return
+        self.grow(max(grow, 2.0))
+
+    def grow(self, by: float) -> None:
+        """Makes the learnt sizes larger, or the guesses as long as there are none."""
+        if not self.is_learnt:
+            self._guess *= by
+        self._largest = tuple([int(by * n) for n in sizes] for sizes in self._largest)  # type: ignore[assignment]
+        self._most_rows = [int(by * n) for n in self._most_rows]
+        self._plans.clear()
+        self._planned = None
+
+    @property
+    def _room(self) -> tuple[int, int]:
+        """Rows and picks that the arrays have room for."""
+        held = self._arrays
+        return held["row_first"].numel() // self.slots, held["picks"].numel() // self.slots
+
+
+class TreeCudaSession(CudaSession):
+    """Samples trees of a `HeteroGraph` on the GPU, see `CudaSession`."""
+
+    workspace = TreeWorkspace
+    _space: TreeWorkspace | None
+
+    def __init__(self, sampler: TreeSampler, graph: HeteroGraph) -> None:
+        self._graph, self._sampler = graph, sampler
+        super().__init__(sampler, graph)
+
+    def _take(self, seeds: Tensor, epoch: int, batch: int, ahead: bool) -> Begun:
+        space = self._opened()
+        assert isinstance(space, TreeWorkspace)
+        if isinstance(seeds, Tensor) and seeds.device == self._device and seeds.dim() == 2 and space.sight.timed:
+            # The kernel checks ids. To do it here would wait for the GPU; an id that is none stays none.
+            ids, times = seeds[:, 0].clamp(-1, self._graph.num_nodes).to(self._dtype), seeds[:, 1].contiguous()
+        else:
+            ids, times = space.sight.split(self._sampler, seeds)
+        begun = TreeBegun(self, ids.to(self._device, non_blocking=True), ids.numel(), epoch, batch, ahead)
+        begun.times = None if times is None else times.to(self._device, non_blocking=True)
+        begun.bounds = space.sight.bounds(self._sampler, begun.times)
+        return begun
+
+    def _told(self, begun: Begun) -> tuple[int, int]:
+        assert isinstance(begun, TreeBegun)
+        begun.tree = torch.empty(begun.plan.frontiers[-1], dtype=torch.int32, device=self._device)
+        return 0 if begun.bounds is None else begun.bounds.data_ptr(), begun.tree.data_ptr()
+
+    def _launch(self, space: Workspace, together: list[Begun]) -> None:
+        assert isinstance(space, TreeWorkspace)
+        first = together[0]
+        if not space.is_learnt and first.num_seeds > 0:
+            self._learn_from_few(space, first)
+        super()._launch(space, together)
+
+    def _learn_from_few(self, space: TreeWorkspace, begun: Begun) -> None:
+        """Learns the sizes of mini-batches from a part of this one, and waits for it."""
+        assert isinstance(begun, TreeBegun)
+        every = -(-begun.num_seeds // _PILOT)
+        few = TreeBegun(self, begun.seeds[::every].contiguous(), 0, begun.epoch, begun.index, begun.ahead)
+        few.num_seeds = few.seeds.numel()
+        few.times, few.bounds = None, None if begun.bounds is None else begun.bounds[::every].contiguous()
+        while not space.is_learnt:
+            super()._launch(space, [few])
+            told = few.result.wait()
+            if told[0] != 0:
+                self._outgrew(space, told)
+                continue
+            space.learn_types(told[8])
+            space.learn(told[3], told[4], 0, 0, did_fit=True)
+        space.grow(begun.num_seeds / few.num_seeds)
+
+    def _outgrew(self, space: Workspace, told: Sequence[Any]) -> None:
+        assert isinstance(space, TreeWorkspace)
+        status, detail, done, _, _, picks, _, rows = told[:8]
+        if done:  # it was sampled, and its sizes are known
+            return super()._outgrew(space, told)
+        self._raise_for(status, detail) if status != 1 else space.outgrew(detail, picks, rows)
+
+    def build(self, begun: Begun, frontiers: list[int], edges: list[int], *more: Any) -> TreeMiniBatch:
+        (new_by_type,) = more
+        space = self._opened()
+        assert isinstance(space, TreeWorkspace)
+        assert isinstance(begun, TreeBegun)
+        rows = space.rows_of(new_by_type)[: len(edges)]
+        nodes, indices, indptr, ids = begun.plan.layout.cut(begun.memory, frontiers, edges, rows)
+        if ids and space.graph.edge_ids is not None:
+            begun.memory.record_stream(current_stream(self._index))
+            ids = [space.edge_ids()[i] for i in ids]
+        hops = [(indptr[h], indices[h], ids[h] if ids else None) for h in range(len(edges))]
+        place = begun.epoch, begun.index
+        blocks, tree = typed_blocks(frontiers, hops, True), begun.tree[: frontiers[-1]]
+        return tree_mini_batch(self._graph, nodes, tree, new_by_type, blocks, begun.times, place)
+
+
+class TreeBegun(Begun):
+    """Trees that were launched. Keeps the seeds and their bounds while the kernel may read them."""
+
+    __slots__ = ("bounds", "times", "tree")
+
+    bounds: Tensor | None
+    times: Tensor | None
+    tree: Tensor

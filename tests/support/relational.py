@@ -1,8 +1,8 @@
 """Tables with keys and times, as graphs, and what is known to be right of their samples.
 
-The environment variable `RELATIONAL_DATA` names a folder with `golden.json` and, of each data set, `SET/graph.npz`:
-per table T `T/num` (rows), `T/time` (int64) if its rows have times, and `T/column->TARGET` for each key (rows of the
-target, -1 if the key is missing).
+They lie beside the checkout, in `shared/data/relational`, or in the folder that the environment variable
+`RELATIONAL_DATA` names: `golden.json` and, of each data set, `SET/graph.npz`. That has per table T `T/num` (rows),
+`T/time` (int64) if its rows have times, and `T/column->TARGET` for each key (rows of the target, -1 if it is missing).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import pytest
 from tree_oracle import TimedGraph
 from typed_oracle import Ints
 
-FOLDER = Path(os.environ.get("RELATIONAL_DATA", "RELATIONAL_DATA is not set"))
+BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data" / "relational"
+FOLDER = Path(os.environ.get("RELATIONAL_DATA", BESIDE))
 needs_data = pytest.mark.skipif(not (FOLDER / "golden.json").is_file(), reason=f"no golden.json in {FOLDER}")
 
 

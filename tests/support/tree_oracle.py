@@ -70,6 +70,7 @@ class SeenLists(Lists):
                 self.times[begin:end] = np.max(counted, axis=0)
                 if sight.missing_times == "never":
                     self.never[begin:end] = np.any([times == MISSING for times in counted], axis=0)
+        self.times[self.never] = LATEST  # so these are by source and id
         order = np.lexsort((self.ids, self.sources, self.times, self.never, of_list))
         self.sources, self.ids, self.times, self.never = (
             array[order] for array in (self.sources, self.ids, self.times, self.never)
@@ -271,6 +272,9 @@ def random_case(rng: np.random.Generator, uniform: bool = False) -> Case:
     trees = str(rng.choice(["unique", "paths"]))
     sight, clock = _random_sight(rng, trees), _random_clock(rng)
     timed = _with_times(rng, graph, clock, sight.missing_times != "error")
+    kinds = {"node": timed.node_times, "edge": timed.edge_times, "both": timed.node_times or timed.edge_times}
+    if not kinds.get(sight.times):
+        sight = Sight("none")  # as a graph without times is refused
     seeds = _random_seeds(rng, graph)
     times = None if sight.times == "none" else rng.choice(clock, len(seeds))
     hops = int(rng.integers(1, 5))
@@ -293,10 +297,10 @@ def _random_picking(rng: np.random.Generator, uniform: bool) -> Picking:
 
 
 def _random_sight(rng: np.random.Generator, trees: str) -> Sight:
-    times = str(rng.choice(["none", "node", "edge", "both"], p=[0.15, 0.3, 0.25, 0.3]))
+    times = str(rng.choice(["none", "node", "edge", "both"], p=[0.1, 0.3, 0.25, 0.35]))
     if times == "none":
         return Sight("none")
-    missing = str(rng.choice(["error", "always", "never"], p=[0.7, 0.15, 0.15]))
+    missing = str(rng.choice(["error", "always", "never"], p=[0.6, 0.2, 0.2]))
     window = None
     if missing != "always" and rng.random() < 0.4:
         window = int(rng.choice([1, 2, 3, 5, 100, 10**6, 2**62]))

@@ -78,7 +78,7 @@ def visible(time: Any, bound: Any, sight: oracle.Sight) -> bool:
     return sight.window is None or time > bound - sight.window
 
 
-@pytest.mark.parametrize("number", range(80))
+@pytest.mark.parametrize("number", range(160))
 def test_trees_obey_the_law(number: int) -> None:
     case = oracle.random_case(np.random.default_rng([2, number]))
     graph, sight, found = case.graph, case.sight, oracle.sample_case(case)

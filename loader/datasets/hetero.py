@@ -110,7 +110,9 @@ class HeteroDataset:
             "num_features": self.num_features,
             "num_classes": self.num_classes,
             "num_edges": self.graph.num_edges,
+            "timed": [*self.graph.timed_types, *map("__".join, self.graph.timed_relations)],
             "digest": digest_of(lists.indptr, lists.indices, self.labels),
+            "times": digest_of(lists.node_times, lists.edge_times),
         }
 
     def require(self, identity: Mapping[str, Any], what: str) -> None:

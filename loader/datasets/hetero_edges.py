@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ from loader.graph import EdgeType, Graph, HeteroGraph
 from loader.graph.relations import MAX_TYPES, check_edges, check_node_types, reversed_type
 from loader.machine.arguments import as_flag
 
-_LISTS = ("indptr", "indices", "edge_ids", "edge_weights")
+_LISTS = ("indptr", "indices", "edge_ids", "edge_weights", "edge_times", "node_times")
 
 
 @dataclass
@@ -43,6 +43,8 @@ class HeteroEdges:
         num_classes: None takes one more than the largest label.
         splits: ascending int64 ids within `target`; None if the dataset has none.
         edge_weights: relation -> `[num_edges]` float32 or float64.
+        node_times: node type -> `[num_nodes]` integers or whole floats, see `HeteroGraph.from_edges`.
+        edge_times: relation -> `[num_edges]`, the same of edges.
     """
 
     edges: dict[EdgeType, NDArray[np.generic]]
@@ -53,6 +55,8 @@ class HeteroEdges:
     num_classes: int | None = None
     splits: dict[str, torch.Tensor] | None = None
     edge_weights: dict[EdgeType, NDArray[np.generic]] = field(default_factory=dict)
+    node_times: dict[str, NDArray[np.generic]] = field(default_factory=dict)
+    edge_times: dict[EdgeType, NDArray[np.generic]] = field(default_factory=dict)
 
 
 class HeteroEdgesDataset(CachedDataset[HeteroDataset]):
@@ -84,8 +88,9 @@ class HeteroEdgesDataset(CachedDataset[HeteroDataset]):
 
     def convert(self, writer: CacheWriter, progress: ConversionProgress) -> None:
         """Writes the lists `indptr indices edge_ids`, `labels`, `I.features` of type number `I`, and if there are any
-        `edge_weights` and the splits. Properties are `node_types`, a list of [name, size], `edge_types`, `target`,
-        `num_classes`, and `features`, the types that have some.
+        `edge_weights`, `edge_times`, `node_times` and the splits. Properties are `node_types`, a list of [name, size],
+        `edge_types`, `timed_types`, `timed_relations`, `target`, `num_classes`, and `features`, the types that have
+        some.
         """
         with progress.step("reading"):
             found = self.read(writer)
@@ -121,6 +126,8 @@ class HeteroEdgesDataset(CachedDataset[HeteroDataset]):
         writer.properties.update(
             node_types=[[name, len(ids)] for name, ids in graph.node_types.items()],
             edge_types=[list(key) for key in graph.edge_types],
+            timed_types=list(graph.timed_types),
+            timed_relations=[list(key) for key in graph.timed_relations],
             features=list(found.features),
             target=found.target,
             num_classes=num_classes,
@@ -141,17 +148,21 @@ class HeteroEdgesDataset(CachedDataset[HeteroDataset]):
 
     def _graph(self, found: HeteroEdges) -> HeteroGraph:
         edges: dict[EdgeType, torch.Tensor] = {}
-        weights: dict[EdgeType, torch.Tensor] = {}
         for key, pairs in found.edges.items():
             edges[key] = torch.from_numpy(as_int64(pairs, f"{self.name}: edges of {'/'.join(key)}"))
-        for key, array in found.edge_weights.items():
-            weights[key] = torch.from_numpy(np.ascontiguousarray(array))
+        weights, times = _tensors(found.edge_weights), _tensors(found.edge_times)
         try:
             if self.undirected:
                 sizes = check_node_types(found.num_nodes)
                 check_edges(edges, sizes, lambda key: f"edges[{key!r}]")
-                edges, weights = _with_reverses(edges, weights, sizes, self.name)
-            return HeteroGraph.from_edges(edges, found.num_nodes, edge_weights=weights or None)
+                edges, weights, times = _with_reverses(edges, weights, times, sizes, self.name)
+            return HeteroGraph.from_edges(
+                edges,
+                found.num_nodes,
+                edge_weights=weights or None,
+                node_times=_tensors(found.node_times),
+                edge_times=times,
+            )
         except (TypeError, ValueError) as error:
             raise DatasetError(f"{self.name}: {error}") from error
 
@@ -182,8 +193,16 @@ class HeteroEdgesDataset(CachedDataset[HeteroDataset]):
                 num_src=sum(sizes.values()),
                 edge_ids=arrays["edge_ids"],
                 edge_weights=arrays.get("edge_weights"),
+                edge_times=arrays.get("edge_times"),
+                node_times=arrays.get("node_times"),
             )
-            graph = HeteroGraph(lists, sizes, [tuple(key) for key in properties["edge_types"]])
+            graph = HeteroGraph(
+                lists,
+                sizes,
+                [tuple(key) for key in properties["edge_types"]],
+                timed_types=properties["timed_types"],
+                timed_relations=[tuple(key) for key in properties["timed_relations"]],
+            )
         except ValueError as error:
             raise DatasetError(f"{self.name}: {error}") from error
         return HeteroDataset(
@@ -199,20 +218,28 @@ class HeteroEdgesDataset(CachedDataset[HeteroDataset]):
         )
 
 
+def _tensors(arrays: Mapping[Any, NDArray[np.generic]]) -> dict[Any, torch.Tensor]:
+    return {key: torch.from_numpy(np.ascontiguousarray(array)) for key, array in arrays.items()}
+
+
 def _with_reverses(
-    edges: dict[EdgeType, torch.Tensor], weights: dict[EdgeType, torch.Tensor], sizes: dict[str, int], who: str
-) -> tuple[dict[EdgeType, torch.Tensor], dict[EdgeType, torch.Tensor]]:
-    """Edges and weights with the reverse of every edge, see `HeteroEdgesDataset`."""
-    all_edges, all_weights = dict(edges), dict(weights)
+    edges: dict[EdgeType, torch.Tensor],
+    weights: dict[EdgeType, torch.Tensor],
+    times: dict[EdgeType, torch.Tensor],
+    sizes: dict[str, int],
+    who: str,
+) -> tuple[dict[EdgeType, torch.Tensor], ...]:
+    """Edges, weights and times with the reverse of every edge, see `HeteroEdgesDataset`."""
+    made = dict(edges), dict(weights), dict(times)
     for key, pairs in edges.items():
         back = reversed_type(key)
         if key[0] == key[2]:
             size = max(sizes[key[0]], 1)
             both = torch.cat([pairs[0] * size + pairs[1], pairs[1] * size + pairs[0]]).unique()
-            all_edges[key] = torch.stack([both // size, both % size])
-            if key in weights:
+            made[0][key] = torch.stack([both // size, both % size])
+            if what := "weights" if key in weights else "times" if key in times else "":
                 raise DatasetError(
-                    f"{who}: undirected is true, but edges of {'/'.join(key)} have weights, and the two directions may "
+                    f"{who}: undirected is true, but edges of {'/'.join(key)} have {what}, and the two directions may "
                     "differ; list both directions in the source and set undirected=false"
                 )
             continue
@@ -221,7 +248,8 @@ def _with_reverses(
                 f"{who}: undirected is true, but the reverse of {'/'.join(key)}, {'/'.join(back)}, is there already; "
                 "set undirected=false, or leave one of them out"
             )
-        all_edges[back] = pairs.flip(0)
-        if key in weights:
-            all_weights[back] = weights[key]
-    return all_edges, all_weights
+        made[0][back] = pairs.flip(0)
+        for of, given in zip(made[1:], (weights, times), strict=True):
+            if key in given:
+                of[back] = given[key]
+    return made

@@ -26,8 +26,8 @@ from loader.datasets.unread import tell_unread
 from loader.graph import EdgeType
 from loader.machine.arguments import as_size, kind_of, shown
 
-_OF_NODES = ("num_nodes", "features", "labels", *SPLITS)
-_OF_EDGES = ("edge_index", "edge_weights")
+_OF_NODES = ("num_nodes", "features", "labels", "node_times", *SPLITS)
+_OF_EDGES = ("edge_index", "edge_weights", "edge_times")
 
 
 class HeteroNpzDataset(HeteroEdgesDataset):
@@ -41,6 +41,8 @@ class HeteroNpzDataset(HeteroEdgesDataset):
     `edge_index`     [2, num_edges] integer         row 0 the sources, row 1 the destinations, numbered
                                                     within their types
     `edge_weights`   [num_edges] float32 or float64 finite and at least 0, of the same edges
+    `edge_times`     [num_edges] integer            in any unit, of the same edges; or floats that are
+                                                    whole numbers, NaN where a time is missing
     ================ ============================== ======================================================
 
     What belongs to the nodes of a type; its name begins with `type/`:
@@ -50,6 +52,7 @@ class HeteroNpzDataset(HeteroEdgesDataset):
     ================ ============================== ======================================================
     `features`       [num_nodes, num_features]      real numbers, stored as float32
     `num_nodes`      one integer                    needed of a type without features and labels
+    `node_times`     [num_nodes] integer            as `edge_times`
     `labels`         [num_nodes] integer            of one type: the class, -1 if there is none
     `train`, `val`,  [size] integer or              the split of the type with labels, as ids or as masks;
     `test`           [num_nodes] bool               all three or none
@@ -106,7 +109,7 @@ class HeteroNpzDataset(HeteroEdgesDataset):
         arrays = read_arrays(self.path)
         nodes: dict[str, dict[str, NDArray[np.generic]]] = {}
         edges: dict[EdgeType, NDArray[np.generic]] = {}
-        weights: dict[EdgeType, NDArray[np.generic]] = {}
+        values: dict[str, dict[EdgeType, NDArray[np.generic]]] = {"edge_weights": {}, "edge_times": {}}
         read = ["num_classes", "target"]
         for name, array in arrays.items():
             *owner, what = name.split("/")
@@ -118,7 +121,7 @@ class HeteroNpzDataset(HeteroEdgesDataset):
             if len(owner) == 1:
                 nodes.setdefault(owner[0], {})[what] = array
             else:
-                (edges if what == "edge_index" else weights)[owner[0], owner[1], owner[2]] = array
+                (edges if what == "edge_index" else values[what])[owner[0], owner[1], owner[2]] = array
         if not edges:
             raise DatasetError(
                 f"{self.path} has no array 'source/name/target/edge_index'; it holds {', '.join(sorted(arrays))}"
@@ -160,7 +163,8 @@ class HeteroNpzDataset(HeteroEdgesDataset):
                 for _, split in splits
             }
             or None,
-            edge_weights=weights,
+            node_times={name: of["node_times"] for name, of in nodes.items() if "node_times" in of},
+            **values,
         )
 
     def _check_name(self, name: str, what: str, known: tuple[str, ...]) -> None:
@@ -231,6 +235,9 @@ def write_hetero_npz(data: HeteroDataset, path: str | Path) -> None:
     arrays: dict[str, Any] = {}
     for name, ids in graph.node_types.items():
         arrays[f"{name}/num_nodes"] = np.array(len(ids))
+        if name in graph.timed_types:
+            assert graph.lists.node_times is not None
+            arrays[f"{name}/node_times"] = graph.lists.node_times[ids.start : ids.stop].cpu().numpy()
         if name in data.features:
             arrays[f"{name}/features"] = data.features[name].numpy()
         if name == data.target and data.num_classes:
@@ -245,8 +252,9 @@ def write_hetero_npz(data: HeteroDataset, path: str | Path) -> None:
         every = np.arange(order.size)
         back = np.argsort(order) if np.array_equal(np.sort(order), every) else every
         arrays[f"{'/'.join(key)}/edge_index"] = pairs[:, back]
-        if one.edge_weights is not None:
-            arrays[f"{'/'.join(key)}/edge_weights"] = one.edge_weights.cpu().numpy()[back]
+        for what in ("edge_weights", "edge_times"):
+            if (array := getattr(one, what)) is not None:
+                arrays[f"{'/'.join(key)}/{what}"] = array.cpu().numpy()[back]
     if data.num_classes:
         arrays["num_classes"] = np.array(data.num_classes)
     arrays["target"] = np.array(data.target)

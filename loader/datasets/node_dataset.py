@@ -86,7 +86,7 @@ class NodeDataset:
             check_split_labels(self.splits, self.labels, self.num_classes, name=self.name)
 
     def identity(self) -> dict[str, Any]:
-        """What tells this dataset from others: its sizes, and a digest of evenly spaced edges and labels.
+        """What tells this dataset from others: its sizes, and digests of evenly spaced edges and labels, and of times.
 
         Features are left out: computed again, they may differ in their last bits.
 
@@ -97,6 +97,7 @@ class NodeDataset:
             **{size: getattr(self, size) for size in sizes},
             "num_edges": self.graph.num_edges,
             "digest": digest_of(self.graph.indptr, self.graph.indices, self.labels),
+            "times": digest_of(self.graph.node_times, self.graph.edge_times),
             **({} if self.tables is None else self.tables.identity()),
         }
 
@@ -117,10 +118,13 @@ class NodeDataset:
         )
 
 
-def digest_of(*arrays: Tensor) -> str:
-    """A digest of evenly spaced values of each array."""
+def digest_of(*arrays: Tensor | None) -> str:
+    """A digest of evenly spaced values of each array; None says which arrays there are not."""
     digest = sha256()
     for array in arrays:
+        if array is None:
+            digest.update(b"none")
+            continue
         some = array.reshape(-1)[:: max(1, array.numel() // _DIGESTED)]
         digest.update(some.cpu().numpy().tobytes())
     return digest.hexdigest()[:16]

@@ -7,6 +7,7 @@ from loader.graph.hetero import HeteroGraph
 from loader.graph.list_cache import ListCache
 from loader.graph.placement import Placement
 from loader.graph.relations import EdgeType
+from loader.graph.times import TimedLists
 
 __all__ = [
     "MAX_DEGREE",
@@ -15,6 +16,7 @@ __all__ = [
     "HeteroGraph",
     "ListCache",
     "Placement",
+    "TimedLists",
     "require_graph",
     "require_square",
 ]

@@ -11,6 +11,7 @@ from loader.machine.arguments import as_size, check_dense, kind_of, shown
 
 MAX_DEGREE = 2**31 - 1  # a pick draws its positions from 32-bit words (csrc/sampler/pick.h)
 MAX_EDGE_TYPE = 2**31 - 1
+MISSING_TIME = -(2**63)  # NaT of NumPy and pandas
 _PART = 1 << 22  # vertices that are looked at together
 MAX_VERTICES = 2**62  # sums of two stay within 64 bits
 # Torch compares none of them, and has none before 2.3.
@@ -48,6 +49,24 @@ def weight_vector(array: Tensor, device: torch.device, name: str = "edge_weights
     if array.dtype not in (torch.float32, torch.float64):
         raise TypeError(f"{name} has dtype {array.dtype}; it must be float32 or float64: pass {name}.float()")
     return array
+
+
+def time_vector(name: str, array: Tensor, device: torch.device) -> Tensor:
+    """`array` as int64, if it is a vector of integers or of whole floats on `device`. NaN becomes `MISSING_TIME`."""
+    _check_vector(name, array, device)
+    check_numbers(name, array)
+    if not array.is_floating_point():
+        if array.is_complex() or array.dtype == torch.bool:
+            raise TypeError(f"{name} has dtype {array.dtype}; times are integers, or floats that are whole numbers")
+        return signed(name, array).to(torch.int64)
+    wide = array.detach().double()
+    known = ~wide.isnan()
+    if bool((wrong := known & ((wide != wide.round()) | (wide.abs() >= 2**63))).any()):
+        at = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"{name}[{at}] is {float(wide[at])}; times are whole numbers below 2^63: count them in a smaller unit"
+        )
+    return torch.where(known, wide, 0.0).to(torch.int64).masked_fill_(~known, MISSING_TIME)
 
 
 def check_length(name: str, array: Tensor, length: int, what: str) -> None:

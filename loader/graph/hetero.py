@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from loader.graph.checks import MISSING_TIME
 from loader.graph.csc import Graph, list_order
 from loader.graph.placement import Placement
 from loader.graph.relations import (
     EdgeType,
+    Labels,
     check_edge_types,
     check_edge_weights,
     check_edges,
@@ -20,6 +22,7 @@ from loader.graph.relations import (
     check_sources,
     reversed_type,
 )
+from loader.graph.times import TimedLists, check_edge_times, check_node_times, lists_by_time
 from loader.machine.arguments import as_flag, kind_of, shown
 
 _INT32_MAX = 2**31 - 1
@@ -45,6 +48,7 @@ class HeteroGraph:
             one range.
         num_nodes: node type -> number of nodes.
         edge_types: the relations.
+        timed_types, timed_relations: whose nodes and edges the times of `lists` belong to; None: all of them.
 
     Attributes:
         lists: a `Graph` with a row for each node and relation into its type, see `rows`. Its `edge_ids`, if there are
@@ -54,6 +58,8 @@ class HeteroGraph:
         relations_into: node type -> numbers of the relations into it, ascending; the place of a relation there is its
             slot.
         first_row: node type -> row of the first list of its first node.
+        timed_types, timed_relations: node types and relations whose nodes and edges have times, in order. They lie in
+            `lists.node_times` and `lists.edge_times`, whose entries of others are -2^63. So is a missing time.
 
     Raises:
         TypeError: a name is no text, or a relation no triple of names.
@@ -61,7 +67,15 @@ class HeteroGraph:
             the lists have other sizes, or sources of another type than their relation's.
     """
 
-    def __init__(self, lists: Graph, num_nodes: Mapping[str, int], edge_types: Sequence[EdgeType]) -> None:
+    def __init__(
+        self,
+        lists: Graph,
+        num_nodes: Mapping[str, int],
+        edge_types: Sequence[EdgeType],
+        *,
+        timed_types: Collection[str] | None = None,
+        timed_relations: Collection[EdgeType] | None = None,
+    ) -> None:
         if not isinstance(lists, Graph):
             raise TypeError(
                 f"lists is {kind_of(lists)}; it must be a Graph with a row per node and relation: of edges, "
@@ -75,6 +89,7 @@ class HeteroGraph:
                 f"of {nodes} nodes: of edges, HeteroGraph.from_edges makes the lists"
             )
         self.lists = lists
+        self._set_timed(timed_types, timed_relations)
         self._sound: tuple[int, ...] | None = None  # the state in which sources were of the right types
         self.require_sound()
 
@@ -93,6 +108,23 @@ class HeteroGraph:
             end += size
             rows += size * len(self.relations_into[name])
 
+    def _set_timed(self, types: Collection[str] | None, relations: Collection[EdgeType] | None) -> None:
+        """Sets whose nodes and edges have times; the lists are set."""
+        for what, given, known, times in (
+            ("timed_types", types, self.node_types, self.lists.node_times),
+            ("timed_relations", relations, self.edge_types, self.lists.edge_times),
+        ):
+            if unknown := [name for name in given or () if name not in known]:
+                raise ValueError(f"{what} names {shown(unknown[0])}; there are {list(known)}")
+            if given and times is None:
+                raise ValueError(
+                    f"{what} is {shown(given)}, but lists has no {'node' if given is types else 'edge'}_times"
+                )
+        has_nodes, has_edges = self.lists.node_times is not None, self.lists.edge_times is not None
+        self.timed_types = tuple(n for n in self.node_types if has_nodes and (types is None or n in types))
+        self.timed_relations = tuple(k for k in self.edge_types if has_edges and (relations is None or k in relations))
+        self._by_time: dict[tuple[str, str], tuple[tuple[int, ...], TimedLists]] = {}
+
     @classmethod
     def _made(
         cls,
@@ -103,6 +135,8 @@ class HeteroGraph:
         contents: Contents,
         device: torch.device,
         node_times: Tensor | None = None,
+        timed_types: Collection[str] | None = None,
+        timed_relations: Collection[EdgeType] | None = None,
     ) -> HeteroGraph:
         """The graph of relations whose arrays are made one after the other, so that few of them are in memory.
 
@@ -110,6 +144,7 @@ class HeteroGraph:
             degrees: of each relation the lengths of its lists.
             dtypes: array by edge -> its type of number; without `indices`.
             contents: number of a relation -> its arrays.
+            timed_types, timed_relations: see the class.
         """
         graph = object.__new__(cls)
         graph._number(num_nodes, edge_types)
@@ -130,6 +165,7 @@ class HeteroGraph:
                 array = array.detach().to(arrays[name].dtype)  # weights decide the picks, and get no gradient
                 arrays[name][places] = array + graph.node_types[key[0]].start if name == "indices" else array
         graph.lists = Graph(indptr, num_src=nodes, node_times=node_times, validate=False, **arrays)
+        graph._set_timed(timed_types, timed_relations)
         graph._sound = graph.lists._state()
         return graph
 
@@ -140,6 +176,8 @@ class HeteroGraph:
         num_nodes: Mapping[str, int],
         *,
         edge_weights: Mapping[EdgeType, Tensor] | None = None,
+        node_times: Mapping[str, Tensor] | None = None,
+        edge_times: Mapping[EdgeType, Tensor] | None = None,
         keep_edge_ids: bool = True,
     ) -> HeteroGraph:
         """Builds the lists of the edges of each relation; lists are sorted by source.
@@ -152,6 +190,10 @@ class HeteroGraph:
             num_nodes: node type -> number of nodes.
             edge_weights: relation -> `[num_edges]`, float32 or float64, finite and at least 0; the edges of a relation
                 that is not named have weights of 1.
+            node_times: node type -> `[num_nodes]`, when each node of the type came to be, in any unit: integers, or
+                floats that are whole numbers. A missing time is NaN, or -2^63 (NumPy's NaT). The nodes of a type that
+                is not named have no times, and were always there.
+            edge_times: relation -> `[num_edges]`, times of the edges, as `node_times`.
             keep_edge_ids: keep the place of each edge in its relation as its id, which samplers return. Without it an
                 edge's id is its place in `lists.indices`.
 
@@ -164,9 +206,10 @@ class HeteroGraph:
             edges,
             num_nodes,
             edge_weights,
+            node_times,
+            edge_times,
             keep_edge_ids,
-            lambda key: f"edges[{key!r}]",
-            lambda key: f"edge_weights[{key!r}]",
+            Labels(),
         )
 
     @classmethod
@@ -175,16 +218,25 @@ class HeteroGraph:
         edges: Mapping[EdgeType, Tensor],
         num_nodes: Mapping[str, int],
         weights: Mapping[EdgeType, Tensor] | None,
+        node_times: Mapping[str, Tensor] | None,
+        edge_times: Mapping[EdgeType, Tensor] | None,
         keep_edge_ids: bool,
-        edges_label: Callable[[EdgeType], str],
-        weights_label: Callable[[EdgeType], str],
+        labels: Labels,
     ) -> HeteroGraph:
-        """`from_edges`, with other names for the edges and weights of a relation in the messages."""
+        """`from_edges`, with other names for the arrays in the messages."""
         sizes = check_node_types(num_nodes)
-        found, device = check_edges(edges, sizes, edges_label)
+        found, device = check_edges(edges, sizes, labels.edges)
         dtypes = {"edge_ids": torch.int64} if as_flag("keep_edge_ids", keep_edge_ids) else {}
         if weights is not None:
-            dtypes["edge_weights"] = check_edge_weights(weights, found, device, weights_label)
+            dtypes["edge_weights"] = check_edge_weights(weights, found, device, labels.edge_weights)
+        of_nodes = check_node_times(node_times or {}, sizes, device, labels.node_times)
+        of_edges = check_edge_times(edge_times or {}, found, device, labels.edge_times)
+        all_times = None
+        if of_nodes:
+            unknown = torch.tensor(MISSING_TIME, device=device)
+            all_times = torch.cat([of_nodes.get(name, unknown.expand(size)) for name, size in sizes.items()])
+        if of_edges:
+            dtypes["edge_times"] = torch.int64
         relations = list(found)
 
         def contents(r: int) -> dict[str, Tensor]:
@@ -197,13 +249,16 @@ class HeteroGraph:
             if weights is not None:
                 weight = weights.get(key)
                 arrays["edge_weights"] = order.new_ones(()).expand(order.numel()) if weight is None else weight[order]
+            if of_edges:
+                times = of_edges.get(key)
+                arrays["edge_times"] = order.new_full(order.shape, MISSING_TIME) if times is None else times[order]
             return arrays
 
         degrees = [torch.bincount(dst, minlength=sizes[key[2]]) for key, (_, dst) in found.items()]
-        return cls._made(sizes, relations, degrees, dtypes, contents, device)
+        return cls._made(sizes, relations, degrees, dtypes, contents, device, all_times, of_nodes, of_edges)
 
     @classmethod
-    def from_pyg(cls, data: Any, *, weight_attr: str | None = None) -> HeteroGraph:
+    def from_pyg(cls, data: Any, *, weight_attr: str | None = None, time_attr: str | None = None) -> HeteroGraph:
         """The graph of a `torch_geometric.data.HeteroData`, with its types and relations in their order.
 
         An edge's id is its place in `data[edge_type].edge_index`.
@@ -213,6 +268,8 @@ class HeteroGraph:
                 type, and `num_nodes` for each node type.
             weight_attr: name of the edge weights, `[num_edges]`. The edges of a relation without them have weights
                 of 1.
+            time_attr: name of the times, of the nodes of types `[num_nodes]` and of the edges of relations
+                `[num_edges]`, see `from_edges`.
 
         Raises:
             TypeError: `data` is no `HeteroData`, or an attribute is no tensor.
@@ -220,7 +277,7 @@ class HeteroGraph:
         """
         from loader.graph.hetero_interop import from_pyg
 
-        return from_pyg(cls, data, weight_attr)
+        return from_pyg(cls, data, weight_attr, time_attr)
 
     @classmethod
     def from_dgl(cls, g: Any, *, weight_attr: str | None = None) -> HeteroGraph:
@@ -329,10 +386,46 @@ class HeteroGraph:
             num_src=len(of),
             edge_ids=places.to(indptr.dtype) if lists.edge_ids is None else taken(lists.edge_ids),
             edge_weights=taken(lists.edge_weights),
-            edge_times=taken(lists.edge_times),
-            node_times=None if lists.node_times is None else lists.node_times[of.start : of.stop].to(device),
+            edge_times=taken(lists.edge_times) if edge_type in self.timed_relations else None,
+            node_times=self._node_times(edge_type[0]),
             validate=False,
         )
+
+    def _node_times(self, node_type: str) -> Tensor | None:
+        if node_type not in self.timed_types:
+            return None
+        assert self.lists.node_times is not None
+        of = self.node_types[node_type]
+        return self.lists.node_times[of.start : of.stop].to(self.device)
+
+    def entries(self, edge_type: EdgeType) -> tuple[Tensor, Tensor]:
+        """Of a relation's entries, list after list, the places in the arrays by edge and the destinations' ids within
+        their type; both `[num_edges]` int64, on the device of `lists.indices`.
+
+        Raises:
+            ValueError: the graph has no such relation.
+        """
+        rows, indptr = self.rows(edge_type), self.lists.indptr.to(self.device)
+        lengths = (indptr[1:] - indptr[:-1])[rows].long()
+        return _places(indptr, rows), torch.arange(lengths.numel(), device=self.device).repeat_interleave(lengths)
+
+    def by_time(self, times: str = "both", missing_times: str = "error") -> TimedLists:
+        """The lists in the order of time, as samplers by time read them. They are made once and kept.
+
+        Args:
+            times: whose times count, "node", "edge" or "both". An entry of a list is visible from the later of the
+                times that count on.
+            missing_times: what a missing time means: "error" refuses it, "always" makes it earlier than all others,
+                "never" hides the entry.
+
+        Raises:
+            ValueError: there are no such options; the graph has no such times; a time is missing.
+        """
+        found = self._by_time.get((times, missing_times))
+        if found is None or found[0] != self.state():
+            found = self.state(), lists_by_time(self, times, missing_times)
+            self._by_time[times, missing_times] = found
+        return found[1]
 
     def reverse(self) -> HeteroGraph:
         """The graph with every edge turned round: relation `(s, n, d)` becomes `(d, "rev_" + n, s)`.
@@ -357,7 +450,11 @@ class HeteroGraph:
         dtypes = {name: array.dtype for name, array in arrays.items() if array is not None}
 
         def contents(r: int) -> dict[str, Tensor]:
-            return {name: getattr(turned[r], name) for name in ("indices", *dtypes)}
+            of = turned[r]
+            arrays = {name: getattr(of, name) for name in ("indices", *dtypes)}
+            if "edge_times" in arrays and arrays["edge_times"] is None:
+                arrays["edge_times"] = torch.full_like(of.indices, MISSING_TIME, dtype=torch.int64)
+            return arrays
 
         return self._made(
             {name: len(ids) for name, ids in self.node_types.items()},
@@ -367,6 +464,8 @@ class HeteroGraph:
             contents,
             self.device,
             None if lists.node_times is None else lists.node_times.to(self.device),
+            self.timed_types,
+            [reversed_type(key) for key in self.timed_relations],
         )
 
     def place(
@@ -410,12 +509,12 @@ class HeteroGraph:
 
     def _with(self, lists: Graph) -> HeteroGraph:
         other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__, lists=lists)
+        other.__dict__.update(self.__dict__, lists=lists, _by_time={})
         other._sound = lists._state() if self._sound == self.lists._state() else None
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sound": self._sound == self.lists._state()}
+        return {**self.__dict__, "_sound": self._sound == self.lists._state(), "_by_time": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from loader.graph.csc import Graph, require_square
-from loader.graph.interop import coordinates, dgl_edges, plain, weights_of
-from loader.graph.relations import EdgeType, check_edge_types, check_node_types
+from loader.graph.interop import attribute, coordinates, dgl_edges, plain, weights_of
+from loader.graph.relations import EdgeType, Labels, check_edge_types, check_node_types
 from loader.machine.arguments import kind_of, shown
 
 if TYPE_CHECKING:
     from loader.graph.hetero import HeteroGraph
 
 
-def from_pyg(cls: type[HeteroGraph], data: Any, weight_attr: str | None) -> HeteroGraph:
+def from_pyg(cls: type[HeteroGraph], data: Any, weight_attr: str | None, time_attr: str | None) -> HeteroGraph:
     """See `HeteroGraph.from_pyg`."""
     if not hasattr(data, "node_stores") or not hasattr(data, "edge_stores") or not hasattr(data, "node_types"):
         way = ": Graph.from_pyg takes a Data of one type" if hasattr(data, "num_nodes") else ""
@@ -48,9 +49,29 @@ def from_pyg(cls: type[HeteroGraph], data: Any, weight_attr: str | None) -> Hete
         had = sorted({str(name) for store in data.edge_stores for name in store})
         raise ValueError(f"weight_attr is {shown(weight_attr)}, which no relation has; they have {had}")
     given = None if weight_attr is None else weights
-    return cls._of_edges(
-        edges, num_nodes, given, True, lambda key: labels[key], lambda key: f"data[{key!r}].{weight_attr}"
+    node_times, edge_times = (None, None) if time_attr is None else times_of(data, time_attr)
+
+    def of_store(name: str | None) -> Callable[[str | EdgeType], str]:
+        return lambda key: f"data[{key!r}].{name}"
+
+    names = Labels(lambda key: labels[key], of_store(weight_attr), of_store(time_attr), of_store(time_attr))
+    return cls._of_edges(edges, num_nodes, given, node_times, edge_times, True, names)
+
+
+def times_of(data: Any, time_attr: str) -> tuple[dict[str, Tensor], dict[EdgeType, Tensor]]:
+    """The times that a `HeteroData` has by this name, of nodes by type and of edges by relation.
+
+    Raises:
+        ValueError: it has none.
+    """
+    node_times, edge_times = (
+        {key: attribute(f"data[{key!r}]", data[key], time_attr, "time_attr") for key in keys if time_attr in data[key]}
+        for keys in (data.node_types, data.edge_types)
     )
+    if not node_times and not edge_times:
+        had = sorted({str(name) for store in data.stores for name in store})
+        raise ValueError(f"time_attr is {shown(time_attr)}, which no type and no relation has; they have {had}")
+    return node_times, edge_times
 
 
 def from_dgl(cls: type[HeteroGraph], g: Any, weight_attr: str | None) -> HeteroGraph:
@@ -70,9 +91,10 @@ def from_dgl(cls: type[HeteroGraph], g: Any, weight_attr: str | None) -> HeteroG
         edges,
         {name: g.num_nodes(name) for name in g.ntypes},
         weights,
+        None,
+        None,
         True,
-        lambda key: f"g.edges(etype={key!r})",
-        lambda key: f"g.edges[{key!r}].data[{weight_attr!r}]",
+        Labels("g.edges(etype={!r})".format, lambda key: f"g.edges[{key!r}].data[{weight_attr!r}]"),
     )
 
 

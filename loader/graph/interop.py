@@ -40,7 +40,7 @@ def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: st
     if weight_attr is not None:
         arrays["edge_weights"] = weights_of("data", data, weight_attr, src.numel())
     if time_attr is not None:
-        times = _attribute("data", data, time_attr, "time_attr")
+        times = attribute("data", data, time_attr, "time_attr")
         if times.shape not in ((data.num_nodes,), (src.numel(),)):
             raise ValueError(
                 f"time_attr is {time_attr!r}, and data.{time_attr} has shape {list(data[time_attr].shape)}; it must be "
@@ -158,7 +158,7 @@ def weights_of(owner: str, data: Any, weight_attr: str, num_edges: int) -> Tenso
     Args:
         owner: what the messages call `data`.
     """
-    weights = _attribute(owner, data, weight_attr, "weight_attr")
+    weights = attribute(owner, data, weight_attr, "weight_attr")
     if weights.shape != (num_edges,):
         raise ValueError(
             f"weight_attr is {weight_attr!r}, and {owner}.{weight_attr} has shape {list(data[weight_attr].shape)}; "
@@ -174,7 +174,7 @@ def weights_of(owner: str, data: Any, weight_attr: str, num_edges: int) -> Tenso
     return made
 
 
-def _attribute(owner: str, data: Any, name: str, option: str) -> Tensor:
+def attribute(owner: str, data: Any, name: str, option: str) -> Tensor:
     """The attribute that an option names; one column is taken as a vector."""
     if not isinstance(name, str) or name not in data:
         raise ValueError(f"{option} is {shown(name)}; {owner} has {sorted(data.keys())}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,15 @@ EdgeType = tuple[str, str, str]
 MAX_TYPES = 64  # of nodes: their bounds are arguments of the kernels
 MAX_RELATIONS = 1024
 _PART = 1 << 20  # rows that are looked at together
+
+
+class Labels(NamedTuple):
+    """What messages call the arrays of a relation or a type."""
+
+    edges: Callable[[EdgeType], str] = "edges[{!r}]".format
+    edge_weights: Callable[[EdgeType], str] = "edge_weights[{!r}]".format
+    node_times: Callable[[str], str] = "node_times[{!r}]".format
+    edge_times: Callable[[EdgeType], str] = "edge_times[{!r}]".format
 
 
 def check_node_types(num_nodes: Any) -> dict[str, int]:

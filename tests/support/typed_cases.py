@@ -14,6 +14,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,12 +26,12 @@ from loader.samplers import FusedSampler, HopwiseSampler, NeighborSampler, Reque
 from loader.samples.hetero import HeteroMiniBatch
 
 
-def graph_of(given: typed_oracle.TypedGraph) -> HeteroGraph:
+def graph_of(given: typed_oracle.TypedGraph, **options: Any) -> HeteroGraph:
     edges = {key: torch.from_numpy(np.stack(pair)) for key, pair in given.edges.items()}
     weights = None
     if given.weights is not None:
         weights = {key: torch.from_numpy(np.asarray(mass)) for key, mass in given.weights.items()}
-    return HeteroGraph.from_edges(edges, given.num_nodes, edge_weights=weights)
+    return HeteroGraph.from_edges(edges, given.num_nodes, edge_weights=weights, **options)
 
 
 def fanouts_of(case: typed_oracle.Case) -> dict | list[int]:

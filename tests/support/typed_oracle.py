@@ -87,6 +87,7 @@ class Picking:
     labor: bool = False
     layer_dependency: bool = False
     batch_dependency: int = 1
+    last: bool = False  # the highest places; in trees only
 
     def options(self) -> dict[str, object]:
         """The same in the words of a sampler's options."""
@@ -154,7 +155,8 @@ def sample(
         first_dst = 0 if expand == "all" else first
         first = len(nodes)
         v, slot, relation, row = lists.rows(nodes[first_dst:])
-        counts, places = draw.picks(v, slot, hop, row, of_relation[relation])
+        ends = lists.starts[row], lists.starts[row + 1]
+        counts, places = draw.picks(v, slot, hop, row, *ends, of_relation[relation])
         sources = lists.sources[places]
         new = np.unique(sources[local[sources] < 0])
         local[new] = np.arange(len(nodes), len(nodes) + len(new))
@@ -216,9 +218,14 @@ class Draws:
         self.picker = Picker(seed, epoch, batch)
         self.number = reference_picks.Numbers(seed, epoch, batch, picking.batch_dependency)
 
-    def picks(self, lane: Ints, slot: Ints, hop: int, row: Ints, fanout: Ints) -> tuple[Ints, Ints]:
-        """How many entries of each row are picked, and the picked places in the arrays of the lists, row by row."""
-        begin, end = self.lists.starts[row], self.lists.starts[row + 1]
+    def picks(
+        self, lane: Ints, slot: Ints, hop: int, row: Ints, begin: Ints, end: Ints, fanout: Ints
+    ) -> tuple[Ints, Ints]:
+        """How many entries of each row are picked, and the picked places in the arrays of the lists, row by row.
+
+        Args:
+            begin, end: the places of each row that may be picked.
+        """
         step = hop + (slot << 8)
         if self.picking.weighted or self.picking.labor:
             columns = [x.tolist() for x in (lane, step, row, begin, end, fanout)]
@@ -230,6 +237,8 @@ class Draws:
         counts = np.where(whole, degree, fanout)
         offsets = np.cumsum(counts) - counts
         index = np.arange(counts.sum()) - np.repeat(offsets, counts)  # of a pick in its row
+        if self.picking.last:
+            return counts, np.repeat(end - counts, counts) + index
         drawn = np.repeat(~whole, counts)
         which = np.repeat(np.arange(len(row)), counts)[drawn]
         if len(which):
@@ -371,13 +380,14 @@ def _random_picking(rng: np.random.Generator) -> Picking:
     return Picking(weighted=True, replace=bool(kind == 1), top_k=bool(kind == 2), race=bool(kind == 3))
 
 
-def random_graph(rng: np.random.Generator, weighted: bool, largest: int) -> TypedGraph:
+def random_graph(rng: np.random.Generator, weighted: bool, largest: int, types: int = 8) -> TypedGraph:
     """See `random_case`.
 
     Args:
         largest: number of nodes of a type.
+        types: at most this many.
     """
-    names = [f"type{t}" for t in range(int(rng.integers(1, 9)))]
+    names = [f"type{t}" for t in range(int(rng.integers(1, types + 1)))]
     num_nodes = {name: 0 if rng.random() < 0.1 else int(rng.integers(1, largest)) for name in names}
     edges: dict[EdgeType, tuple[Ints, Ints]] = {}
     for target in names:

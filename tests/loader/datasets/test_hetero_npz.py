@@ -114,6 +114,33 @@ def test_weights_are_read(load: Load) -> None:
     assert data.graph.relation(CITES).edge_weights.tolist() == [1, 1, 1]  # type: ignore[union-attr]
 
 
+def test_times_are_read_and_written(load: Load, tmp_path: Path) -> None:
+    times = {
+        "paper/node_times": np.array([5.0, np.nan, -2.0, 7.0]),
+        "author/writes/paper/edge_times": np.array([9, 3, 1]),
+    }
+    data = load(times)
+    graph = data.graph
+    assert (graph.timed_types, graph.timed_relations) == (("paper",), (WRITES,))
+    assert graph.relation(WRITES).edge_times.tolist() == [3, 9, 1]  # type: ignore[union-attr]
+    assert graph.relation(CITES).node_times.tolist() == [5, -(2**63), -2, 7]  # type: ignore[union-attr]
+    write_hetero_npz(data, tmp_path / "written.npz")
+    with np.load(tmp_path / "written.npz") as written:
+        assert written["author/writes/paper/edge_times"].tolist() == [9, 3, 1]
+        assert "author/node_times" not in written
+    back = HeteroNpzDataset(tmp_path / "written.npz", name="mine", cache_dir=tmp_path / "cache").load()
+    assert back.identity() == data.identity() != load().identity()
+    assert back.identity() != load({**times, "author/node_times": np.full(3, -(2**63))}).identity()
+
+
+def test_undirected_edges_have_the_times_of_both(load: Load) -> None:
+    graph = load({"author/writes/paper/edge_times": np.array([9, 3, 1])}, undirected=True).graph
+    assert graph.timed_relations == (WRITES, ("paper", "rev_writes", "author"))
+    assert graph.relation(graph.timed_relations[1]).edge_times.tolist() == [3, 1, 9]  # type: ignore[union-attr]
+    with pytest.raises(DatasetError, match="paper/cites/paper have times, and the two directions may differ"):
+        load({"paper/cites/paper/edge_times": np.ones(3)}, undirected=True)
+
+
 def test_undirected_adds_what_pyg_adds(load: Load) -> None:
     from torch_geometric.data import HeteroData
     from torch_geometric.transforms import ToUndirected
@@ -198,6 +225,9 @@ def test_a_dataset_may_lack_labels(load: Load) -> None:
         ({"paper/train_mask": np.ones(4, bool)}, "did you mean 'paper/train'"),
         ({"paper/cites/paper/edge_weight": np.ones(3)}, "did you mean 'paper/cites/paper/edge_weights'"),
         ({"paper/cites/paper/edge_weights": np.ones(2)}, "has 2 entries, the relation has 3 edges"),
+        ({"paper/cites/paper/edge_times": np.ones(2)}, r"edge_times\[.*\] has 2 entries, the relation has 3 edges"),
+        ({"paper/cites/paper/edge_time": np.ones(3)}, "did you mean 'paper/cites/paper/edge_times'"),
+        ({"paper/node_times": np.array([1, 2.5, 3, 4])}, r"node_times\['paper'\]\[1\] is 2.5; times are whole"),
         (
             {"paper/cites/paper/edge_index": np.ones((3, 2), int)},
             r"has the shape \[3, 2\]; it must be \[2, num_edges\]",

@@ -54,6 +54,27 @@ def test_from_pyg_keeps_weights_of_some_relations(edges: dict[Any, Tensor]) -> N
     assert rows_of(graph.lists) == lists_of(edges, SIZES, weights)
 
 
+def test_from_pyg_keeps_times_of_types_and_relations(edges: dict[Any, Tensor]) -> None:
+    data = data_of(edges)
+    data["paper"].time, data[KEYS[0]].time = torch.arange(12.0), torch.arange(40).view(-1, 1)
+    graph = HeteroGraph.from_pyg(data, time_attr="time")
+    assert (graph.timed_types, graph.timed_relations) == (("paper",), (KEYS[0],))
+    one = graph.relation(KEYS[0])
+    assert torch.equal(one.edge_times, one.edge_ids)
+    assert graph.relation(KEYS[1]).node_times.tolist() == list(range(12))
+
+
+def test_from_pyg_refuses_times_that_are_none(edges: dict[Any, Tensor]) -> None:
+    data = data_of(edges)
+    data["paper"].time, data["venue"].when = torch.arange(11), torch.tensor([1.5, 2.0])
+    with pytest.raises(ValueError, match=r"data\['paper'\]\.time has 11 entries, the type has 12 nodes"):
+        HeteroGraph.from_pyg(data, time_attr="time")
+    with pytest.raises(ValueError, match=r"data\['venue'\]\.when\[0\] is 1\.5; times are whole"):
+        HeteroGraph.from_pyg(data, time_attr="when")
+    with pytest.raises(ValueError, match=r"time_attr is 'then', which no type and no relation has; they have .*'time'"):
+        HeteroGraph.from_pyg(data, time_attr="then")
+
+
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
 def test_from_pyg_reads_transposed_matrices(edges: dict[Any, Tensor], layout: torch.layout) -> None:

@@ -243,12 +243,16 @@ class Sight(NamedTuple):
         timed = graph.by_time(sampler.times, sampler.missing_times)
         return cls(graph, timed.lists, timed)
 
+    @property
+    def _sees_times(self) -> bool:
+        """Whether anything that is listed has a time."""
+        return self.timed is not None and self.timed.ranks is not None and self.timed.ranks.numel() > 0
+
     def core_times(self, sampler: TreeSampler, device: torch.device) -> Any:
         """What the core knows of the times. Its arrays are the core's to keep."""
         timed = self.timed
-        if timed is None:
+        if timed is None or timed.ranks is None or not self._sees_times:
             return None
-        assert timed.ranks is not None
         first_of = None
         if sampler.bound == "edge" and sampler.window is not None:
             first_of = timed.bounds(timed.values, sampler.rule, sampler.window)[0].to(device)
@@ -278,7 +282,7 @@ class Sight(NamedTuple):
 
     def bounds(self, sampler: TreeSampler, times: Tensor | None) -> Tensor | None:
         """`[n, 2]` int32: what each tree sees, first and end ranks."""
-        if self.timed is None or times is None:
+        if self.timed is None or times is None or not self._sees_times:
             return None
         return torch.stack(self.timed.bounds(times, sampler.rule, sampler.window), 1)
 

@@ -12,8 +12,11 @@ import argparse
 import multiprocessing
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 from typing import Any
 
 import numpy as np
@@ -99,15 +102,21 @@ def makers_of(device: str) -> list[tuple[type[NeighborSampler], dict]]:
     return [(CudaSampler, {"vertex_set": kind}) for kind in ("bitmap", "hash")]
 
 
-def check_all(numbers: range, device: str) -> list[str]:
+def check_all(check: Callable[..., str | None], makers_of: Callable[[str], Any], numbers: range, device: str) -> Any:
     """What differs in these cases."""
     torch.set_num_threads(1)
     makers = makers_of(device)
     return [what for number in numbers if (what := check(number, makers))]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(check: Callable[..., str | None], makers_of: Callable[[str], Any], description: str | None) -> None:
+    """Runs the cases that the command line names.
+
+    Args:
+        check: tells what differs in a case, given its number and what to sample it by.
+        makers_of: what to sample by on a device.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
@@ -118,7 +127,7 @@ def main() -> None:
     parts = [range(first, min(first + 100, last)) for first in range(arguments.first, last, 100)]
     wrong: list[str] = []
     with ProcessPoolExecutor(arguments.processes, multiprocessing.get_context("spawn")) as pool:
-        for found in pool.map(check_all, parts, [arguments.device] * len(parts)):
+        for found in pool.map(partial(check_all, check, makers_of, device=arguments.device), parts):
             wrong += found
             print(*found, sep="\n", end="\n" if found else "", flush=True)
     seconds = time.perf_counter() - start
@@ -129,7 +138,7 @@ def main() -> None:
 
         equal, makers = arguments.count - len(wrong), makers_of(arguments.device)
         result = {"first": arguments.first, "count": arguments.count, "equal": equal}
-        result["samplers"] = [f"{kind.__name__} {options}" for kind, options in makers]
+        result["samplers"] = [str(made) for made in makers]
         write_json(
             arguments.json, result | ({"gpu": torch.cuda.get_device_name()} if arguments.device == "cuda" else {})
         )
@@ -137,4 +146,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(check, makers_of, __doc__)

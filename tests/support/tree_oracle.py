@@ -275,6 +275,8 @@ def random_case(rng: np.random.Generator, uniform: bool = False) -> Case:
     kinds = {"node": timed.node_times, "edge": timed.edge_times, "both": timed.node_times or timed.edge_times}
     if not kinds.get(sight.times):
         sight = Sight("none")  # as a graph without times is refused
+    if sight.times == "none":
+        picking = replace(picking, last=False)
     seeds = _random_seeds(rng, graph)
     times = None if sight.times == "none" else rng.choice(clock, len(seeds))
     hops = int(rng.integers(1, 5))

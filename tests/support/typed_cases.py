@@ -12,6 +12,7 @@ import argparse
 import multiprocessing
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,16 @@ from loader.samplers import FusedSampler, HopwiseSampler, NeighborSampler, Reque
 from loader.samples.hetero import HeteroMiniBatch
 
 
-def graph_of(given: typed_oracle.TypedGraph, **options: Any) -> HeteroGraph:
+def graph_of(given: typed_oracle.TypedGraph) -> HeteroGraph:
+    """With the times that a `TimedGraph` of tree_oracle has."""
+
+    def tensors(name: str) -> Any:
+        arrays = getattr(given, name, None)
+        return None if arrays is None else {key: torch.from_numpy(np.asarray(array)) for key, array in arrays.items()}
+
     edges = {key: torch.from_numpy(np.stack(pair)) for key, pair in given.edges.items()}
-    weights = None
-    if given.weights is not None:
-        weights = {key: torch.from_numpy(np.asarray(mass)) for key, mass in given.weights.items()}
-    return HeteroGraph.from_edges(edges, given.num_nodes, edge_weights=weights, **options)
+    times = {name: tensors(name) for name in ("node_times", "edge_times")}
+    return HeteroGraph.from_edges(edges, given.num_nodes, edge_weights=tensors("weights"), **times)
 
 
 def fanouts_of(case: typed_oracle.Case) -> dict | list[int]:
@@ -106,8 +111,9 @@ def check_all(numbers: range, device: str) -> list[str]:
     return [what for number in numbers if (what := check(number, makers))]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(check_all: Callable[[range, str], list[str]], makers_of: Callable[[str], list], about: str | None) -> None:
+    """Checks the cases that the command line asks for, in processes."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
@@ -129,7 +135,7 @@ def main() -> None:
 
         equal, makers = arguments.count - len(wrong), makers_of(arguments.device)
         result = {"first": arguments.first, "count": arguments.count, "equal": equal}
-        result["samplers"] = [f"{kind.__name__} {options}" for kind, options in makers]
+        result["samplers"] = [str(made) for made in makers]
         write_json(
             arguments.json, result | ({"gpu": torch.cuda.get_device_name()} if arguments.device == "cuda" else {})
         )
@@ -137,4 +143,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(check_all, makers_of, __doc__)

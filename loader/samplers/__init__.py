@@ -9,6 +9,7 @@ from loader.samplers.links import LinkSampler, Negatives
 from loader.samplers.list_hotness import list_hotness
 from loader.samplers.placement import fused
 from loader.samplers.subgraph import SubgraphSampler
+from loader.samplers.trees import TreeSampler
 from loader.samplers.walk_call import random_walk
 from loader.samplers.walk_next import Next, NextError
 from loader.samplers.walks import WalkSampler
@@ -32,6 +33,7 @@ __all__ = [
     "Sampler",
     "Session",
     "SubgraphSampler",
+    "TreeSampler",
     "WalkSampler",
     "fused",
     "list_hotness",

@@ -120,9 +120,7 @@ class TreeSampler(GpuOptions):
             raise ValueError(f"last=True takes the latest entries, so nothing is drawn; leave {other} out")
         self._device = torch.device(device) if str(device) == "cpu" else self._gpu(device)
         self.num_threads = available_cpus() if num_threads is None else as_threads(num_threads)
-        self.batches_per_launch = as_size(
-            "batches_per_launch", batches_per_launch, most=_core.cuda_max_batches_per_launch
-        )
+        self.batches_per_launch = as_size("batches_per_launch", batches_per_launch, most=_core.cuda_max_batches_per_launch)
 
     def _require_no_times(self) -> None:
         given = {"rule": self.rule != "<=", "window": self.window is not None, "bound": self.bound != "seed"}
@@ -134,9 +132,7 @@ class TreeSampler(GpuOptions):
         require_cuda("a GPU sampler")
         if self.picking.scans:
             option = "labor=True" if self.picking.labor else "weights"
-            raise ValueError(
-                f"{option} looks at all entries that a row sees, which only the CPU does; use device='cpu'"
-            )
+            raise ValueError(f"{option} looks at all entries that a row sees, which only the CPU does; use device='cpu'")
         return cuda_device(device)
 
     @property
@@ -247,12 +243,16 @@ class Sight(NamedTuple):
         timed = graph.by_time(sampler.times, sampler.missing_times)
         return cls(graph, timed.lists, timed)
 
+    @property
+    def _sees_times(self) -> bool:
+        """Whether anything that is listed has a time."""
+        return self.timed is not None and self.timed.ranks is not None and self.timed.ranks.numel() > 0
+
     def core_times(self, sampler: TreeSampler, device: torch.device) -> Any:
         """What the core knows of the times. Its arrays are the core's to keep."""
         timed = self.timed
-        if timed is None or self.lists.num_edges == 0:  # there is nothing to cut
+        if timed is None or timed.ranks is None or not self._sees_times:
             return None
-        assert timed.ranks is not None
         first_of = None
         if sampler.bound == "edge" and sampler.window is not None:
             first_of = timed.bounds(timed.values, sampler.rule, sampler.window)[0].to(device)
@@ -282,7 +282,7 @@ class Sight(NamedTuple):
 
     def bounds(self, sampler: TreeSampler, times: Tensor | None) -> Tensor | None:
         """`[n, 2]` int32: what each tree sees, first and end ranks."""
-        if self.timed is None or times is None or self.lists.num_edges == 0:
+        if self.timed is None or times is None or not self._sees_times:
             return None
         return torch.stack(self.timed.bounds(times, sampler.rule, sampler.window), 1)
 
@@ -368,7 +368,9 @@ def tree_mini_batch(
         place: epoch and mini-batch.
     """
     counts = tuple(map(tuple, sizes))
-    return TreeMiniBatch(nodes, counts, blocks, graph.node_types, graph.edge_types, *place, tree=tree, seed_times=times)
+    return TreeMiniBatch(
+        nodes, counts, blocks, graph.node_types, graph.edge_types, *place, tree=tree, seed_times=times
+    )
 
 
 def _picks(sampler: TreeSampler, lists: Graph) -> Any:

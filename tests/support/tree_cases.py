@@ -3,12 +3,11 @@
     PYTHONPATH=. python tests/support/tree_cases.py --first 0 --count 100000 --json tree_cases.json
 
 Case `i` is drawn from the seed `i`: graph, times, seeds, fanouts and options. Each is sampled by one thread and by
-several, or on a GPU, and all arrays are compared. On a GPU no case picks by weight or by LABOR, which it refuses.
+several, or on a GPU, and all arrays are compared.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -16,53 +15,70 @@ import torch
 import tree_oracle
 import typed_cases
 
-from loader.samplers import Request
-from loader.samplers.trees import TreeSampler
+from loader.graph import HeteroGraph
+from loader.samplers import TreeSampler
+from loader.samplers.base import Request
+from loader.samplers.trees import pairs_of
+from loader.samples.trees import TreeMiniBatch
+
+Options = dict[str, Any]
 
 
-def options_of(case: tree_oracle.Case) -> dict[str, Any]:
-    """The case in the words of a sampler's options."""
-    options = {"trees": case.trees, **asdict(case.sight), "seed": case.seed, "edge_ids": True}
-    picking = case.picking.options()
-    for name in ("top_k", "weight_tables"):  # there are no tables for a part of a list
-        picking.pop(name, None)
-    return {**options, **picking, "last": case.picking.last}
+def graph_of(given: tree_oracle.TimedGraph) -> HeteroGraph:
+    def tensors(arrays):
+        return None if arrays is None else {key: torch.from_numpy(times) for key, times in arrays.items()}
+
+    return typed_cases.graph_of(given, node_times=tensors(given.node_times), edge_times=tensors(given.edge_times))
 
 
-def seeds_of(case: tree_oracle.Case) -> torch.Tensor:
-    """As a session takes them."""
-    seeds = torch.from_numpy(case.seeds)
-    return seeds if case.times is None else torch.stack([seeds, torch.from_numpy(case.times)], 1)
+def options_of(case: tree_oracle.Case) -> Options:
+    """A case in the words of a sampler's options."""
+    options: Options = {"trees": case.trees, "times": case.sight.times, "seed": case.seed, "edge_ids": True}
+    if case.sight.times != "none":
+        options |= {"rule": case.sight.rule, "window": case.sight.window, "bound": case.sight.bound}
+        options |= {"missing_times": case.sight.missing_times, "last": case.picking.last}
+    picked = case.picking.options()
+    for name in ("weight_tables", "top_k"):
+        picked.pop(name, None)
+    return options | picked
 
 
-def check(number: int, makers: list[dict]) -> str | None:
+def difference(found: TreeMiniBatch, wanted: tree_oracle.TreeBatch) -> str | None:
+    """Names the first array that differs."""
+    if not np.array_equal(found.tree.cpu().numpy(), wanted.tree):
+        return "trees"
+    return typed_cases.difference(found, wanted)
+
+
+def case_of(number: int) -> tree_oracle.Case:
+    return tree_oracle.random_case(np.random.default_rng(number))
+
+
+def check(number: int, makers: list[Options]) -> str | None:
     """What differs in a case, if anything does."""
-    on_gpu = any("device" in options for options in makers)
-    case = tree_oracle.random_case(np.random.default_rng(number), uniform=on_gpu)
+    case = case_of(number)
+    if case.picking.labor or case.picking.weighted:  # which a GPU refuses
+        makers = [options for options in makers if "device" not in options]
     wanted = tree_oracle.sample_case(case)
-    graph = typed_cases.graph_of(case.graph)
+    graph = graph_of(case.graph)
     for options in makers:
         sampler = TreeSampler(typed_cases.fanouts_of(case), **options_of(case), **options)
         session = sampler.open(graph.to(sampler.device))
-        found = session.begin([Request(seeds_of(case), case.epoch, case.batch)])[0]()
+        seeds = torch.from_numpy(case.seeds)
+        if case.times is not None and case.sight.times != "none":
+            seeds = pairs_of(seeds, torch.from_numpy(case.times))
+        found = session.begin([Request(seeds.to(sampler.device), case.epoch, case.batch)])[0]()
         session.close()
-        what = typed_cases.difference(found, wanted)
-        if what is None and not np.array_equal(found.tree.cpu().numpy(), wanted.tree):
-            what = "tree"
-        if what:
-            return f"case {number}, {sampler}, {case.sight}, {case.picking}: {what}"
+        if what := difference(found, wanted):
+            return f"case {number}, {sampler}: {what}"
     return None
 
 
-def makers_of(device: str) -> list[dict]:
-    return [{"num_threads": 1}, {"num_threads": 3}] if device == "cpu" else [{"device": "cuda"}]
-
-
-def check_all(numbers: range, device: str) -> list[str]:
-    """What differs in these cases."""
-    torch.set_num_threads(1)
-    return [what for number in numbers if (what := check(number, makers_of(device)))]
+def makers_of(device: str) -> list[Options]:
+    if device == "cpu":
+        return [{"num_threads": 1}, {"num_threads": 3}]
+    return [{"device": "cuda"}]
 
 
 if __name__ == "__main__":
-    typed_cases.main(check_all, makers_of, __doc__)
+    typed_cases.main(check, makers_of, __doc__)

@@ -275,8 +275,6 @@ def random_case(rng: np.random.Generator, uniform: bool = False) -> Case:
     kinds = {"node": timed.node_times, "edge": timed.edge_times, "both": timed.node_times or timed.edge_times}
     if not kinds.get(sight.times):
         sight = Sight("none")  # as a graph without times is refused
-    if sight.times == "none":
-        picking = replace(picking, last=False)
     seeds = _random_seeds(rng, graph)
     times = None if sight.times == "none" else rng.choice(clock, len(seeds))
     hops = int(rng.integers(1, 5))
@@ -284,6 +282,8 @@ def random_case(rng: np.random.Generator, uniform: bool = False) -> Case:
     fanouts: dict[EdgeType, list[int]] | list[int] = [int(k) for k in rng.choice(choices, hops)]
     if graph.edges and rng.random() < 0.7:
         fanouts = {key: [int(k) for k in rng.choice(choices, hops)] for key in graph.edges}
+    if sight.times == "none":  # nothing is later than anything else
+        picking = replace(picking, last=False)
     far = bool(rng.random() < 0.2)
     seed, epoch, batch = (int(rng.integers(0, high)) for high in (2**63, 2**40 if far else 5, 2**40 if far else 50))
     case = Case(timed, seeds, times, fanouts, trees, sight, seed, epoch, batch, picking)

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +28,12 @@ from loader.samplers import FusedSampler, HopwiseSampler, NeighborSampler, Reque
 from loader.samples.hetero import HeteroMiniBatch
 
 
-def graph_of(given: typed_oracle.TypedGraph) -> HeteroGraph:
-    """With the times that a `TimedGraph` of tree_oracle has."""
-
-    def tensors(name: str) -> Any:
-        arrays = getattr(given, name, None)
-        return None if arrays is None else {key: torch.from_numpy(np.asarray(array)) for key, array in arrays.items()}
-
+def graph_of(given: typed_oracle.TypedGraph, **options: Any) -> HeteroGraph:
     edges = {key: torch.from_numpy(np.stack(pair)) for key, pair in given.edges.items()}
-    times = {name: tensors(name) for name in ("node_times", "edge_times")}
-    return HeteroGraph.from_edges(edges, given.num_nodes, edge_weights=tensors("weights"), **times)
+    weights = None
+    if given.weights is not None:
+        weights = {key: torch.from_numpy(np.asarray(mass)) for key, mass in given.weights.items()}
+    return HeteroGraph.from_edges(edges, given.num_nodes, edge_weights=weights, **options)
 
 
 def fanouts_of(case: typed_oracle.Case) -> dict | list[int]:
@@ -104,16 +101,21 @@ def makers_of(device: str) -> list[tuple[type[NeighborSampler], dict]]:
     return [(CudaSampler, {"vertex_set": kind}) for kind in ("bitmap", "hash")]
 
 
-def check_all(numbers: range, device: str) -> list[str]:
+def check_all(check: Callable[..., str | None], makers_of: Callable[[str], Any], numbers: range, device: str) -> Any:
     """What differs in these cases."""
     torch.set_num_threads(1)
     makers = makers_of(device)
     return [what for number in numbers if (what := check(number, makers))]
 
 
-def main(check_all: Callable[[range, str], list[str]], makers_of: Callable[[str], list], about: str | None) -> None:
-    """Checks the cases that the command line asks for, in processes."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(check: Callable[..., str | None], makers_of: Callable[[str], Any], description: str | None) -> None:
+    """Runs the cases that the command line names.
+
+    Args:
+        check: tells what differs in a case, given its number and what to sample it by.
+        makers_of: what to sample by on a device.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
@@ -124,7 +126,7 @@ def main(check_all: Callable[[range, str], list[str]], makers_of: Callable[[str]
     parts = [range(first, min(first + 100, last)) for first in range(arguments.first, last, 100)]
     wrong: list[str] = []
     with ProcessPoolExecutor(arguments.processes, multiprocessing.get_context("spawn")) as pool:
-        for found in pool.map(check_all, parts, [arguments.device] * len(parts)):
+        for found in pool.map(partial(check_all, check, makers_of, device=arguments.device), parts):
             wrong += found
             print(*found, sep="\n", end="\n" if found else "", flush=True)
     seconds = time.perf_counter() - start
@@ -143,4 +145,4 @@ def main(check_all: Callable[[range, str], list[str]], makers_of: Callable[[str]
 
 
 if __name__ == "__main__":
-    main(check_all, makers_of, __doc__)
+    main(check, makers_of, __doc__)

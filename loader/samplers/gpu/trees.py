@@ -75,17 +75,29 @@ class TreeWorkspace(TypedWorkspace):
         return Plan("cooperative", "", frontiers, edges, layout, 0, rows)
 
     def asked(self, plan: Plan, num_seeds: int) -> dict[str, Any]:
-        wanted = super().asked(plan, num_seeds)
-        for name in ("schedule", "vertex_set", "tasks", "lines"):
-            del wanted[name]
         few = sum(plan.edges) <= _FEW_EDGES * max(num_seeds, 1)
         places, ordered = _SHARED_FEW if few else _SHARED_MANY
         multiprocessors = self._warps // 16
         blocks = _BLOCKS_PER_MULTIPROCESSOR * multiprocessors
         if self._table:
             blocks = max(self.slots, min(blocks, _MOST_TABLES // (_BYTES_OF_PLACE * self._table)))
-        sizes = {"rows": sum(plan.rows), "picks": sum(plan.edges), "table": self._table, "blocks": blocks}
-        return {**wanted, **sizes, "shared_places": places, "shared_sorted": ordered}
+        return {
+            "num_seeds": num_seeds,
+            "slots": self.slots,
+            "frontier_capacity": plan.frontiers,
+            "edge_capacity": plan.edges,
+            "row_capacity": plan.rows,
+            "indices_at": plan.layout.indices_at,
+            "indptr_at": plan.layout.indptr_at,
+            "edge_ids_at": plan.layout.edge_ids_at,
+            "edges_at": plan.layout.edges_at,
+            "rows": sum(plan.rows),
+            "picks": sum(plan.edges),
+            "table": self._table,
+            "blocks": blocks,
+            "shared_places": places,
+            "shared_sorted": ordered,
+        }
 
     def _capacities_by_hop(self, num_seeds: int) -> tuple[list[int], list[int], list[int]]:
         """Room for the nodes within each number of hops, and for the rows and edges of each hop.

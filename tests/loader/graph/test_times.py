@@ -13,7 +13,7 @@ import tree_oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from typed_cases import graph_of
+from tree_cases import graph_of
 
 from loader.graph import Graph, HeteroGraph, TimedLists
 

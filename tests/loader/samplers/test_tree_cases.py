@@ -8,10 +8,9 @@ import pytest
 import relational
 import torch
 import tree_cases
-import typed_cases
 
 from loader.graph import HeteroGraph
-from loader.samplers.trees import TreeSampler
+from loader.samplers import TreeSampler
 from loader.samples import hetero_subgraph_of
 
 
@@ -36,7 +35,7 @@ def test_a_graph_without_edges_has_trees_of_seeds(options: dict[str, Any]) -> No
 @relational.needs_data
 @pytest.mark.parametrize("known", relational.golden(), ids=lambda known: f"{known['set']}{known['fanout']}")
 def test_trees_of_tables_are_the_known_ones(known: dict[str, Any]) -> None:
-    graph = typed_cases.graph_of(relational.graph_of(known["set"]))
+    graph = tree_cases.graph_of(relational.graph_of(known["set"]))
     sampler = TreeSampler(known["fanout"], times="node", last=known.get("strategy") == "last")
     seeds, times = ({known["seed_type"]: torch.tensor(known[what])} for what in ("seeds", "times"))
     batch = sampler.sample(graph, seeds, times)

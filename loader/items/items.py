@@ -97,6 +97,7 @@ class NodeItems(Items):
         ids: `[n]`, integer, not empty.
         first: the id of the first vertex of their type, in a graph with several types.
         times: `[n]`, integers or whole floats, of the items, or None. Samples of items with times are in trees.
+        numbered: give the samples the items' positions, see `Seeds`; those with times have them.
 
     Raises:
         TypeError: `ids` is not an integer tensor, or `times` no tensor of numbers.
@@ -105,9 +106,10 @@ class NodeItems(Items):
 
     kind = "node"
 
-    def __init__(self, ids: Tensor, *, first: int = 0, times: Tensor | None = None) -> None:
+    def __init__(self, ids: Tensor, *, first: int = 0, times: Tensor | None = None, numbered: bool = False) -> None:
         self.ids, self.first = as_vertices("seeds", ids), first
         self.device = self.ids.device
+        self.numbered = numbered or times is not None
         self.times = None if times is None else seed_times(times).to(self.device)
         if self.times is not None:
             check_length("times", self.times, self.ids.numel(), f"seeds has {self.ids.numel()}")
@@ -116,15 +118,20 @@ class NodeItems(Items):
         return self.ids.numel()
 
     def take(self, positions: Tensor | slice, sizes: Sequence[int]) -> list[Seeds]:
-        if self.times is not None:
+        if self.numbered:
             if isinstance(positions, slice):
                 positions = torch.arange(positions.start, positions.stop, device=self.device)
-            ids = self.ids.index_select(0, positions).long()
-            pairs = torch.stack([ids, self.times.index_select(0, positions)], 1)
-            parts = zip(
-                pairs.unsafe_split_with_sizes(list(sizes)), positions.unsafe_split_with_sizes(list(sizes)), strict=True
-            )
-            return [Seeds(*part) for part in parts]
+            ids = self.ids.index_select(0, positions)
+            if self.times is not None:
+                ids = torch.stack([ids.long(), self.times.index_select(0, positions)], 1)
+            return [
+                Seeds(*part)
+                for part in zip(
+                    ids.unsafe_split_with_sizes(list(sizes)),
+                    positions.unsafe_split_with_sizes(list(sizes)),
+                    strict=True,
+                )
+            ]
         ids = self.ids[positions] if isinstance(positions, slice) else self.ids.index_select(0, positions)
         if len(sizes) == 1:
             return [Seeds(ids)]
@@ -143,7 +150,7 @@ class NodeItems(Items):
                 f"seeds holds vertex {low if low < 0 else high}; the graph's ids are 0 to {torch.iinfo(dtype).max}"
             )
         times = None if self.times is None else self.times.to(device)
-        return NodeItems(self.ids.to(device, dtype), first=self.first, times=times)
+        return NodeItems(self.ids.to(device, dtype), first=self.first, times=times, numbered=self.numbered)
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256()

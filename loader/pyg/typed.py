@@ -43,16 +43,45 @@ def typed_place_of(data: Any, device: torch.device | str | None) -> torch.device
     return device_of(found[0] if device is None and found else device)
 
 
-def typed_graph_of(data: Any, weight_attr: str | None, device: torch.device, pinned: bool) -> HeteroGraph:
-    """The graph of `data` on `device`; made once for all loaders of these edges, if it has no weights."""
+def typed_graph_of(
+    data: Any, weight_attr: str | None, time_attr: str | None, device: torch.device, pinned: bool
+) -> HeteroGraph:
+    """The graph of `data` on `device`; made once for all loaders of these edges, if it has no weights and times."""
     if isinstance(data, tuple):
+        refuse_times_of_stores(time_attr)
         return placed(_graph_of_stores(data[0], data[1], weight_attr), device, pinned)
     owners = [store.get("edge_index") for store in data.edge_stores]
-    if weight_attr is not None or not all(isinstance(owner, Tensor) for owner in owners):
-        return placed(HeteroGraph.from_pyg(data, weight_attr=weight_attr), device, pinned)
+    named = weight_attr is not None or time_attr is not None
+    if named or not all(isinstance(owner, Tensor) for owner in owners):
+        return placed(HeteroGraph.from_pyg(data, weight_attr=weight_attr, time_attr=time_attr), device, pinned)
     key = tuple(data.edge_types), tuple((name, data[name].num_nodes) for name in data.node_types)
     made = _graphs.get_of(owners, key, lambda: HeteroGraph.from_pyg(data).to("cpu"))
     return _graphs.get_of(owners, (*key, device, pinned), lambda: placed(made, device, pinned))
+
+
+def refuse_times_of_stores(time_attr: str | None) -> None:
+    """Raises NotImplementedError if a feature store and a graph store are to be sampled by time."""
+    if time_attr is not None:
+        raise NotImplementedError(
+            f"time_attr is {time_attr!r}, but times of a feature store are not read; give a Data or a HeteroData"
+        )
+
+
+def counted_times(graph: Graph | HeteroGraph, time_attr: str | None) -> str:
+    """Which times of a graph count, as a sampler's option, if `time_attr` names some.
+
+    Raises:
+        ValueError: both nodes and edges have them.
+    """
+    if time_attr is None:
+        return "none"
+    if isinstance(graph, HeteroGraph):
+        nodes, edges = bool(graph.timed_types), bool(graph.timed_relations)
+    else:
+        nodes, edges = graph.node_times is not None, graph.edge_times is not None
+    if nodes and edges:
+        raise ValueError(f"time_attr is {time_attr!r}, which both nodes and edges have; rename one of them")
+    return "node" if nodes else "edge"
 
 
 def _graph_of_stores(features: Any, store: Any, weight_attr: str | None) -> HeteroGraph:

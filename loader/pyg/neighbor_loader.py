@@ -39,7 +39,6 @@ from loader.pyg.typed import (
     is_pinned,
     placed,
     refuse_induced,
-    refuse_times_of_stores,
     typed_graph_of,
     typed_place_of,
 )
@@ -256,7 +255,11 @@ def graph_of(
     """
     pinned = is_pinned(memory, device)
     if isinstance(data, tuple):
-        refuse_times_of_stores(time_attr)
+        if time_attr is not None:
+            raise NotImplementedError(
+                f"time_attr is {time_attr!r}, and a feature store of one type does not say whose times these are; give "
+                "a Data"
+            )
         return placed(_graph_of_store(data[1], weight_attr), device, pinned)
     if not hops and data.num_nodes is not None and "edge_index" not in data and "adj_t" not in data:
         none = torch.empty(0, dtype=torch.int64)  # nobody walks along edges

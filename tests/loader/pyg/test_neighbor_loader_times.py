@@ -12,6 +12,7 @@ from marks import needs_gpu
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import NeighborLoader as TheirLoader
 from torch_geometric.nn import HeteroConv, SAGEConv
+from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
 import loader.pyg
 from loader.pyg import NeighborLoader
@@ -186,6 +187,23 @@ def test_wrong_times_are_refused(data: Data, options: dict[str, Any], error: typ
     with pytest.raises(error, match=message) as raised:
         NeighborLoader(data, [2], **options)
     assert "\n" not in str(raised.value)
+
+
+def test_stores_of_several_types_have_times(typed: HeteroData) -> None:
+    features, edges = MyFeatureStore(), MyGraphStore()
+    for name in typed.node_types:
+        features.put_tensor(typed[name].x, group_name=name, attr_name="x", index=None)
+    features.put_tensor(typed["paper"].time, group_name="paper", attr_name="time", index=None)
+    for key in typed.edge_types:
+        size = typed[key[0]].num_nodes, typed[key[2]].num_nodes
+        edges.put_edge_index(typed[key].edge_index, edge_type=key, layout="coo", size=size)
+    given = {"num_neighbors": [-1, -1], "input_nodes": ("paper", torch.arange(20)), "time_attr": "time", "seed": 1}
+    for ours, of_stores in zip(NeighborLoader(typed, **given), NeighborLoader((features, edges), **given), strict=True):
+        for name in typed.node_types:
+            pairs = [torch.stack([batch[name].batch, batch[name].n_id]) for batch in (ours, of_stores)]
+            assert torch.equal(*(torch.unique(pair, dim=1) for pair in pairs))
+    with pytest.raises(ValueError, match="time_attr is 'when', which the feature store does not have; put it there"):
+        NeighborLoader((features, edges), **given | {"time_attr": "when"})
 
 
 def test_a_name_of_times_of_nodes_and_edges_is_refused(typed: HeteroData) -> None:

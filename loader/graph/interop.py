@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from loader.graph.checks import check_integers
+from loader.graph.checks import check_integers, time_vector
 from loader.machine.arguments import kind_of, shown
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: st
                 f"time_attr is {time_attr!r}, and data.{time_attr} has shape {list(data[time_attr].shape)}; it must be "
                 f"[{data.num_nodes}], a time per node, or [{src.numel()}], a time per edge"
             )
+        if times.is_floating_point():
+            times = time_vector(f"data.{time_attr}", times, times.device)
         arrays["edge_times" if has_events(data) or data.is_edge_attr(time_attr) else "node_times"] = times
     try:
         return cls.from_edges(src, dst, data.num_nodes, keep_edge_ids=True, **arrays)

@@ -36,8 +36,7 @@ class TimedLists:
         lists: as `HeteroGraph.lists`, in this order, with edge ids. It lies where the graph does; arrays that were in
             files are in ordinary memory.
         ranks: `[num_edges]` int32, the place of each entry's time in `values`. -1: the time is missing, and the entry
-            is always visible; 2^31 - 1: it never is. Entries of relations that are always visible have 0. None if no
-            times count.
+            is always visible; 2^31 - 1: it never is. Entries of relations that are always visible have 0.
         values: `[num_values]` int64, the distinct times of all entries, ascending.
         always: `[num_relations]` bool, on the CPU: whether the relation is visible at any time. Relations are in the
             order of their lists: type after type those into it.
@@ -46,7 +45,7 @@ class TimedLists:
     """
 
     lists: Graph
-    ranks: Tensor | None
+    ranks: Tensor
     values: Tensor
     always: Tensor
     times: str
@@ -209,9 +208,8 @@ def lists_by_time(graph: HeteroGraph, times: str, missing_times: str) -> TimedLi
         if (array := getattr(lists, name)) is not None:
             by_edge[name] = array
     by_edge = {name: array.to(device, copy=True) for name, array in by_edge.items()}
-    ranks = torch.zeros(lists.num_edges, dtype=torch.int32, device=device) if counted else None
+    ranks = torch.zeros(lists.num_edges, dtype=torch.int32, device=device)
     for relation in relations():
-        assert ranks is not None
         rank = torch.searchsorted(values, relation.times, out_int32=True)
         rank[relation.times == MISSING_TIME] = _ALWAYS
         if relation.never is not None:

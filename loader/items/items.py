@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from loader.graph.checks import check_integers, signed
+from loader.graph.checks import check_integers, check_length, signed
+from loader.graph.times import seed_times
 from loader.machine.arguments import check_dense, kind_of
 
 
@@ -19,7 +20,7 @@ class Seeds(NamedTuple):
     """The items of one mini-batch, for a sampler.
 
     Attributes:
-        ids: `[n]` vertices or, for edges, `[n, 2]`.
+        ids: `[n]` vertices or, for edges, `[n, 2]`; for vertices with times `[n, 2]` int64, vertices and times.
         numbers: `[n]` int64, their positions in the list of items; None for kinds of items whose samples do not need
             them.
     """
@@ -90,27 +91,47 @@ def as_vertices(name: str, ids: Tensor) -> Tensor:
 
 
 class NodeItems(Items):
-    """Items that are vertices.
+    """Items that are vertices. With times, a vertex may come several times.
 
     Args:
         ids: `[n]`, integer, not empty.
         first: the id of the first vertex of their type, in a graph with several types.
+        times: `[n]`, integers or whole floats, of the items, or None. Samples of items with times are in trees.
+        numbered: give the samples the items' positions, see `Seeds`; those with times have them.
 
     Raises:
-        TypeError: `ids` is not an integer tensor.
-        ValueError: `ids` is empty or does not have 1 dimension.
+        TypeError: `ids` is not an integer tensor, or `times` no tensor of numbers.
+        ValueError: `ids` is empty or does not have 1 dimension; a time is missing, or no whole number.
     """
 
     kind = "node"
 
-    def __init__(self, ids: Tensor, *, first: int = 0) -> None:
+    def __init__(self, ids: Tensor, *, first: int = 0, times: Tensor | None = None, numbered: bool = False) -> None:
         self.ids, self.first = as_vertices("seeds", ids), first
         self.device = self.ids.device
+        self.numbered = numbered or times is not None
+        self.times = None if times is None else seed_times(times).to(self.device)
+        if self.times is not None:
+            check_length("times", self.times, self.ids.numel(), f"seeds has {self.ids.numel()}")
 
     def __len__(self) -> int:
         return self.ids.numel()
 
     def take(self, positions: Tensor | slice, sizes: Sequence[int]) -> list[Seeds]:
+        if self.numbered:
+            if isinstance(positions, slice):
+                positions = torch.arange(positions.start, positions.stop, device=self.device)
+            ids = self.ids.index_select(0, positions)
+            if self.times is not None:
+                ids = torch.stack([ids.long(), self.times.index_select(0, positions)], 1)
+            return [
+                Seeds(*part)
+                for part in zip(
+                    ids.unsafe_split_with_sizes(list(sizes)),
+                    positions.unsafe_split_with_sizes(list(sizes)),
+                    strict=True,
+                )
+            ]
         ids = self.ids[positions] if isinstance(positions, slice) else self.ids.index_select(0, positions)
         if len(sizes) == 1:
             return [Seeds(ids)]
@@ -128,8 +149,12 @@ class NodeItems(Items):
             raise ValueError(
                 f"seeds holds vertex {low if low < 0 else high}; the graph's ids are 0 to {torch.iinfo(dtype).max}"
             )
-        return NodeItems(self.ids.to(device, dtype), first=self.first)
+        times = None if self.times is None else self.times.to(device)
+        return NodeItems(self.ids.to(device, dtype), first=self.first, times=times, numbered=self.numbered)
 
     def fingerprint(self) -> str:
-        data = self.ids.to("cpu", torch.int64).contiguous().numpy()
-        return hashlib.sha256(data.data).hexdigest()[:16]
+        digest = hashlib.sha256()
+        for array in (self.ids, self.times):
+            if array is not None:
+                digest.update(array.to("cpu", torch.int64).contiguous().numpy().data)
+        return digest.hexdigest()[:16]

@@ -141,22 +141,27 @@ class Attributes:
             _put(data, (where, name), index_select(value, ids, dim))
         if isinstance(sample, HeteroSubgraph):
             for node_type, ids in sample.nodes.items():
-                self._set_nodes(data, node_type, ids, list(sample.num_nodes[node_type]))
+                tree = None if sample.tree is None else sample.tree[node_type]
+                self._set_nodes(data, node_type, ids, list(sample.num_nodes[node_type]), tree)
             for edge_type, pairs in sample.edges.items():
                 edge_ids = None if sample.edge_ids is None else sample.edge_ids[edge_type]
                 _set_edges(data, edge_type, pairs, edge_ids, list(sample.num_edges[edge_type]))
             return data
-        self._set_nodes(data, None, sample.nodes, list(sample.num_nodes) if by_hop else None)
+        self._set_nodes(data, None, sample.nodes, list(sample.num_nodes) if by_hop else None, sample.tree)
         _set_edges(data, None, sample.edge_index, sample.edge_ids, list(sample.num_edges) if by_hop else None)
         return data
 
-    def _set_nodes(self, data: Any, where: Any, ids: Tensor, num_sampled: list[int] | None) -> None:
+    def _set_nodes(
+        self, data: Any, where: Any, ids: Tensor, num_sampled: list[int] | None, tree: Tensor | None
+    ) -> None:
         store = _store(data, where)
         if "num_nodes" in _store(self._data, where) or "x" not in store:
             store.num_nodes = ids.numel()
         if "n_id" not in store:  # else these are rows of the user's
             store.n_id = ids
         store.num_sampled_nodes = num_sampled
+        if tree is not None:
+            store.batch = tree
 
 
 def _set_edges(data: Any, where: Any, pairs: Tensor, ids: Tensor | None, num_sampled: list[int] | None) -> None:

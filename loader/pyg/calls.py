@@ -18,12 +18,8 @@ def refuse(what: str, argument: str | None = None) -> NoReturn:
     raise NotImplementedError(f"loader.pyg does not {what.replace('samples', 'sample', 1)}; {way_out}")
 
 
-def refuse_others(times: tuple[Any, ...], disjoint: bool, directed: bool) -> None:
-    """Raises NotImplementedError if there are times, or the subgraphs are trees or induced ones."""
-    if any(time is not None for time in times):
-        refuse("samples by time (time_attr)")
-    if disjoint:
-        refuse("samples a tree of its own for each seed (disjoint=True)")
+def refuse_induced(directed: bool) -> None:
+    """Raises NotImplementedError if the subgraphs are induced ones."""
     if not directed:
         refuse("samples induced subgraphs by this operator; subgraph_type='induced' calls torch_sparse's", "directed")
 

@@ -52,6 +52,7 @@ class Sampled(NamedTuple):
         num_neighbors: picks per vertex and hop; of several types edge type -> these.
         by_hop: whether edges of subgraphs lie hop by hop.
         weight_attr: name of the weights in `data`.
+        time_attr: name of the times in `data`.
     """
 
     items: Items | None
@@ -60,6 +61,7 @@ class Sampled(NamedTuple):
     num_neighbors: list[int] | Mapping[EdgeType, list[int]]
     by_hop: bool
     weight_attr: str | None
+    time_attr: str | None = None
 
 
 class DataLoader(torch.utils.data.DataLoader):
@@ -126,7 +128,7 @@ class DataLoader(torch.utils.data.DataLoader):
         self._pin, self._seed, self._features = options.pin, options.seed, features
         self._num_threads = options.num_threads or 0
         self._sampled, self._batch_size, self._options = sampled, batch_size, options.loader
-        self._read = EdgesRead(data, sampled.weight_attr, sampled.graph)
+        self._read = EdgesRead(data, sampled.weight_attr, sampled.graph, sampled.time_attr)
         self._own = OutputSampler(sampled.sampler, sampled.graph, sampled.num_neighbors, by_hop=sampled.by_hop)
         setattr(self, self._role, self._own if neighbor_sampler is None else neighbor_sampler)
         # What torch_geometric reads at every mini-batch, and the pipeline once.

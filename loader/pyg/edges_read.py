@@ -1,4 +1,4 @@
-"""What a loader read from its `Data` once: the edges, and the weights by which neighbours are picked."""
+"""What a loader read from its `Data` once: the edges, the weights by which neighbours are picked, and the times."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ from loader.pyg.attributes import Place, label_of, stores_of
 
 
 class EdgesRead:
-    """The edges and weights that a `Data` or `HeteroData` has now, to see later whether it still has them.
+    """The edges, weights and times that a `Data` or `HeteroData` has now, to see later whether it still has them.
 
     Args:
         data: a `Data` or `HeteroData`; stores of torch_geometric are not looked at.
         weight_attr: name of the weights, or None.
         graph: that was made of it.
+        time_attr: name of the times, or None.
     """
 
-    def __init__(self, data: Any, weight_attr: str | None, graph: Graph | HeteroGraph) -> None:
-        self._names = [name for name in ("edge_index", "adj_t", weight_attr) if name is not None]
+    def __init__(
+        self, data: Any, weight_attr: str | None, graph: Graph | HeteroGraph, time_attr: str | None = None
+    ) -> None:
+        self._names = [name for name in ("edge_index", "adj_t", weight_attr, time_attr) if name is not None]
+        self._of_nodes = [] if time_attr is None else [time_attr]
         self._num_nodes: dict[Any, int] = {None: graph.num_nodes}
         if isinstance(graph, HeteroGraph):
             self._num_nodes = {name: len(ids) for name, ids in graph.node_types.items()}
@@ -42,7 +46,7 @@ class EdgesRead:
         return copy
 
     def check(self, data: Any, who: str) -> None:
-        """Raises ValueError if `data` has other edges, weights or vertices; `who` is the loader's name."""
+        """Raises ValueError if `data` has other edges, weights, times or vertices; `who` is the loader's name."""
         if isinstance(data, tuple):
             return
         if (label := self.differs(data)) is not None:
@@ -62,7 +66,8 @@ class EdgesRead:
             return {}
         found: dict[Place, Seen] = {}
         for where, store in stores_of(data).items():
-            if isinstance(where, str) or (where is None and not hasattr(data, "_store")):
-                continue  # of nodes
-            found |= {(where, name): Seen.of(store[name]) for name in self._names if name in store}
+            if where is None and not hasattr(data, "_store"):
+                continue
+            names = self._of_nodes if isinstance(where, str) else self._names
+            found |= {(where, name): Seen.of(store[name]) for name in names if name in store}
         return found

@@ -13,6 +13,7 @@ from torch_geometric.sampler import NodeSamplerInput
 from loader.graph import EdgeType, Graph, HeteroGraph
 from loader.graph.checks import check_range
 from loader.graph.interop import has_events, way_to_data
+from loader.graph.times import seed_times
 from loader.items import NodeItems
 from loader.items.items import as_vertices
 from loader.loaders.options import check_distinct
@@ -21,8 +22,18 @@ from loader.machine.arguments import kind_of
 from loader.machine.kept import Kept, version_of
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.pyg.data_loader import DataLoader, Sampled
-from loader.pyg.options import hops_by_type, hops_of, read_torchs, refuse_times, sampler_of, subgraph_type_of
+from loader.pyg.options import (
+    TimeOptions,
+    hops_by_type,
+    hops_of,
+    picks_by,
+    read_torchs,
+    sampler_of,
+    subgraph_type_of,
+    tree_sampler_of,
+)
 from loader.pyg.typed import (
+    counted_times,
     edge_types_of,
     inputs_by_type,
     is_pinned,
@@ -31,6 +42,7 @@ from loader.pyg.typed import (
     typed_graph_of,
     typed_place_of,
 )
+from loader.samplers.tree_subgraph import EDGES
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
@@ -85,8 +97,16 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
         weight_attr: name of the edge weights in `data`, integers, float32 or float64, by which neighbours are picked,
             see `weights` of `loader.samplers.base.PickOptions`. Edges of weight 0 are never picked, unless all fanouts
             are -1: then weights decide nothing.
-        input_time: an option of torch_geometric that must have its default, like `disjoint`, `temporal_strategy` and
-            `time_attr`.
+        disjoint: each input node has a tree of its own, up to 8 hops; `batch` of a mini-batch says which tree a node is
+            in. An input node may come several times, also on a GPU.
+        time_attr: name of the times in `data`, of nodes or of edges: integers, or floats that are whole numbers. Each
+            input node has a tree, in which nothing is later than its time. An edge counts as late as its source, or as
+            late as it is itself. What has no time is always there.
+        input_time: `[n]`, times of the input nodes, needed for times of edges; by default those of the nodes. A
+            mini-batch has them as `seed_time`.
+        temporal_strategy: of the neighbors that an input node may know, "uniform" picks any, "last" the latest.
+        window: an integer of at least 1, in the unit of the times: only what is later than an input node's time minus
+            this. None: no limit.
 
     Raises:
         NotImplementedError: an option of torch_geometric is not supported.
@@ -122,47 +142,60 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
         graph: str = "device",
         input_id: Tensor | None = None,
         seed: int | None = None,
+        window: int | None = None,
         **options: Any,
     ) -> None:
         who, edge_types = type(self).__name__, edge_types_of(data)
         typed = edge_types is not None
-        refuse_times(
-            who, input_time=input_time, time_attr=time_attr, disjoint=disjoint, temporal_strategy=temporal_strategy
-        )
+        of_times = TimeOptions.of(time_attr, input_time, temporal_strategy, disjoint, window)
         place = typed_place_of(data, device) if typed else place_of(data, device)
         drawn, meaning = read_torchs(who, place, {**options, "seed": seed})
         shape = subgraph_type_of(subgraph_type, directed)
         if typed:
             refuse_induced(who, shape)
         hops: Any = hops_of(num_neighbors) if edge_types is None else hops_by_type(num_neighbors, edge_types)
-        sampler = sampler_of(hops, "directional" if typed else shape, place, meaning, weight_attr, replace)
         made: Graph | HeteroGraph
         if typed:
-            made = typed_graph_of(data, weight_attr, place, is_pinned(graph, place))
+            made = typed_graph_of(data, weight_attr, time_attr, place, is_pinned(graph, place))
         else:
-            made = graph_of(data, hops, weight_attr, place, graph)
-            sampler.check_graph(made)
+            made = graph_of(data, hops, weight_attr, place, graph, time_attr)
+        if of_times.disjoint:
+            if shape == "induced":
+                raise ValueError("subgraph_type is 'induced', which has no trees; take 'directional'")
+            counted, fanouts = counted_times(made, time_attr), hops if typed else {EDGES: hops}
+            picks = picks_by(weight_attr, hops)
+            sampler: Any = tree_sampler_of(fanouts, shape, place, meaning, picks, replace, of_times, counted)
+        else:
+            sampler = sampler_of(hops, "directional" if typed else shape, place, meaning, weight_attr, replace)
+            if not typed:
+                sampler.check_graph(made)
         self._type, ids, given = inputs_by_type(made, input_nodes)
         seeds, numbers = _inputs(not typed and isinstance(data, tuple), len(ids), given, input_id)
-        self.repeated = _are_repeated(seeds, len(ids), place)
+        times = None
+        if time_attr is not None:
+            times = _times_of(made, self._type, seeds, input_time, time_attr)
+        self.repeated = not of_times.disjoint and _are_repeated(seeds, len(ids), place)
         self.replace, self.subgraph_type, self.weight_attr, self.graph = replace, shape, weight_attr, graph
-        self.input_nodes, self.input_time, self.input_id, self.seed = input_nodes, None, input_id, meaning.seed
-        self.features, self.is_sorted = features, is_sorted
-        self.input_data = NodeSamplerInput(input_id=numbers, node=seeds, time=None, input_type=self._type)
+        self.input_nodes, self.input_time, self.input_id, self.seed = input_nodes, input_time, input_id, meaning.seed
+        self.features, self.is_sorted, self.window = features, is_sorted, window
+        self.time_attr, self.temporal_strategy, self.disjoint = time_attr, temporal_strategy, of_times.disjoint
+        self.input_data = NodeSamplerInput(input_id=numbers, node=seeds, time=times, input_type=self._type)
         self._positions: Tensor | None = None
-        if given is not None and not self.repeated:
+        self._numbers = None if numbers is None else numbers.to(place)
+        if given is not None and not self.repeated and not of_times.disjoint:
             self._positions = torch.empty(len(ids), dtype=torch.int64, device=place)
             shown = torch.arange(seeds.numel()) if numbers is None else numbers
             self._positions[seeds.to(place).long()] = shown.to(place)
         super().__init__(
             data,
             Sampled(
-                NodeItems(seeds.long() + ids.start, first=ids.start) if seeds.numel() else None,
+                _items(seeds.long() + ids.start, ids.start, times, of_times.disjoint) if seeds.numel() else None,
                 sampler,
                 made,
                 hops,
                 shape == "directional",
                 weight_attr,
+                time_attr,
             ),
             batch_size,
             features=features,
@@ -185,8 +218,13 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
         data = attributes.data_of(sample, by_hop=self._sampled.by_hop)
         nodes = sample.nodes if self._type is None else sample.nodes[self._type]
         seeds, store = nodes[: sample.batch_size], data if self._type is None else data[self._type]
-        store.input_id = seeds if self._positions is None else self._positions[seeds]
         store.batch_size = sample.batch_size
+        if sample.positions is not None:  # of trees, where a node may be a seed several times
+            store.input_id = sample.positions if self._numbers is None else self._numbers[sample.positions]
+            if sample.seed_times is not None:
+                store.seed_time = sample.seed_times
+        else:
+            store.input_id = seeds if self._positions is None else self._positions[seeds]
         return data
 
 
@@ -206,8 +244,10 @@ def place_of(data: Any, device: torch.device | str | None) -> torch.device:
     return device_of(x.device if device is None and isinstance(x, Tensor) else device)
 
 
-def graph_of(data: Any, hops: Any, weight_attr: str | None, device: torch.device, memory: str) -> Graph:
-    """The graph of `data` on `device`; made once, if it has no weights.
+def graph_of(
+    data: Any, hops: Any, weight_attr: str | None, device: torch.device, memory: str, time_attr: str | None = None
+) -> Graph:
+    """The graph of `data` on `device`; made once, if it has no weights and times.
 
     Args:
         hops: picks per hop.
@@ -215,13 +255,18 @@ def graph_of(data: Any, hops: Any, weight_attr: str | None, device: torch.device
     """
     pinned = is_pinned(memory, device)
     if isinstance(data, tuple):
+        if time_attr is not None:
+            raise NotImplementedError(
+                f"time_attr is {time_attr!r}, and a feature store of one type does not say whose times these are; give "
+                "a Data"
+            )
         return placed(_graph_of_store(data[1], weight_attr), device, pinned)
     if not hops and data.num_nodes is not None and "edge_index" not in data and "adj_t" not in data:
         none = torch.empty(0, dtype=torch.int64)  # nobody walks along edges
         return placed(Graph.from_edges(none, none, data.num_nodes), device, pinned)
     owner = data.edge_index if "edge_index" in data else data.get("adj_t")
-    if not isinstance(owner, Tensor) or weight_attr is not None:
-        return placed(Graph.from_pyg(data, weight_attr=weight_attr), device, pinned)
+    if not isinstance(owner, Tensor) or weight_attr is not None or time_attr is not None:
+        return placed(Graph.from_pyg(data, weight_attr=weight_attr, time_attr=time_attr), device, pinned)
     state = version_of(owner), data.num_nodes
     made = _graphs.get(owner, state, "graph", lambda: Graph.from_pyg(data).to("cpu"))
     return _graphs.get(owner, state, (device, pinned), lambda: placed(made, device, pinned))
@@ -273,6 +318,34 @@ def _inputs(stores: bool, num_nodes: int, input_nodes: Any, input_id: Any) -> tu
         seeds = as_vertices("input_nodes", seeds).cpu()
         check_range("input_nodes", seeds, num_nodes)
     return seeds, input_id
+
+
+def _items(ids: Tensor, first: int, times: Tensor | None, disjoint: bool) -> NodeItems:
+    return NodeItems(ids, first=first, times=times, numbered=disjoint)
+
+
+def _times_of(
+    graph: Graph | HeteroGraph, node_type: str | None, seeds: Tensor, input_time: Any, time_attr: str
+) -> Tensor:
+    """`[n]` int64, the times of the seeds: those given, or by default those of their nodes."""
+    if input_time is not None:
+        given = as_ids("input_time", input_time)
+        if given.shape != seeds.shape:
+            raise ValueError(
+                f"input_time has shape {list(given.shape)}, input_nodes {list(seeds.shape)}; they must be equal"
+            )
+        return seed_times(given, "input_time").cpu()
+    if isinstance(graph, HeteroGraph):
+        assert node_type is not None
+        times = None
+        if node_type in graph.timed_types and graph.lists.node_times is not None:
+            ids = graph.node_types[node_type]
+            times = graph.lists.node_times[ids.start : ids.stop]
+    else:
+        times = graph.node_times
+    if times is None:
+        raise ValueError(f"time_attr is {time_attr!r}, which the input nodes do not have; give input_time")
+    return seed_times(times.cpu()[seeds.long()], f"data.{time_attr} of the input nodes")
 
 
 def _are_repeated(seeds: Tensor, num_nodes: int, device: torch.device) -> bool:

@@ -15,7 +15,7 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph
 from loader.machine.kept import Kept
-from loader.pyg.calls import drawn, on_gpu, refuse, refuse_others
+from loader.pyg.calls import drawn, on_gpu, refuse, refuse_induced
 from loader.pyg.checked import engine_of, num_threads
 from loader.pyg.typed_ops import hetero_neighbor_sample
 from loader.samplers.walk_call import random_walk as walk
@@ -47,6 +47,7 @@ _SPARSE_SAMPLE_TYPED = (
 
 _WALK = "random_walk(Tensor rowptr, Tensor col, Tensor seed, int walk_length, float p=1.0, float q=1.0) -> Tensor"
 
+_RELATION = ("node", "to", "node")  # of a graph with one type
 _walked = Kept()  # graphs to walk on
 _libraries: list[Any] = []  # a library's registrations end with the object
 
@@ -109,10 +110,12 @@ def neighbor_sample(
         edge_weight: `[num_edges]` float32 or float64, finite and at least 0: neighbours are picked by weight, one after
             the other from those that are left, as `weights` of `loader.FusedSampler` says; edges of weight 0 never are.
             Tables of 16 bytes an edge are made when the tensor is first seen.
-        node_time, edge_time, seed_time, directed, disjoint, temporal_strategy: must have their defaults.
+        node_time, edge_time, seed_time, disjoint, temporal_strategy: see `hetero_neighbor_sample`.
+        directed: must be True.
 
     Returns:
-        row `[E]`, col `[E]`, local ids; nodes `[N]`, global ids: the seeds, then hop by hop; edge ids `[E]` or None;
+        row `[E]`, col `[E]`, local ids; nodes `[N]`, global ids: the seeds, then hop by hop, with `disjoint` `[N, 2]`,
+        trees and ids; edge ids `[E]` or None;
         numbers of new vertices, of the seeds and of each hop; numbers of edges of each hop. Tensors have the type of
         `rowptr`.
 
@@ -120,7 +123,34 @@ def neighbor_sample(
         NotImplementedError: an option without its default; the message says the way out.
         TypeError, ValueError: an array is not as said above.
     """
-    refuse_others((node_time, edge_time, seed_time), disjoint, directed)
+    refuse_induced(directed)
+    if disjoint or any(times is not None for times in (node_time, edge_time, seed_time)):
+        key = "__".join(_RELATION)
+        of_nodes, of_edges, of_seeds, weights = (
+            None if array is None else {name: array}
+            for array, name in ((node_time, "node"), (edge_time, key), (seed_time, "node"), (edge_weight, key))
+        )
+        found = hetero_neighbor_sample(
+            ["node"],
+            [_RELATION],
+            {key: rowptr},
+            {key: col},
+            {"node": seed},
+            {key: num_neighbors},
+            of_nodes,
+            of_edges,
+            of_seeds,
+            weights,
+            csc,
+            replace,
+            directed,
+            disjoint,
+            temporal_strategy,
+            return_edge_id,
+        )
+        rows, columns, ids_by_type, ids_by_relation, num_nodes, num_edges = found
+        edge_ids = None if ids_by_relation is None else ids_by_relation[key]
+        return rows[key], columns[key], ids_by_type["node"], edge_ids, num_nodes["node"], num_edges[key]
     counts, edges, (nodes, sources, targets, *ids) = _sample(
         rowptr, col, seed, num_neighbors, replace, return_edge_id, induced=False, weights=edge_weight
     )

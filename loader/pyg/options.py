@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch.utils.data
 from torch_geometric.sampler import NumNeighbors
 
 from loader.graph import EdgeType
 from loader.loaders.torch_options import DataLoaderOptions, as_fanouts, read_options
-from loader.machine.arguments import shown
+from loader.machine.arguments import as_flag, shown
 from loader.samplers import SubgraphSampler
+from loader.samplers.tree_subgraph import TreeSubgraphSampler
 
-_BY_TIME = (
-    "without it mini-batches see the future; pyg-lib samples by time: install it, and take torch_geometric's own loader"
-)
-_WAYS = {
-    "time_attr": _BY_TIME,
-    "input_time": _BY_TIME,
-    "edge_label_time": _BY_TIME,
-    "temporal_strategy": "it says how to pick with time_attr, and nothing else: leave it out",
-    "disjoint": (
-        "seeds share one subgraph here; pyg-lib samples one for each: install it, and take torch_geometric's own loader"
-    ),
-}
+_WAY = "torch_geometric's own loader knows it: `import loader.pyg` lets it sample on our core, on the CPU"
 _DEFAULTS = {"disjoint": False, "temporal_strategy": "uniform"}
 
 
@@ -33,7 +23,38 @@ def refuse_times(who: str, **given: Any) -> None:
     for name, value in given.items():
         default = _DEFAULTS.get(name)
         if value is not default and value != default:
-            raise NotImplementedError(f"{who} does not know {name}={shown(value)}; {_WAYS[name]}")
+            raise NotImplementedError(f"{who} does not know {name}={shown(value)}; {_WAY}")
+
+
+class TimeOptions(NamedTuple):
+    """What a loader was told of times and trees.
+
+    Attributes:
+        time_attr: name of the times in the data, or None.
+        strategy: "uniform" or "last".
+        disjoint: each seed has a tree of its own.
+        window: show only what is later than the seed's time minus this, or None.
+    """
+
+    time_attr: str | None
+    strategy: str
+    disjoint: bool
+    window: int | None
+
+    @classmethod
+    def of(
+        cls, time_attr: str | None, input_time: Any, strategy: str, disjoint: bool, window: int | None
+    ) -> TimeOptions:
+        """The options; raises ValueError if they do not go together."""
+        if strategy not in ("uniform", "last"):
+            raise ValueError(f"temporal_strategy is {shown(strategy)}; it must be 'uniform' or 'last'")
+        if time_attr is None:
+            for name, given in (("input_time", input_time is not None), ("window", window is not None)):
+                if given:
+                    raise ValueError(f"{name} is given, but time_attr is None; name the times of data, or leave it out")
+            if strategy == "last":
+                raise ValueError("temporal_strategy is 'last', but time_attr is None; name the times of data")
+        return cls(time_attr, strategy, as_flag("disjoint", disjoint) or time_attr is not None, window)
 
 
 def subgraph_type_of(subgraph_type: Any, directed: bool) -> str:
@@ -126,6 +147,36 @@ def sampler_of(
         edge_ids=True,
         seed=options.seed,
         weights=picks_by(weight_attr, hops),
+    )
+
+
+def tree_sampler_of(
+    fanouts: dict[EdgeType, list[Any]],
+    shape: str,
+    device: torch.device,
+    options: DataLoaderOptions,
+    weights: str | None,
+    replace: bool,
+    times: TimeOptions,
+    counted: str,
+) -> TreeSubgraphSampler:
+    """The sampler of a loader's trees, see `sampler_of`.
+
+    Args:
+        counted: which times count, "none", "node" or "edge".
+    """
+    return TreeSubgraphSampler(
+        fanouts,
+        both=shape == "bidirectional",
+        device=device,
+        num_threads=options.num_threads or None,
+        replace=replace,
+        edge_ids=True,
+        seed=options.seed,
+        weights=weights,
+        times=counted,
+        last=times.strategy == "last",
+        window=times.window,
     )
 
 

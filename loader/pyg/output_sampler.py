@@ -20,7 +20,7 @@ from loader.graph import EdgeType, Graph, HeteroGraph
 from loader.machine.arguments import shown
 from loader.pyg.calls import drawn
 from loader.pyg.repeated import sample_from
-from loader.samplers import LinkSampler, Sampler, SubgraphSampler
+from loader.samplers import LinkSampler, Sampler, SubgraphSampler, TreeSampler
 from loader.samples import Subgraph
 
 
@@ -63,7 +63,7 @@ class OutputSampler(BaseSampler):
         """The subgraph around the vertices of `inputs`; see `torch_geometric.sampler.BaseSampler`."""
         if isinstance(self.graph, HeteroGraph):
             return self._typed(inputs, self.graph)
-        out = self._output(self._sample(inputs.node))
+        out = self._output(self._trees(inputs) if self._in_trees else self._sample(inputs.node))
         out.metadata = inputs.input_id, inputs.time
         return out
 
@@ -88,15 +88,33 @@ class OutputSampler(BaseSampler):
         out.metadata = inputs.input_id, pairs, labels_of(truth, inputs.label, drawn is not None), inputs.time
         return out
 
-    def _typed(self, inputs: NodeSamplerInput, graph: HeteroGraph) -> HeteroSamplerOutput:
-        assert isinstance(self.sampler, SubgraphSampler)
+    @property
+    def _in_trees(self) -> bool:
+        return isinstance(self.sampler, TreeSampler)
+
+    def _trees(self, inputs: NodeSamplerInput) -> Any:
+        """Each seed's own subgraph."""
+        assert isinstance(self.sampler, TreeSampler)
+        seeds, graph = inputs.node, self.graph
+        if isinstance(graph, HeteroGraph):
+            seeds = seeds + graph.node_types[inputs.input_type].start
+        times = None if self.sampler.times == "none" else inputs.time
         epoch, batch = self._position()
-        sample = sample_from(self.sampler, graph, {inputs.input_type: inputs.node}, epoch, batch)
+        return self.sampler.sample(graph, seeds, times, epoch=epoch, batch=batch)
+
+    def _typed(self, inputs: NodeSamplerInput, graph: HeteroGraph) -> HeteroSamplerOutput:
+        if self._in_trees:
+            sample = self._trees(inputs)
+        else:
+            assert isinstance(self.sampler, SubgraphSampler)
+            epoch, batch = self._position()
+            sample = sample_from(self.sampler, graph, {inputs.input_type: inputs.node}, epoch, batch)
         out = HeteroSamplerOutput(
             node=sample.nodes,
             row={key: pairs[0] for key, pairs in sample.edges.items()},
             col={key: pairs[1] for key, pairs in sample.edges.items()},
             edge=sample.edge_ids,
+            batch=sample.tree,
             num_sampled_nodes={name: list(counts) for name, counts in sample.num_nodes.items()},
             num_sampled_edges={key: list(counts) for key, counts in sample.num_edges.items()},
             metadata=(inputs.input_id, inputs.time),
@@ -116,6 +134,7 @@ class OutputSampler(BaseSampler):
             row=sample.edge_index[0],
             col=sample.edge_index[1],
             edge=sample.edge_ids,
+            batch=sample.tree,
             num_sampled_nodes=list(sample.num_nodes) if self.by_hop else None,
             num_sampled_edges=list(sample.num_edges) if self.by_hop else None,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -43,19 +44,39 @@ def typed_place_of(data: Any, device: torch.device | str | None) -> torch.device
     return device_of(found[0] if device is None and found else device)
 
 
-def typed_graph_of(data: Any, weight_attr: str | None, device: torch.device, pinned: bool) -> HeteroGraph:
-    """The graph of `data` on `device`; made once for all loaders of these edges, if it has no weights."""
+def typed_graph_of(
+    data: Any, weight_attr: str | None, time_attr: str | None, device: torch.device, pinned: bool
+) -> HeteroGraph:
+    """The graph of `data` on `device`; made once for all loaders of these edges, if it has no weights and times."""
     if isinstance(data, tuple):
-        return placed(_graph_of_stores(data[0], data[1], weight_attr), device, pinned)
+        return placed(_graph_of_stores(data[0], data[1], weight_attr, time_attr), device, pinned)
     owners = [store.get("edge_index") for store in data.edge_stores]
-    if weight_attr is not None or not all(isinstance(owner, Tensor) for owner in owners):
-        return placed(HeteroGraph.from_pyg(data, weight_attr=weight_attr), device, pinned)
+    named = weight_attr is not None or time_attr is not None
+    if named or not all(isinstance(owner, Tensor) for owner in owners):
+        return placed(HeteroGraph.from_pyg(data, weight_attr=weight_attr, time_attr=time_attr), device, pinned)
     key = tuple(data.edge_types), tuple((name, data[name].num_nodes) for name in data.node_types)
     made = _graphs.get_of(owners, key, lambda: HeteroGraph.from_pyg(data).to("cpu"))
     return _graphs.get_of(owners, (*key, device, pinned), lambda: placed(made, device, pinned))
 
 
-def _graph_of_stores(features: Any, store: Any, weight_attr: str | None) -> HeteroGraph:
+def counted_times(graph: Graph | HeteroGraph, time_attr: str | None) -> str:
+    """Which times of a graph count, as a sampler's option, if `time_attr` names some.
+
+    Raises:
+        ValueError: both nodes and edges have them.
+    """
+    if time_attr is None:
+        return "none"
+    if isinstance(graph, HeteroGraph):
+        nodes, edges = bool(graph.timed_types), bool(graph.timed_relations)
+    else:
+        nodes, edges = graph.node_times is not None, graph.edge_times is not None
+    if nodes and edges:
+        raise ValueError(f"time_attr is {time_attr!r}, which both nodes and edges have; rename one of them")
+    return "node" if nodes else "edge"
+
+
+def _graph_of_stores(features: Any, store: Any, weight_attr: str | None, time_attr: str | None) -> HeteroGraph:
     """The graph of stores of torch_geometric; an edge's id is its place in the graph store."""
     if weight_attr is not None:
         raise NotImplementedError(f"weight_attr is {weight_attr!r}, but a graph store has no weights; leave it out")
@@ -68,7 +89,23 @@ def _graph_of_stores(features: Any, store: Any, weight_attr: str | None) -> Hete
             edges[key] = torch.empty_like(edges[key]).index_copy_(1, places[key].cpu().long(), edges[key])
     names = dict.fromkeys(name for key in edges for name in (key[0], key[2]))
     sizes = {name: int(remote_backend_utils.num_nodes(features, store, name)) for name in names}
-    return HeteroGraph.from_edges(edges, sizes)
+    times = {} if time_attr is None else _times_of_store(features, time_attr)
+    of_nodes = {name: of for name, of in times.items() if isinstance(name, str)}
+    of_edges = {key: of for key, of in times.items() if not isinstance(key, str)}
+    return HeteroGraph.from_edges(edges, sizes, node_times=of_nodes, edge_times=of_edges)
+
+
+def _times_of_store(features: Any, time_attr: str) -> dict[Any, Tensor]:
+    """Node type or edge type -> the times that a feature store has by this name."""
+    found = {}
+    for attr in features.get_all_tensor_attrs():
+        if attr.attr_name == time_attr:
+            of_all = copy.copy(attr)
+            of_all.index = None
+            found[attr.group_name] = torch.as_tensor(features.get_tensor(of_all)).view(-1)
+    if not found:
+        raise ValueError(f"time_attr is {time_attr!r}, which the feature store does not have; put it there")
+    return found
 
 
 def is_pinned(memory: str, device: torch.device) -> bool:

@@ -11,12 +11,13 @@ from torch import Tensor
 from loader.graph import EdgeType, HeteroGraph
 from loader.graph.checks import check_csc
 from loader.machine.kept import Kept
-from loader.pyg.calls import drawn, on_gpu, refuse_others
+from loader.pyg.calls import drawn, on_gpu, refuse_induced
 from loader.pyg.checked import num_threads
 from loader.pyg.repeated import sample_from
 from loader.samplers import SubgraphSampler
 from loader.samplers.base import MAX_FANOUT
-from loader.samples import HeteroSubgraph
+from loader.samplers.trees import TreeSampler
+from loader.samples import HeteroSubgraph, hetero_subgraph_of
 
 _known = Kept()  # graphs and their samplers
 
@@ -30,9 +31,9 @@ def hetero_neighbor_sample(
     col_dict: Mapping[str, Tensor],
     seed_dict: Mapping[str, Tensor],
     num_neighbors_dict: Fanouts,
-    node_time_dict: Any = None,
-    edge_time_dict: Any = None,
-    seed_time_dict: Any = None,
+    node_time_dict: Mapping[str, Tensor] | None = None,
+    edge_time_dict: Mapping[str, Tensor] | None = None,
+    seed_time_dict: Mapping[str, Tensor] | None = None,
     edge_weight_dict: Mapping[str, Tensor] | None = None,
     csc: bool = False,
     replace: bool = False,
@@ -45,22 +46,32 @@ def hetero_neighbor_sample(
 
     The picks are those of `loader.samplers.SubgraphSampler`, by one number drawn from torch's generator of the
     CPU. All relations are sampled at once, in lists that are made of the arrays when they are first seen; so they are
-    there twice. A seed that is given several times has the same picks each time. For arguments without a word here see
-    `loader.pyg.ops.neighbor_sample`; a dictionary has an entry for each relation, by `author__writes__paper`.
+    there twice. A seed that is given several times has the same picks each time. With `disjoint` they are those of
+    `loader.samplers.trees.TreeSampler`, up to 8 hops, and each seed picks independently. For arguments without a word
+    here see `loader.pyg.ops.neighbor_sample`; a dictionary has an entry for each relation, by `author__writes__paper`.
 
     Args:
         num_neighbors_dict: picks per node and hop, of each relation.
         seed_dict: node type -> ids within the type.
+        node_time_dict, edge_time_dict: node type -> `[num_nodes]`, relation -> `[num_edges]` in the order of `col`:
+            times, integers or whole floats, in any order. An edge is seen from the later of its time and its source's
+            on. What is not named is always seen. They need `disjoint`.
+        seed_time_dict: node type -> `[n]`, times of the seeds; by default those of their nodes.
+        disjoint: each seed has a tree of its own.
+        temporal_strategy: with times, "uniform", or "last": the latest ones.
 
     Returns:
-        row, col: relation -> places in the nodes of its types; nodes: node type -> ids; edge ids: relation -> places in
-        `col`, or None; numbers of new nodes of each type, and of edges of each relation, by hop.
+        row, col: relation -> places in the nodes of its types; nodes: node type -> ids, with `disjoint` `[N, 2]`, trees
+        and ids; edge ids: relation -> places in `col`, or None; numbers of new nodes of each type, and of edges of each
+        relation, by hop. Trees count the seeds in the order of `seed_dict`.
 
     Raises:
         NotImplementedError: an option without its default; the message says the way out.
         TypeError, ValueError: an array is not as said above.
     """
-    refuse_others((node_time_dict, edge_time_dict, seed_time_dict), disjoint, directed)
+    refuse_induced(directed)
+    times = TimesGiven(node_time_dict or {}, edge_time_dict or {}, seed_time_dict or {})
+    times.check(disjoint, temporal_strategy)
     keys = {relation: "__".join(relation) for relation in edge_types}
     for relation, key in keys.items():
         for name, given in (
@@ -75,19 +86,20 @@ def hetero_neighbor_sample(
     fanouts = {one.relation: tuple(_fanouts(one, num_neighbors_dict[keys[one.given]], replace)) for one in lists}
     dtype = lists[0].indptr.dtype if lists else torch.int64
     if not lists or not all(fanouts.values()):  # no hop
-        only = _seeds_only(node_types, seed_dict, [one.relation for one in lists])
+        only = _seeds_only(node_types, seed_dict, [one.relation for one in lists], disjoint)
         return _output(only, lists, csc, return_edge_id, dtype)
     tensors = [tensor for one in lists for tensor in (one.indptr, one.indices, one.weights) if tensor is not None]
+    tensors += times.tensors()
 
     def once(key: Any, make: Callable[[], Any]) -> Any:
         return _known.get_of(tensors, key, make)
 
     names = tuple(node_types), tuple(one.relation for one in lists)
-    sizes = once(("sizes", names), lambda: _sizes(node_types, lists))
+    sizes = once(("sizes", names), lambda: _sizes(node_types, lists, times.of_nodes))
     for name, ids in seed_dict.items():  # nobody says how many nodes there are of a type without lists
         if name in sizes and name not in {one.relation[2] for one in lists} and ids.numel():
             sizes = {**sizes, name: max(sizes[name], 1 << int(ids.max()).bit_length())}
-    graph = once(("graph", names, tuple(sizes.values())), lambda: _graph_of(sizes, lists))
+    graph = once(("graph", names, tuple(sizes.values())), lambda: _graph_of(sizes, lists, times))
     by_weight = bool(weights) and any(k != -1 for of_hop in fanouts.values() for k in of_hop)
 
     def make() -> SubgraphSampler:
@@ -99,9 +111,78 @@ def hetero_neighbor_sample(
             num_threads=num_threads(),
         )
 
-    sampler = once(("sampler", names, tuple(fanouts.values()), replace, by_weight, num_threads()), make)
-    sample = sample_from(sampler, graph, seed_dict, drawn(), 0)
+    what = tuple(fanouts.values()), replace, by_weight, num_threads()
+    if disjoint:
+
+        def make_trees() -> TreeSampler:
+            weights = "edge_weights" if by_weight else None
+            options: Any = {"edge_ids": True, "replace": replace, "weights": weights, "num_threads": num_threads()}
+            return TreeSampler(fanouts, times=times.counted, last=times.last(temporal_strategy), **options)
+
+        trees = once(("trees", names, *what, temporal_strategy, times.counted), make_trees)
+        return _output(_sample_trees(trees, graph, seed_dict, times), lists, csc, return_edge_id, dtype)
+    sample = sample_from(once(("sampler", names, *what), make), graph, seed_dict, drawn(), 0)
     return _output(sample, lists, csc, return_edge_id, dtype)
+
+
+class TimesGiven(NamedTuple):
+    """The times that the operator was given.
+
+    Attributes:
+        of_nodes, of_seeds: by node type.
+        of_edges: by the name of the relation.
+    """
+
+    of_nodes: Mapping[str, Tensor]
+    of_edges: Mapping[str, Tensor]
+    of_seeds: Mapping[str, Tensor]
+
+    @property
+    def counted(self) -> str:
+        """Which times count, as a sampler's option."""
+        if self.of_nodes and self.of_edges:
+            return "both"
+        return "node" if self.of_nodes else "edge" if self.of_edges else "none"
+
+    def check(self, disjoint: bool, strategy: str) -> None:
+        """Raises ValueError if they do not go with the other arguments."""
+        if strategy not in ("uniform", "last"):
+            raise ValueError(f"temporal_strategy is {strategy!r}; it must be 'uniform' or 'last'")
+        if self.counted == "none" and self.of_seeds:
+            raise ValueError("seeds have times, and neither nodes nor edges have any; give those, or leave these out")
+        if self.counted != "none" and not disjoint:
+            raise ValueError("times need disjoint=True: what a node may know depends on the seed")
+
+    def last(self, strategy: str) -> bool:
+        return strategy == "last" and self.counted != "none"
+
+    def tensors(self) -> list[Tensor]:
+        """Those that belong to the graph."""
+        return [*self.of_nodes.values(), *self.of_edges.values()]
+
+    def of(self, name: str, ids: Tensor) -> Tensor:
+        """The times of these seeds."""
+        if name in self.of_seeds:
+            return self.of_seeds[name]
+        if name not in self.of_nodes:
+            raise ValueError(f"seed_time_dict has nothing for the seeds of {name!r}, which have no times; give some")
+        return self.of_nodes[name][ids.long()]
+
+
+def _sample_trees(
+    sampler: TreeSampler, graph: HeteroGraph, seeds: Mapping[str, Tensor], times: TimesGiven
+) -> HeteroSubgraph:
+    """The trees of these seeds, numbered in the order of the dictionary."""
+    known = None if times.counted == "none" else {name: times.of(name, ids) for name, ids in seeds.items()}
+    found = hetero_subgraph_of(sampler.sample(graph, seeds, known, epoch=drawn()))
+    first, firsts = 0, {}
+    for name, ids in seeds.items():
+        firsts[name] = first
+        first += ids.numel()
+    numbers = [torch.arange(seeds[name].numel()) + firsts[name] for name in graph.node_types if name in seeds]
+    number = torch.cat(numbers)
+    assert found.tree is not None
+    return found.replace(tree={name: number[tree] for name, tree in found.tree.items()})
 
 
 class _Lists(NamedTuple):
@@ -126,9 +207,9 @@ class _Lists(NamedTuple):
         return cls(given, given if csc else (given[2], given[1], given[0]), indptr, indices, weights)
 
 
-def _sizes(node_types: Sequence[str], lists: Sequence[_Lists]) -> dict[str, int]:
+def _sizes(node_types: Sequence[str], lists: Sequence[_Lists], node_times: Mapping[str, Tensor]) -> dict[str, int]:
     """Node type -> how many there are, or how many are known of."""
-    sizes = dict.fromkeys(node_types, 0)
+    sizes = {name: node_times[name].numel() if name in node_times else 0 for name in node_types}
     for one in lists:
         for name in (one.relation[0], one.relation[2]):
             if name not in sizes:
@@ -142,8 +223,8 @@ def _sizes(node_types: Sequence[str], lists: Sequence[_Lists]) -> dict[str, int]
     return sizes
 
 
-def _graph_of(sizes: Mapping[str, int], lists: Sequence[_Lists]) -> HeteroGraph:
-    edges, weights = {}, {}
+def _graph_of(sizes: Mapping[str, int], lists: Sequence[_Lists], times: TimesGiven) -> HeteroGraph:
+    edges, weights, edge_times = {}, {}, {}
     for one in lists:
         try:
             check_csc(one.indptr, one.indices, sizes[one.relation[0]])
@@ -153,7 +234,11 @@ def _graph_of(sizes: Mapping[str, int], lists: Sequence[_Lists]) -> HeteroGraph:
         edges[one.relation] = torch.stack([one.indices.long(), ends])
         if one.weights is not None:
             weights[one.relation] = one.weights
-    return HeteroGraph.from_edges(edges, sizes, edge_weights=weights or None)
+        if (key := "__".join(one.given)) in times.of_edges:
+            edge_times[one.relation] = times.of_edges[key]
+    return HeteroGraph.from_edges(
+        edges, sizes, edge_weights=weights or None, node_times=times.of_nodes, edge_times=edge_times
+    )
 
 
 def _fanouts(one: _Lists, fanouts: Sequence[int], replace: bool) -> list[int]:
@@ -170,13 +255,18 @@ def _fanouts(one: _Lists, fanouts: Sequence[int], replace: bool) -> list[int]:
 
 
 def _seeds_only(
-    node_types: Sequence[str], seeds: Mapping[str, Tensor], edge_types: Sequence[EdgeType]
+    node_types: Sequence[str], seeds: Mapping[str, Tensor], edge_types: Sequence[EdgeType], disjoint: bool
 ) -> HeteroSubgraph:
     nodes = {name: seeds[name].long() if name in seeds else torch.empty(0, dtype=torch.int64) for name in node_types}
     none = {relation: torch.empty((2, 0), dtype=torch.int64) for relation in edge_types}
     ids = {relation: pairs[0] for relation, pairs in none.items()}
     counts = {name: (found.numel(),) for name, found in nodes.items()}
-    return HeteroSubgraph(nodes, none, ids, counts, dict.fromkeys(edge_types, ()))
+    tree, first = {name: torch.arange(ids.numel()) for name, ids in nodes.items()}, 0
+    for name in seeds:
+        tree[name] += first
+        first += tree[name].numel()
+    found = HeteroSubgraph(nodes, none, ids, counts, dict.fromkeys(edge_types, ()))
+    return found.replace(tree=tree) if disjoint else found
 
 
 def _output(
@@ -191,5 +281,7 @@ def _output(
         if sample.edge_ids is not None:
             edges[key] = sample.edge_ids[one.relation].to(dtype)
     nodes = {name: ids.to(dtype) for name, ids in sample.nodes.items()}
+    if sample.tree is not None:
+        nodes = {name: torch.stack([sample.tree[name].to(dtype), ids], 1) for name, ids in nodes.items()}
     num_nodes = {name: list(of_hop) for name, of_hop in sample.num_nodes.items()}
     return row, column, nodes, edges if edge_ids else None, num_nodes, counts

@@ -120,7 +120,9 @@ class TreeSampler(GpuOptions):
             raise ValueError(f"last=True takes the latest entries, so nothing is drawn; leave {other} out")
         self._device = torch.device(device) if str(device) == "cpu" else self._gpu(device)
         self.num_threads = available_cpus() if num_threads is None else as_threads(num_threads)
-        self.batches_per_launch = as_size("batches_per_launch", batches_per_launch, most=_core.cuda_max_batches_per_launch)
+        self.batches_per_launch = as_size(
+            "batches_per_launch", batches_per_launch, most=_core.cuda_max_batches_per_launch
+        )
 
     def _require_no_times(self) -> None:
         given = {"rule": self.rule != "<=", "window": self.window is not None, "bound": self.bound != "seed"}
@@ -132,7 +134,9 @@ class TreeSampler(GpuOptions):
         require_cuda("a GPU sampler")
         if self.picking.scans:
             option = "labor=True" if self.picking.labor else "weights"
-            raise ValueError(f"{option} looks at all entries that a row sees, which only the CPU does; use device='cpu'")
+            raise ValueError(
+                f"{option} looks at all entries that a row sees, which only the CPU does; use device='cpu'"
+            )
         return cuda_device(device)
 
     @property
@@ -369,9 +373,7 @@ def tree_mini_batch(
         place: epoch and mini-batch.
     """
     counts = tuple(map(tuple, sizes))
-    return TreeMiniBatch(
-        nodes, counts, blocks, graph.node_types, graph.edge_types, *place, tree=tree, seed_times=times
-    )
+    return TreeMiniBatch(nodes, counts, blocks, graph.node_types, graph.edge_types, *place, tree=tree, seed_times=times)
 
 
 def _picks(sampler: TreeSampler, lists: Graph) -> Any:

@@ -2,7 +2,7 @@
 
 from loader.samples.base import Rows, Sample
 from loader.samples.hetero import HeteroBlock, HeteroMiniBatch
-from loader.samples.hetero_subgraph import HeteroSubgraph, hetero_subgraph_of
+from loader.samples.hetero_subgraph import HeteroSubgraph, hetero_subgraph_of, subgraph_of_one
 from loader.samples.lazy_rows import LazyRows
 from loader.samples.links import Links
 from loader.samples.minibatch import Block, MiniBatch
@@ -24,4 +24,5 @@ __all__ = [
     "bidirectional",
     "hetero_subgraph_of",
     "subgraph_of",
+    "subgraph_of_one",
 ]

@@ -13,7 +13,8 @@ from loader.samples.base import Rows, Sample
 from loader.samples.hetero import HeteroBlock, HeteroMiniBatch, by_relation, edge_index_dict, of_blocks
 from loader.samples.lazy_rows import LazyRows
 from loader.samples.segments import EdgeType
-from loader.samples.subgraph import edges_of, ranges
+from loader.samples.subgraph import Subgraph, edges_of, ranges
+from loader.samples.trees import TreeMiniBatch
 
 
 @dataclass(eq=False)
@@ -32,6 +33,10 @@ class HeteroSubgraph(Sample):
         num_edges: edge type -> numbers of edges of each hop.
         epoch, index, repeats: see `Sample`.
         rows: kind -> gathered rows, see `HeteroMiniBatch`.
+        tree: node type -> `[N]` int64, the tree of each node, or None: each seed has a tree of its own, or all seeds
+            share one subgraph.
+        seed_times: `[batch_size]` int64, the times of the seeds, or None.
+        positions: `[batch_size]` int64, of the seeds in the list of items, or None if nobody asks for them.
     """
 
     nodes: dict[str, Tensor]
@@ -43,6 +48,9 @@ class HeteroSubgraph(Sample):
     index: int = 0
     repeats: bool = False
     rows: Mapping[str, Tensor] = field(default_factory=dict)
+    tree: dict[str, Tensor] | None = None
+    seed_times: Tensor | None = None
+    positions: Tensor | None = None
 
     @property
     def wants(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -88,16 +96,24 @@ class HeteroSubgraph(Sample):
         return self.replace(rows={**self.rows, **found})
 
     def tensors(self) -> list[Tensor]:
-        """Nodes by type, edges and edge ids by relation, then the rows by name of their kind."""
+        """Nodes by type, edges and edge ids by relation, the rows by name of their kind, then trees and seed times."""
         found = [*self.nodes.values(), *self.edges.values(), *(self.edge_ids or {}).values()]
-        return [*found, *(self.rows[kind] for kind in sorted(self.rows))]
+        found += [*(self.rows[kind] for kind in sorted(self.rows)), *(self.tree or {}).values()]
+        return [*found, *(t for t in (self.seed_times, self.positions) if t is not None)]
 
     def map(self, f: Callable[[Tensor], Tensor]) -> HeteroSubgraph:
         def each(arrays: Mapping[Any, Tensor]) -> dict[Any, Tensor]:
             return {key: f(array) for key, array in arrays.items()}
 
-        ids = None if self.edge_ids is None else each(self.edge_ids)
-        return self.replace(nodes=each(self.nodes), edges=each(self.edges), edge_ids=ids, rows=each(self.rows))
+        return self.replace(
+            nodes=each(self.nodes),
+            edges=each(self.edges),
+            edge_ids=None if self.edge_ids is None else each(self.edge_ids),
+            rows=each(self.rows),
+            tree=None if self.tree is None else each(self.tree),
+            seed_times=None if self.seed_times is None else f(self.seed_times),
+            positions=None if self.positions is None else f(self.positions),
+        )
 
     def numbers(self) -> tuple[Any, ...]:
         return self.num_nodes, self.num_edges, self.epoch, self.index
@@ -133,7 +149,33 @@ def hetero_subgraph_of(batch: HeteroMiniBatch) -> HeteroSubgraph:
         index=batch.index,
         repeats=batch.repeats,
         rows={**{f"node/{name}": rows for name, rows in (batch.x or {}).items()}, **batch.rows},
+        **_of_trees(batch),
     )
+
+
+def subgraph_of_one(sample: HeteroSubgraph) -> Subgraph:
+    """The subgraph of a graph with one type of nodes and one of edges, as `Subgraph`."""
+    ((name, nodes),), ((key, edges),) = sample.nodes.items(), sample.edges.items()
+    return Subgraph(
+        nodes,
+        edges,
+        None if sample.edge_ids is None else sample.edge_ids[key],
+        sample.num_nodes[name],
+        sample.num_edges[key],
+        sample.epoch,
+        sample.index,
+        sample.repeats,
+        tree=None if sample.tree is None else sample.tree[name],
+        seed_times=sample.seed_times,
+        positions=sample.positions,
+    )
+
+
+def _of_trees(batch: HeteroMiniBatch) -> dict[str, Any]:
+    if not isinstance(batch, TreeMiniBatch):
+        return {}
+    tree = {name: batch.tree_of(name).long() for name in batch.segments.names}
+    return {"tree": tree, "seed_times": batch.seed_times}
 
 
 def once(batch: HeteroMiniBatch) -> HeteroMiniBatch:

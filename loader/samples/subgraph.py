@@ -28,6 +28,9 @@ class Subgraph(Sample):
         num_edges: numbers of edges of each hop.
         epoch, index, repeats: see `Sample`.
         rows: kind -> gathered rows. A kind is "node" or "edge", followed by a name if there are several: "node/x".
+        tree: `[N]` int64, the tree of each node, or None: each seed has a tree of its own, or all share one subgraph.
+        seed_times: `[batch_size]` int64, the times of the seeds, or None.
+        positions: `[batch_size]` int64, of the seeds in the list of items, or None if nobody asks for them.
     """
 
     nodes: Tensor
@@ -39,6 +42,9 @@ class Subgraph(Sample):
     index: int = 0
     repeats: bool = False
     rows: Mapping[str, Tensor] = field(default_factory=dict)
+    tree: Tensor | None = None
+    seed_times: Tensor | None = None
+    positions: Tensor | None = None
 
     wants = ("node", "edge")
 
@@ -65,9 +71,9 @@ class Subgraph(Sample):
         return self.replace(rows={**self.rows, **found})
 
     def tensors(self) -> list[Tensor]:
-        """Nodes, edge_index, edge ids, then the rows by name of their kind."""
+        """Nodes, edge_index, edge ids, the rows by name of their kind, then trees and seed times."""
         found = [self.nodes, self.edge_index, self.edge_ids, *(self.rows[kind] for kind in sorted(self.rows))]
-        return [t for t in found if t is not None]
+        return [t for t in (*found, self.tree, self.seed_times, self.positions) if t is not None]
 
     def map(self, f: Callable[[Tensor], Tensor]) -> Subgraph:
         return self.replace(
@@ -75,6 +81,9 @@ class Subgraph(Sample):
             edge_index=f(self.edge_index),
             edge_ids=None if self.edge_ids is None else f(self.edge_ids),
             rows={kind: f(rows) for kind, rows in self.rows.items()},
+            tree=None if self.tree is None else f(self.tree),
+            seed_times=None if self.seed_times is None else f(self.seed_times),
+            positions=None if self.positions is None else f(self.positions),
         )
 
     def numbers(self) -> tuple[Any, ...]:

@@ -17,7 +17,6 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
-from typing import Any
 
 import numpy as np
 import torch

@@ -36,7 +36,6 @@ def entries(timed: TimedLists, graph: HeteroGraph, key: Any, v: int) -> list[tup
     row = range(timed.lists.num_dst)[graph.rows(key)][v]
     begin, end = timed.lists.indptr[row : row + 2].tolist()
     start = graph.node_types[key[0]].start
-    assert timed.ranks is not None
     assert timed.lists.edge_ids is not None
     columns = timed.ranks[begin:end], timed.lists.indices[begin:end] - start, timed.lists.edge_ids[begin:end]
     return list(zip(*(column.tolist() for column in columns), strict=True))
@@ -72,7 +71,7 @@ class TestOrder:
 
     def test_types_that_are_no_source_leave_nothing_to_cut(self) -> None:
         timed = small(node_times={"venue": t()}).by_time("node")
-        assert timed.ranks is None
+        assert timed.ranks.tolist() == [0] * timed.lists.num_edges
         assert timed.values.numel() == 0
         assert timed.always.all()
 
@@ -117,7 +116,7 @@ class TestOrder:
                 mine = slice(lists.starts[lists.first_row[r]], lists.starts[lists.first_row[r] + sizes_of(graph)[r]])
                 assert timed.lists.indices[places].tolist() == lists.sources[mine].tolist()
                 assert timed.lists.edge_ids[places].tolist() == lists.ids[mine].tolist()
-                if timed.ranks is not None and lists.timed[r]:
+                if lists.timed[r]:
                     ranks = timed.ranks[places].numpy()
                     assert (ranks == 2**31 - 1).tolist() == lists.never[mine].tolist()
                     known = (ranks >= 0) & ~lists.never[mine]

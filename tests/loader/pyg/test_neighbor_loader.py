@@ -241,18 +241,7 @@ def test_the_note_is_told_once(data, caplog, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        (
-            {"disjoint": True},
-            NotImplementedError,
-            "does not know disjoint=True; seeds share one subgraph here; pyg-lib",
-        ),
         ({"weight_attr": "w"}, ValueError, "weight_attr is 'w'; data has"),
-        (
-            {"time_attr": "t"},
-            NotImplementedError,
-            "does not know time_attr='t'; without it mini-batches see the future",
-        ),
-        ({"temporal_strategy": "last"}, NotImplementedError, "it says how to pick with time_attr, and nothing else"),
         ({"subgraph_type": "all"}, ValueError, "subgraph_type is 'all'; it must be one of directional, bidirectional"),
         ({"subgraph_type": "bidirectional", "directed": False}, ValueError, "directed is False, which means"),
         ({"sampler": object()}, TypeError, r"sampler is <object .*>; it must be a sampler of torch's, with a length"),
@@ -300,7 +289,6 @@ def test_the_note_is_told_once(data, caplog, monkeypatch):
         ({"input_nodes": torch.rand(3)}, TypeError, "input_nodes has dtype torch.float32; it must be an integer type"),
         ({"input_nodes": torch.arange(200) % 2}, ValueError, "all of them 0 or 1, like a mask of dtype torch.int64"),
         ({"weight_attr": torch.rand(200)}, ValueError, "weight_attr is a Tensor; data has"),
-        ({"input_time": torch.arange(200)}, NotImplementedError, "does not know input_time=a Tensor; without it mini"),
         ({"data": [1]}, TypeError, r"data is a list; .* of one type, one graph: data\[0\]"),
         ({"data": HeteroData()}, ValueError, "data has no edge types; NeighborLoader samples along edges: add some"),
         (

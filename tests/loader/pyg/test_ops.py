@@ -157,19 +157,34 @@ def test_torchs_seed_decides_the_sample():
     assert not torch.equal(first[3], other[3])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"node_time": torch.zeros(60, dtype=torch.int64)}, "sample by time"),
-        ({"edge_time": torch.zeros(400, dtype=torch.int64)}, "sample by time"),
-        ({"disjoint": True}, "a tree of its own for each seed"),
-        ({"directed": False}, "leave directed at its default"),
-    ],
-)
-def test_unsupported_options_are_refused(options, message):
+def test_induced_subgraphs_are_refused():
     graph = graph_of(0)
-    with pytest.raises(NotImplementedError, match=message):
-        torch.ops.pyg.neighbor_sample(graph.indptr, graph.indices, torch.tensor([1], dtype=torch.int32), [2], **options)
+    with pytest.raises(NotImplementedError, match="leave directed at its default"):
+        torch.ops.pyg.neighbor_sample(
+            graph.indptr, graph.indices, torch.tensor([1], dtype=torch.int32), [2], directed=False
+        )
+
+
+def test_trees_know_nothing_later_than_their_seeds():
+    graph = graph_of(3)
+    times = torch.randperm(graph.num_nodes)
+    seeds = torch.tensor([5, 5, 7], dtype=torch.int32)
+    at = torch.tensor([10, 40, 30])
+    row, col, nodes, edges, num_nodes, num_edges = torch.ops.pyg.neighbor_sample(
+        graph.indptr, graph.indices, seeds, [-1, 3], node_time=times, seed_time=at, csc=True, disjoint=True
+    )
+    tree, ids = nodes.t()
+    assert nodes[:3].tolist() == [[0, 5], [1, 5], [2, 7]]
+    assert nodes.dtype == row.dtype == torch.int32
+    assert torch.equal(tree[row], tree[col])
+    assert bool((times[ids[row]] <= at[tree[row]]).all())
+    assert torch.equal(graph.indices[edges.long()], ids[row])
+    assert (sum(num_nodes), sum(num_edges)) == (nodes.shape[0], edges.numel())
+    first = col < 3
+    for i, v in enumerate(seeds.tolist()):
+        begin, end = graph.indptr[v : v + 2].tolist()
+        seen = [e for e in range(begin, end) if times[graph.indices[e]] <= at[i]]
+        assert sorted(edges[first][col[first] == i].tolist()) == seen
 
 
 def weighted(graph, weights, seeds, fanouts, *, dtype=torch.int64, draw=0, replace=False):

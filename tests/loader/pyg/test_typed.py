@@ -279,7 +279,6 @@ WRONG = [
         NotImplementedError,
         "does not know subgraph_type='induced' for several types; take",
     ),
-    ({"disjoint": True}, NotImplementedError, "does not know disjoint=True"),
     ({"weight_attr": "mass"}, ValueError, "weight_attr is 'mass', which no relation has"),
     ({"graph": "pinned"}, ValueError, "graph is 'pinned', for a GPU to read, but mini-batches are sampled on the CPU"),
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -175,15 +177,92 @@ def test_torch_geometrics_loader_runs_on_it() -> None:
             assert int(ends[1].bincount().max()) <= 4
 
 
+def test_induced_subgraphs_are_refused() -> None:
+    made = NeighborLoader(typed_data(), [2], input_nodes="a", subgraph_type="induced")
+    with pytest.raises(NotImplementedError, match=r"does not sample induced subgraphs of several types .*; leave"):
+        next(iter(made))
+
+
+@pytest.mark.parametrize(
+    "options", [{"time_attr": "time"}, {"time_attr": "time", "temporal_strategy": "last"}, {"disjoint": True}]
+)
+def test_torch_geometrics_loader_samples_trees(options) -> None:
+    data = typed_data()
+    data["a"].time = data["a"].time.flip(0)  # the lists come in the order of ids
+    for batch in NeighborLoader(data, [4, 3], input_nodes="a", batch_size=8, **options):
+        assert batch["a"].batch[: batch["a"].batch_size].tolist() == list(range(batch["a"].batch_size))
+        times = batch["a"].time[: batch["a"].batch_size]
+        for key in data.edge_types:
+            source, target = batch[key].edge_index
+            tree = batch[key[0]].batch[source]
+            assert torch.equal(tree, batch[key[2]].batch[target])
+            if "time_attr" in options:
+                assert bool((batch[key[0]].time[source] <= times[tree]).all())
+            if options.get("temporal_strategy") == "last":
+                check_last(data, batch, key, times)
+        for name in data.node_types:
+            pairs = torch.stack([batch[name].batch, batch[name].n_id])
+            assert torch.unique(pairs, dim=1).shape[1] == pairs.shape[1]
+
+
+def check_last(data: HeteroData, batch: HeteroData, key: tuple[str, str, str], times: torch.Tensor) -> None:
+    """Of what a node may see, no edge that was left out is later than one that was picked."""
+    target = batch[key].edge_index[1]
+    every, of_edge = data[key].edge_index, data[key[0]].time[data[key].edge_index[0]]
+    for node in target.unique().tolist():
+        seen = (every[1] == batch[key[2]].n_id[node]) & (of_edge <= times[batch[key[2]].batch[node]])
+        picked = batch[key].e_id[target == node]
+        left = seen.clone()
+        left[picked] = False
+        assert bool(seen[picked].all())
+        assert not left.any() or int(of_edge[left].max()) <= int(of_edge[picked].min())
+
+
+def trees(seeds: dict[str, torch.Tensor], disjoint: bool = True, **times: Any) -> Any:
+    """Two hops of all neighbors along a -> b and b -> a."""
+    col = {"a__to__b": torch.tensor([0, 1, 2, 0]), "b__to__a": torch.tensor([0, 1, 1])}
+    rowptr = {"a__to__b": torch.tensor([0, 3, 4]), "b__to__a": torch.tensor([0, 1, 2, 3])}
+    fanouts = {key: [-1, -1] for key in col}
+    keys = [("a", "to", "b"), ("b", "to", "a")]
+    return torch.ops.pyg.hetero_neighbor_sample(
+        ["a", "b"], keys, rowptr, col, seeds, fanouts, csc=True, disjoint=disjoint, **times
+    )
+
+
+def test_edges_are_seen_from_their_times_on() -> None:
+    times = {"a__to__b": torch.tensor([5, 1, 3, 2]), "b__to__a": torch.tensor([9, 0, 4])}
+    _, _, nodes, edges, counts, _ = trees(
+        {"b": torch.tensor([0, 0])}, edge_time_dict=times, seed_time_dict={"b": torch.tensor([3, 4])}
+    )
+    assert nodes["b"][:2].tolist() == [[0, 0], [1, 0]]
+    assert nodes["a"].tolist() == [[0, 1], [0, 2], [1, 1], [1, 2]]
+    assert edges["a__to__b"].tolist()[:4] == [1, 2, 1, 2]
+    assert edges["b__to__a"].tolist() == [1, 1, 2]
+    assert counts == {"a": [0, 4, 0], "b": [2, 0, 2]}
+
+
+def test_seeds_have_the_times_of_their_nodes() -> None:
+    found = trees({"a": torch.tensor([2])}, node_time_dict={"a": torch.tensor([4, 2, 3]), "b": torch.tensor([0, 3])})
+    assert found[2]["b"].tolist() == [[0, 1]]
+    assert found[2]["a"].tolist() == [[0, 2]]  # node 0 is later
+
+
+def test_trees_count_seeds_in_the_order_given() -> None:
+    found = trees({"b": torch.tensor([1, 0]), "a": torch.tensor([2])})[2]
+    assert found["b"][:2].tolist() == [[0, 1], [1, 0]]
+    assert found["a"][0].tolist() == [2, 2]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"disjoint": True}, r"does not sample a tree of its own for each seed \(disjoint=True\); install pyg-lib"),
-        ({"subgraph_type": "induced"}, r"does not sample induced subgraphs of several types \(HeteroData\); leave"),
-        ({"time_attr": "time"}, r"does not sample by time \(time_attr\); install pyg-lib"),
+        ({"node_time_dict": {"a": torch.arange(3)}, "disjoint": False}, "times need disjoint=True"),
+        ({"edge_time_dict": {"a__to__b": torch.arange(4)}}, "seed_time_dict has nothing for the seeds of 'a'"),
+        ({"seed_time_dict": {"a": torch.arange(1)}}, "neither nodes nor edges have any"),
+        ({"edge_time_dict": {"a__to__b": torch.arange(3)}}, "has 3 entries, the relation has 4 edges"),
+        ({"temporal_strategy": "first"}, "temporal_strategy is 'first'; it must be 'uniform' or 'last'"),
     ],
 )
-def test_times_trees_and_induced_subgraphs_are_refused(options, message) -> None:
-    made = NeighborLoader(typed_data(), [2], input_nodes="a", **options)
-    with pytest.raises(NotImplementedError, match=message):
-        next(iter(made))
+def test_wrong_times_are_refused(options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        trees({"a": torch.tensor([2])}, **options)

@@ -1,0 +1,61 @@
+"""Trees as torch_geometric samples them: subgraphs in which each seed has a part of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from loader.graph import Graph, HeteroGraph, require_square
+from loader.samplers.base import AnyGraph, Request, Session
+from loader.samplers.trees import TreeSampler
+from loader.samples import HeteroSubgraph, Subgraph, bidirectional, hetero_subgraph_of, subgraph_of_one
+
+EDGES = ("node", "to", "node")  # the relation of a graph with one type
+
+
+class TreeSubgraphSampler(TreeSampler):
+    """The trees of `TreeSampler`, as `HeteroSubgraph` objects or, of a `Graph`, as `Subgraph` objects.
+
+    Of a `Graph`, fanouts are by the edge type ("node", "to", "node").
+
+    Args:
+        both: add the reverses of the edges to a `Subgraph`, see `bidirectional`.
+        args, options: see `TreeSampler`.
+    """
+
+    def __init__(self, *args: Any, both: bool = False, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.both = both
+
+    def spec(self) -> dict[str, Any]:
+        return {**super().spec(), **({"subgraph_type": "bidirectional"} if self.both else {})}
+
+    def open(self, graph: AnyGraph) -> Session:
+        if isinstance(graph, Graph):
+            require_square(graph, type(self).__name__)
+            return _Subgraphs(super().open(HeteroGraph(graph, {EDGES[0]: graph.num_nodes}, [EDGES])), True, self.both)
+        return _Subgraphs(super().open(graph), False, self.both)
+
+
+class _Subgraphs(Session):
+    def __init__(self, session: Session, plain: bool, both: bool) -> None:
+        self._session, self._plain, self._both = session, plain, both
+        self.together = session.together
+
+    def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Any]]:
+        begun = self._session.begin(group, ahead=ahead)
+        return [partial(self._finish, finish, request) for finish, request in zip(begun, group, strict=True)]
+
+    def _finish(self, finish: Callable[[], Any], request: Request) -> HeteroSubgraph | Subgraph:
+        sample = hetero_subgraph_of(finish()).replace(positions=request.numbers)
+        if not self._plain:
+            return sample
+        one = subgraph_of_one(sample)
+        return bidirectional(one) if self._both else one
+
+    def check(self) -> None:
+        self._session.check()
+
+    def close(self) -> None:
+        self._session.close()

@@ -252,6 +252,7 @@ class TreeEngine {
     f("row_begin", args.row_begin, rows_);
     f("row_degree", args.row_degree, rows_);
     f("row_first", args.row_first, rows_);
+    f("row_drawn", args.row_drawn, rows_);
     f("places", args.places, picks_);
     f("picks", args.picks, picks_);
     f("sources", args.sources, picks_);

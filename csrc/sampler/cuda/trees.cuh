@@ -48,7 +48,9 @@ struct Trees {
     uint32_t vertex_at[kMaxTypes + 1], row_at[kMaxTypes + 1], pick_at[kMaxTypes + 1];
     uint64_t sums[kMostTreeWarps];
     int64_t ticket;
-    uint32_t taken, fresh;
+    uint32_t taken, fresh, drawn;
+    uint32_t first_vertex;  // where those that the hop before found lie
+    Bound bound;            // of the tree
     bool good;
     // Of all vertices of a tree: the first number of a hop and type, and its place in the mini-batch.
     uint32_t number_at[(kMaxHops + 1) * kMaxTypes + 1], place_at[(kMaxHops + 1) * kMaxTypes + 1];
@@ -253,6 +255,10 @@ struct Trees {
     for (int t = thread(); t < types(); t += size())
       shared.vertex_at[t] = by_type(args.found)[entry(hop - 1, t, tree)];
     __syncthreads();
+    if (thread() == 32) {
+      shared.first_vertex = by_tree(args.vertices_at, hop - 1, tree);
+      if (args.times.are_there) shared.bound = tree_bounds()[tree];
+    }
     if (thread() == 0) {
       uint32_t vertices = 0, rows = 0;
       for (int t = 0; t <= types(); ++t) {
@@ -280,7 +286,7 @@ struct Trees {
     const auto relations = static_cast<uint32_t>(type.relations);
     const uint32_t k = number - shared.row_at[t], of_type = k / relations, slot_of = k - of_type * relations;
     const uint32_t vertex = shared.vertex_at[t] + of_type;
-    const uint32_t at = by_tree(args.vertices_at, hop - 1, tree) + vertex;
+    const uint32_t at = shared.first_vertex + vertex;
     const int64_t v = vertices()[at];
     uint64_t lane = tree_lane(tree, v);
     if (args.paths) {
@@ -288,9 +294,7 @@ struct Trees {
       lane = hop == 1 ? static_cast<uint64_t>(tree)
                       : places[entry(hop - 1, t, tree)] + of_type - places[entry(hop - 1, 0, 0)];
     }
-    const Bound bound = args.bounds.of_edge    ? vertex_bounds()[at]
-                        : args.times.are_there ? tree_bounds()[tree]
-                                               : Bound{0, 0};
+    const Bound bound = args.bounds.of_edge ? vertex_bounds()[at] : shared.bound;
     return {{type.row(v, slot_of), lane}, vertex, bound};
   }
 
@@ -302,7 +306,7 @@ struct Trees {
     const uint32_t first_row = shared.taken;
     uint64_t edges = 0;
     if (good) {
-      edges = see_rows(tree, hop, rows, first_row);
+      edges = see_rows<K>(tree, hop, rows, first_row);
       if (thread() == 0) by_tree(args.rows_at, hop - 1, tree) = first_row;
       good = take(state().picks, edges, args.picks_capacity);
     }
@@ -328,26 +332,32 @@ struct Trees {
   }
 
   // Makes the rows; returns how many picks they have.
+  template <int K>
   __device__ uint64_t see_rows(int64_t tree, int hop, uint32_t rows, uint32_t first_row) const {
     uint64_t edges = 0;
+    if (thread() == 0) shared.drawn = 0;
+    __syncthreads();
+#pragma unroll 1
     for (uint32_t begin = 0; begin < rows; begin += size()) {
       const uint32_t number = begin + thread();
       uint64_t count = 0;
-      uint32_t drawn = 0;
+      bool drawn = false;
       ListOf<P> seen{0, 0};
       if (number < rows) {
         const RowOf own = row_of(tree, hop, number);
         const int most = fanout(own.row.relation, hop);
         if (most != 0) seen = args.lists.list(own.row, own.bound);
         count = static_cast<uint64_t>(args.choice.count(seen.end - seen.begin, most));
-        if (count > 0 && !args.choice.whole(seen.end - seen.begin, most)) drawn = kDrawn;
+        drawn = count > 0 && !args.choice.whole(seen.end - seen.begin, most);
       }
       uint64_t sum;
       const uint64_t before = exclusive(count, sum);
       if (number < rows) {
         const int64_t at = row_number(first_row + number);
         args.row_begin[at] = seen.begin;
-        args.row_degree[at] = seen.degree() | drawn;
+        args.row_degree[at] = seen.degree() | (drawn ? kDrawn : 0);
+        if (K == kWide && drawn)
+          args.row_drawn[row_number(first_row + atomicAdd(&shared.drawn, 1u))] = number;
         args.row_first[at] = static_cast<uint32_t>(edges + before);
       }
       edges += sum;
@@ -424,26 +434,22 @@ struct Trees {
       }
       uint32_t* const stage = reinterpret_cast<uint32_t*>(memory) + thread() / 32 * args.widest;
       const uint32_t lane = thread() % 32;
+      const uint32_t drawn = shared.drawn;
 #pragma unroll 1
-      for (uint32_t begin = thread() / 32 * 32; begin < rows; begin += size()) {
-        const bool is_drawn =
-            begin + lane < rows && (args.row_degree[row_number(first_row + begin + lane)] & kDrawn);
+      for (uint32_t i = thread() / 32; i < drawn; i += warps()) {
+        const uint32_t number = args.row_drawn[row_number(first_row + i)];
+        const int64_t at = row_number(first_row + number);
+        const uint32_t degree = args.row_degree[at] & ~kDrawn;
+        const RowOf own = row_of(tree, hop, number);
+        const auto count = static_cast<uint32_t>(args.choice.count(degree, fanout(own.row.relation, hop)));
+        const P list = args.row_begin[at];
+        pick_row_by_warp(args.choice, args.lists, list, degree, draws_of(key, own.row, hop), count, stage);
 #pragma unroll 1
-        for (uint32_t left = __ballot_sync(kFullMask, is_drawn); left; left &= left - 1) {
-          const uint32_t number = begin + static_cast<uint32_t>(__ffs(left)) - 1;
-          const int64_t at = row_number(first_row + number);
-          const uint32_t degree = args.row_degree[at] & ~kDrawn;
-          const RowOf own = row_of(tree, hop, number);
-          const auto count = static_cast<uint32_t>(args.choice.count(degree, fanout(own.row.relation, hop)));
-          const P list = args.row_begin[at];
-          pick_row_by_warp(args.choice, args.lists, list, degree, draws_of(key, own.row, hop), count, stage);
-#pragma unroll 1
-          for (uint32_t i = lane; i < count; i += 32) {
-            const P place = list + static_cast<P>(stage[i]);
-            put(first_pick + args.row_first[at] + i, place, args.lists.read(place), own);
-          }
-          __syncwarp();
+        for (uint32_t j = lane; j < count; j += 32) {
+          const P place = list + static_cast<P>(stage[j]);
+          put(first_pick + args.row_first[at] + j, place, args.lists.read(place), own);
         }
+        __syncwarp();
       }
     }
     __syncthreads();

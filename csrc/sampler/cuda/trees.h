@@ -8,7 +8,8 @@ namespace loader {
 
 constexpr int kMostTreeBlock = 256;  // threads of a block, which samples one tree at a time
 constexpr int kMostTreeWarps = kMostTreeBlock / 32;
-constexpr int kMostTreeBlocks = 4096;                         // of one launch
+constexpr int kTreeBlocks = 4;         // of the most threads that a multiprocessor has at once
+constexpr int kMostTreeBlocks = 4096;  // of one launch
 constexpr int64_t kMostTreePlaces = int64_t{1} << 31;         // of a table
 constexpr int64_t kMostTreeEntries = (int64_t{1} << 32) - 2;  // of a mini-batch: 32 bits number them
 
@@ -70,6 +71,7 @@ struct TreeArgs {
   int64_t vertices_capacity;
   P* row_begin;  // [rows_capacity] of what a row sees
   uint32_t* row_degree;
+  uint32_t* row_drawn;  // of a tree and hop those that are not taken whole, in any order
   uint32_t* row_first;  // its first pick among those of its tree and hop
   int64_t rows_capacity;
   P* places;           // [picks_capacity] in the lists

@@ -168,6 +168,59 @@ class TypedFusedSampler:
     ) -> list[Sampled]:
         """See `HopwiseSampler.sample`."""
 
+class Times:
+    def __init__(
+        self,
+        ranks: Tensor,
+        always: Tensor,
+        values: Tensor,
+        *,
+        strict: bool,
+        window: int | None,
+        sees_missing: bool,
+        of_edge: bool,
+        first_of: Tensor | None,
+    ) -> None:
+        """The times of a graph's entries, and what is seen.
+
+        Args:
+            ranks: `[num_edges]` int32, places of times in `values`, ascending in each list.
+            always: `[(relations + 31) / 32]` int32, a bit for each relation that is visible at any time.
+            values: `[n]` int64, the distinct times, ascending.
+            strict: what is as late as the bound is not seen.
+            window: what is as late as the bound minus this is not seen.
+            sees_missing: entries of rank -1 are seen.
+            of_edge: the bound of a picked node is the time of the edge that led to it.
+            first_of: `[n]` int32, with `of_edge` and a window: of each time the first rank that is seen.
+        """
+
+class TreeSampler:
+    def __init__(
+        self,
+        indptr: Tensor,
+        indices: Tensor,
+        fanouts: Sequence[Sequence[int]],
+        types: Sequence[tuple[int, int]],
+        times: Times | None,
+        paths: bool,
+        last: bool,
+        replace: bool,
+        edge_ids: bool,
+        num_threads: int,
+        picks: Labor | Race | None = None,
+    ) -> None:
+        """Samples trees on the CPU, see `loader.samplers.TreeSampler`. `fanouts`, `types`: as of `TypedHopwiseSampler`."""
+
+    def sample(
+        self, seeds: Tensor, times: Tensor | None, key: int, next_key: int = 0, phase: int = 0
+    ) -> tuple[list[int], list[int], list[int], list[int], list[int], SampledBuffer]:
+        """Samples a mini-batch. `times`: `[n]` int64, of the seeds.
+
+        Returns:
+            Nodes within each number of hops; edges and lists of each hop; new nodes, `[hops + 1][types]`, flat; offsets of
+            the arrays, and their memory: nodes, trees, and each hop's indptr, indices and edge ids, if asked for.
+        """
+
 max_walk_length: int
 max_metapath: int  # types of edges
 

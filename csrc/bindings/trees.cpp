@@ -177,14 +177,7 @@ class AnyTreeSampler {
 }  // namespace
 
 void bind_trees(py::module_& m) {
-  py::class_<Times>(m, "Times")
-      .def(py::init([](py::object ranks, py::object always, py::object values, bool strict, py::object window,
-                       bool sees_missing, bool of_edge, py::object first_of) {
-             return Times{std::move(ranks),  std::move(always), std::move(values), strict,
-                          std::move(window), sees_missing,      of_edge,           std::move(first_of)};
-           }),
-           py::arg("ranks"), py::arg("always"), py::arg("values"), py::kw_only(), py::arg("strict"),
-           py::arg("window"), py::arg("sees_missing"), py::arg("of_edge"), py::arg("first_of"));
+  bind_times(m);
   py::class_<AnyTreeSampler>(m, "TreeSampler")
       .def(py::init<py::object, py::object, const std::vector<std::vector<int64_t>>&,
                     const std::vector<Types::Entry>&, py::object, bool, bool, bool, bool, int64_t,

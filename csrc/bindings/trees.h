@@ -49,6 +49,18 @@ struct Times {
   }
 };
 
+// Local to the module: tests load the same class once more, for the host.
+inline void bind_times(py::module_& m) {
+  py::class_<Times>(m, "Times", py::module_local())
+      .def(py::init([](py::object ranks, py::object always, py::object values, bool strict, py::object window,
+                       bool sees_missing, bool of_edge, py::object first_of) {
+             return Times{std::move(ranks),  std::move(always), std::move(values), strict,
+                          std::move(window), sees_missing,      of_edge,           std::move(first_of)};
+           }),
+           py::arg("ranks"), py::arg("always"), py::arg("values"), py::kw_only(), py::arg("strict"),
+           py::arg("window"), py::arg("sees_missing"), py::arg("of_edge"), py::arg("first_of"));
+}
+
 // The graph of these lists; `times`: Times or None.
 template <typename P, typename N>
 GraphOf<TimedLists<P, N>> timed_graph(const Types& types, View<const P> offsets, View<const N> sources,

@@ -118,7 +118,8 @@ class TreeSampler(GpuOptions):
         if self.last and (self.replace or weights is not None or self.picking.labor):
             other = "replace=True" if self.replace else "weights" if weights is not None else "labor=True"
             raise ValueError(f"last=True takes the latest entries, so nothing is drawn; leave {other} out")
-        self._device = torch.device(device) if str(device) == "cpu" else self._gpu(device)
+        self._on_gpu = str(device) != "cpu"
+        self._device = self._gpu(device) if self._on_gpu else torch.device("cpu")
         self.num_threads = available_cpus() if num_threads is None else as_threads(num_threads)
         self.batches_per_launch = as_size(
             "batches_per_launch", batches_per_launch, most=_core.cuda_max_batches_per_launch
@@ -145,7 +146,7 @@ class TreeSampler(GpuOptions):
 
     @property
     def asynchronous(self) -> bool:
-        return self._device.type == "cuda"
+        return self._on_gpu
 
     def on(self, device: torch.device) -> TreeSampler:
         if "cpu" in (self._device.type, device.type) or self._device == device:
@@ -173,7 +174,7 @@ class TreeSampler(GpuOptions):
         require_graph(graph)
         if isinstance(graph, Graph):
             raise TypeError("graph has one type of nodes; TreeSampler samples a HeteroGraph: HeteroGraph.of(graph)")
-        if self._device.type == "cuda":
+        if self._on_gpu:
             from loader.samplers.gpu.trees import TreeCudaSession
 
             return TreeCudaSession(self, graph)

@@ -19,8 +19,10 @@ from torch import Tensor
 
 from loader import _core
 from loader.samplers.gpu import hetero as cuda_hetero
+from loader.samplers import trees
 from loader.samplers.gpu import sampler as cuda
 from loader.samplers.gpu import session as cuda_session
+from loader.samplers.gpu import trees as cuda_trees
 from loader.samplers.gpu import workspace as cuda_workspace
 from loader.samplers.gpu.session import _OK, _OVERFLOW, _SEED_DUPLICATE, _SEED_RANGE
 
@@ -87,7 +89,10 @@ class FakeGPU:
         for module in (cuda_session, cuda_workspace):
             patch.setattr(module, "torch", FakeTorch(fake_cuda))
             patch.setattr(module, "current_stream", lambda *_: self.stream)
-        patch.setattr(cuda_hetero, "current_stream", lambda *_: self.stream)
+        for module in (cuda_hetero, cuda_trees):
+            patch.setattr(module, "current_stream", lambda *_: self.stream)
+        patch.setattr(trees, "require_cuda", lambda *_: None)
+        patch.setattr(trees, "cuda_device", lambda *_: torch.device("cpu"))
         patch.setattr(cuda_workspace, "free_when_done", lambda _, free: free())
         patch.setattr(cuda_session, "made_current", lambda *_: contextlib.nullcontext())
         patch.setattr(cuda, "require_cuda", lambda *_: None)
@@ -104,11 +109,14 @@ class FakeGPU:
         for edge, node in ((32, 32), (64, 32), (64, 64)):
             dtypes = (torch.int32 if edge == 32 else torch.int64), (torch.int32 if node == 32 else torch.int64)
             name = f"CudaSampler_i{edge}_i{node}"
-            made = self._engines(*dtypes) if engine is None else getattr(engine, name)
-            patch.setattr(_core, name, made, raising=False)
-            if engine is not None:
-                patch.setattr(_core, f"Typed{name}", getattr(engine, f"Typed{name}"), raising=False)
-                patch.setattr(_core, "cuda_typed_header_bytes", engine.cuda_typed_header_bytes, raising=False)
+            if engine is None:
+                patch.setattr(_core, name, self._engines(*dtypes), raising=False)
+            for found in (name, f"Typed{name}", f"Tree{name}"):
+                if hasattr(engine, found):
+                    patch.setattr(_core, found, getattr(engine, found), raising=False)
+        for name in ("cuda_typed_header_bytes", "Times"):
+            if hasattr(engine, name):
+                patch.setattr(_core, name, getattr(engine, name), raising=False)
 
     def _engines(self, edge_dtype: torch.dtype, node_dtype: torch.dtype) -> Any:
         return lambda *arrays, **options: FakeEngine(self, edge_dtype, node_dtype, *arrays, **options)

@@ -59,7 +59,10 @@ class AnyTreeSampler {
     options_.choice = as_tree_choice(make_choice(picks_, replace, num_edges), last);
     options_.paths = paths;
     options_.edge_ids = edge_ids;
-    if (!times_.is_none()) options_.bounds = times_.cast<const Times&>().rule(false);
+    if (!times_.is_none()) {
+      options_.bounds = times_.cast<const Times&>().rule(false);
+      of_seeds_ = times_.cast<const Times&>().of_seeds(false);
+    }
     if (options_.bounds.of_edge && !paths)
       throw py::value_error("the bounds of edges need paths: two edges may lead to a vertex of a tree");
     check_num_threads(num_threads);
@@ -83,9 +86,9 @@ class AnyTreeSampler {
 
   // (vertices within each number of hops, edges and lists of each hop, [hops + 1][types] new vertices, where
   // arrays begin, their memory): vertices, trees, then each hop's indptr, indices and edge ids.
-  Sampled sample(const py::object& seeds, const py::object& bounds, uint64_t key, uint64_t next_key,
+  Sampled sample(const py::object& seeds, const py::object& times, uint64_t key, uint64_t next_key,
                  uint32_t phase) {
-    return std::visit([&](auto& made) { return sample_as(*made, seeds, bounds, {key, next_key, phase}); },
+    return std::visit([&](auto& made) { return sample_as(*made, seeds, times, {key, next_key, phase}); },
                       made_);
   }
 
@@ -106,17 +109,20 @@ class AnyTreeSampler {
   }
 
   template <typename P, typename N>
-  Sampled sample_as(Made<P, N>& made, const py::object& seeds, const py::object& bounds, BatchKeys keys) {
+  Sampled sample_as(Made<P, N>& made, const py::object& seeds, const py::object& times, BatchKeys keys) {
     const auto starts = view<const N>(seeds, "seeds");
-    const Bound* of_seeds = nullptr;
-    if (made.graph.lists.ranks)
-      of_seeds = reinterpret_cast<const Bound*>(view<const int32_t>(bounds, "bounds", 2 * starts.size).data);
-    else if (!bounds.is_none())
-      throw py::value_error("bounds are given; nothing in the graph has a time");
+    const int64_t* at = nullptr;
+    if (of_seeds_.are_there)
+      at = view<const int64_t>(times, "times", starts.size).data;
+    else if (!times.is_none())
+      throw py::value_error("times are given; nothing in the graph has a time");
     py::gil_scoped_release release;
     const std::lock_guard<LongMutex> turn(turn_);
     options_.keys = keys;
-    const TreeSizes sizes = made.sampler.sample(made.graph, starts.data, of_seeds, starts.size, options_);
+    std::vector<Bound> bounds;
+    for (int64_t i = 0; at && i < starts.size; ++i) bounds.push_back(bound_at(at[i]));
+    const TreeSizes sizes =
+        made.sampler.sample(made.graph, starts.data, at ? bounds.data() : nullptr, starts.size, options_);
     std::vector<int64_t> offsets;
     int64_t end = 0;
     const auto add = [&](int64_t count, size_t bytes) {
@@ -145,8 +151,22 @@ class AnyTreeSampler {
     return {sizes.frontiers, sizes.edges, sizes.rows, sizes.new_by_type, offsets, std::move(buffer)};
   }
 
+  // What a tree sees whose seed has this time.
+  Bound bound_at(int64_t time) const {
+    const SeedTimes& known = of_seeds_;
+    const auto* const end = known.values + known.num_values;
+    const auto until = [&](int64_t at, bool with_equal) {
+      const auto* const place =
+          with_equal ? std::upper_bound(known.values, end, at) : std::lower_bound(known.values, end, at);
+      return static_cast<int32_t>(place - known.values);
+    };
+    return {known.has_window ? until(known.since(time), true) : known.first,
+            until(time, !options_.bounds.strict)};
+  }
+
   const py::object indptr_, indices_, times_, picks_;  // the core holds addresses of theirs
   TreeOptions options_{};
+  SeedTimes of_seeds_;
   std::shared_ptr<BufferPool> pool_;
   LongMutex turn_;
   std::variant<std::unique_ptr<Made<int32_t, int32_t>>, std::unique_ptr<Made<int64_t, int32_t>>,
@@ -158,11 +178,13 @@ class AnyTreeSampler {
 
 void bind_trees(py::module_& m) {
   py::class_<Times>(m, "Times")
-      .def(py::init([](py::object ranks, py::object always, bool of_edge, bool strict, py::object first_of) {
-             return Times{std::move(ranks), std::move(always), of_edge, strict, std::move(first_of)};
+      .def(py::init([](py::object ranks, py::object always, py::object values, bool strict, py::object window,
+                       bool sees_missing, bool of_edge, py::object first_of) {
+             return Times{std::move(ranks),  std::move(always), std::move(values), strict,
+                          std::move(window), sees_missing,      of_edge,           std::move(first_of)};
            }),
-           py::arg("ranks"), py::arg("always"), py::arg("of_edge") = false, py::arg("strict") = false,
-           py::arg("first_of") = py::none());
+           py::arg("ranks"), py::arg("always"), py::arg("values"), py::kw_only(), py::arg("strict"),
+           py::arg("window"), py::arg("sees_missing"), py::arg("of_edge"), py::arg("first_of"));
   py::class_<AnyTreeSampler>(m, "TreeSampler")
       .def(py::init<py::object, py::object, const std::vector<std::vector<int64_t>>&,
                     const std::vector<Types::Entry>&, py::object, bool, bool, bool, bool, int64_t,
@@ -170,7 +192,7 @@ void bind_trees(py::module_& m) {
            py::arg("indptr"), py::arg("indices"), py::arg("fanouts"), py::arg("types"), py::arg("times"),
            py::arg("paths"), py::arg("last"), py::arg("replace"), py::arg("edge_ids"), py::arg("num_threads"),
            py::arg("picks") = py::none())
-      .def("sample", &AnyTreeSampler::sample, py::arg("seeds"), py::arg("bounds"), py::arg("key"),
+      .def("sample", &AnyTreeSampler::sample, py::arg("seeds"), py::arg("times"), py::arg("key"),
            py::arg("next_key") = uint64_t{0}, py::arg("phase") = uint32_t{0});
 }
 

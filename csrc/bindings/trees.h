@@ -13,16 +13,32 @@ namespace loader {
 
 // The times of a graph's entries, and the rules for what is seen.
 struct Times {
-  py::object ranks;      // [num_edges] int32, ascending in each list
-  py::object always;     // [(relations + 31) / 32] int32, see TimedLists
-  bool of_edge, strict;  // see BoundRule
-  py::object first_of;   // [number of distinct times] int32, or None
+  py::object ranks;     // [num_edges] int32, ascending in each list
+  py::object always;    // [(relations + 31) / 32] int32, see TimedLists
+  py::object values;    // [number of distinct times] int64, ascending
+  bool strict;          // what is as late as the bound is not seen
+  py::object window;    // an integer, or None, see SeedTimes
+  bool sees_missing;    // entries of rank -1 are always seen
+  bool of_edge;         // see BoundRule
+  py::object first_of;  // [number of distinct times] int32, or None
 
   BoundRule rule(bool on_gpu) const {
     if (!of_edge && !first_of.is_none())
       throw py::value_error("first_of is given; the bounds are those of seeds");
     return {of_edge, strict,
-            first_of.is_none() ? nullptr : read_by_sampler<int32_t>(first_of, "first_of", -1, on_gpu)};
+            first_of.is_none() ? nullptr
+                               : read_by_sampler<int32_t>(first_of, "first_of",
+                                                          values.attr("numel")().cast<int64_t>(), on_gpu)};
+  }
+
+  SeedTimes of_seeds(bool on_gpu) const {
+    const auto count = values.attr("numel")().cast<int64_t>();
+    return {true,
+            read_by_sampler<int64_t>(values, "values", count, on_gpu),
+            count,
+            !window.is_none(),
+            window.is_none() ? 0 : window.cast<int64_t>(),
+            sees_missing ? -1 : 0};
   }
 
   template <typename P, typename N>

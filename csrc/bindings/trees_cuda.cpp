@@ -42,6 +42,8 @@ class TreeEngine {
       throw py::value_error("indptr is empty; it has one entry more than there are lists");
     const auto graph = timed_graph(checked, offsets, sources, times, /*on_gpu=*/true);
     const BoundRule rule = times.is_none() ? BoundRule{} : times.cast<const Times&>().rule(/*on_gpu=*/true);
+    const SeedTimes of_seeds =
+        times.is_none() ? SeedTimes{} : times.cast<const Times&>().of_seeds(/*on_gpu=*/true);
     if (rule.of_edge && !paths)
       throw py::value_error("the bounds of edges need paths: two edges may lead to a vertex of a tree");
     const auto [most, takes_all] = checked.most();
@@ -58,6 +60,7 @@ class TreeEngine {
       args.relation_fanouts = by_relation;
       args.widest = static_cast<int>(widest);
       args.bounds = rule;
+      args.times = of_seeds;
       args.paths = paths;
       args.edge_ids = edge_ids;
     };
@@ -73,7 +76,8 @@ class TreeEngine {
                 const std::vector<int64_t>& edge_capacity, const std::vector<int64_t>& row_capacity,
                 const std::vector<int64_t>& indices_at, const std::vector<int64_t>& indptr_at,
                 const std::vector<int64_t>& edge_ids_at, int64_t edges_at, int64_t rows, int64_t picks,
-                int64_t table, int64_t blocks, int64_t shared_places, int64_t shared_sorted) {
+                int64_t table, int64_t blocks, int64_t threads, int64_t shared_places,
+                int64_t shared_sorted) {
     if (slots < 1 || slots > kMaxBatchesPerLaunch)
       throw py::value_error("slots is " + std::to_string(slots) + "; it must be in 1 to " +
                             std::to_string(kMaxBatchesPerLaunch));
@@ -87,6 +91,9 @@ class TreeEngine {
     if (blocks < 1 || blocks > kMostTreeBlocks)
       throw py::value_error("blocks is " + std::to_string(blocks) + "; it must be in 1 to " +
                             std::to_string(kMostTreeBlocks));
+    if (threads < 64 || threads > kMostTreeBlock || threads % 32 != 0)
+      throw py::value_error("threads is " + std::to_string(threads) +
+                            "; it must be a multiple of 32 in 64 to " + std::to_string(kMostTreeBlock));
     const auto is_power = [](int64_t n) { return n > 0 && (n & (n - 1)) == 0; };
     if (table != 0 && (!is_power(table) || table > kMostTreePlaces))
       throw std::overflow_error("a tree needs a table of " + std::to_string(table) + " places; at most " +
@@ -122,6 +129,7 @@ class TreeEngine {
     edges_at_ = edges_at;
     slots_ = std::max(slots_, slots);
     blocks_ = blocks;
+    threads_ = static_cast<int>(threads);
     table_ = std::max(table_, table);
     seeds_ = std::max<int64_t>({seeds_, num_seeds, 1});
     rows_ = std::max<int64_t>({rows_, rows, 1});
@@ -161,9 +169,9 @@ class TreeEngine {
 
   void add_headers(const py::object& memory) { results_->add<TypedHeader>(memory); }
 
-  // (address of the seeds, their number, key, address of the memory, (of the bounds or 0, of the trees))
-  using Batch = std::tuple<uintptr_t, int64_t, std::tuple<uint64_t, uint64_t, uint32_t>, uintptr_t,
-                           std::pair<uintptr_t, uintptr_t>>;
+  // (address of the seeds, their number, keys, address of the memory, of the trees)
+  using Batch =
+      std::tuple<uintptr_t, int64_t, std::tuple<uint64_t, uint64_t, uint32_t>, uintptr_t, uintptr_t>;
 
   // Launches mini-batches by the last plan, see Engine::launch.
   std::pair<int, std::vector<Result>> launch(const std::vector<Batch>& batches, int blocks,
@@ -180,27 +188,24 @@ class TreeEngine {
         [&](auto& args) {
           args.num_batches = static_cast<int>(batches.size());
           for (size_t i = 0; i < batches.size(); ++i) {
-            const auto& [seeds, num_seeds, keys, memory, more] = batches[i];
+            const auto& [seeds, num_seeds, keys, memory, trees] = batches[i];
             if (num_seeds < 0 || num_seeds > args.frontier_capacity[0] || num_seeds > args.trees_capacity)
               throw py::value_error("there are " + std::to_string(num_seeds) +
                                     " seeds; the plan is for up to " +
                                     std::to_string(args.frontier_capacity[0]));
-            if (args.lists.ranks && num_seeds > 0 && !more.first)
-              throw py::value_error("the seeds have no bounds");
             results.emplace_back(results_, ++sequence_, args.hops, device_, on, args.lists.num_types);
             args.batches[i] = {reinterpret_cast<const void*>(seeds),
-                               args.lists.ranks ? reinterpret_cast<const Bound*>(more.first) : nullptr,
                                num_seeds,
                                std::get<0>(keys),
                                reinterpret_cast<void*>(memory),
                                reinterpret_cast<void*>(memory + static_cast<uintptr_t>(edges_at_)),
-                               reinterpret_cast<int32_t*>(more.second),
+                               reinterpret_cast<int32_t*>(trees),
                                results.back().header(),
                                sequence_};
           }
           return doing("launching the sampler", [&] {
             const gpu::OnDevice current(device_);
-            return launch_trees(args, takes_all_, std::max(most, args.num_batches), device_, on);
+            return launch_trees(args, takes_all_, std::max(most, args.num_batches), threads_, device_, on);
           });
         },
         args_);
@@ -241,6 +246,7 @@ class TreeEngine {
     f("found_at", args.found_at, by_type);
     f("edges", args.edges, by_type);
     f("edges_at", args.edges_at, by_type);
+    f("tree_bounds", args.tree_bounds, args.times.are_there ? seeds_ : 0);
     f("vertices", args.vertices, seeds_ + picks_);
     f("vertex_bounds", args.vertex_bounds, args.bounds.of_edge ? seeds_ + picks_ : 0);
     f("row_begin", args.row_begin, rows_);
@@ -248,7 +254,7 @@ class TreeEngine {
     f("row_first", args.row_first, rows_);
     f("places", args.places, picks_);
     f("picks", args.picks, picks_);
-    f("sources", args.sources, args.paths ? picks_ : 0);
+    f("sources", args.sources, picks_);
     f("pick_bounds", args.pick_bounds, args.bounds.of_edge ? picks_ : 0);
     f("totals", args.totals, 2 * kMostTreeBlocks);
     each("keys", args.keys, blocks_ * table_, false);
@@ -261,6 +267,7 @@ class TreeEngine {
   std::variant<Args<UniformChoice>, Args<LastChoice>> args_;
   bool takes_all_ = false, planned_ = false;
   int64_t slots_ = 0, edges_at_ = 0, seeds_ = 0, rows_ = 0, picks_ = 0, table_ = 0, blocks_ = 0;
+  int threads_ = 0;
   std::shared_ptr<Results> results_;
   uint64_t sequence_ = 0;
 };
@@ -277,8 +284,8 @@ void bind_tree_engine(py::module_& m, const char* name) {
       .def("plan", &Class::plan, py::kw_only(), py::arg("num_seeds"), py::arg("slots"),
            py::arg("frontier_capacity"), py::arg("edge_capacity"), py::arg("row_capacity"),
            py::arg("indices_at"), py::arg("indptr_at"), py::arg("edge_ids_at"), py::arg("edges_at"),
-           py::arg("rows"), py::arg("picks"), py::arg("table"), py::arg("blocks"), py::arg("shared_places"),
-           py::arg("shared_sorted"))
+           py::arg("rows"), py::arg("picks"), py::arg("table"), py::arg("blocks"), py::arg("threads"),
+           py::arg("shared_places"), py::arg("shared_sorted"))
       .def("use", &Class::use)
       .def("add_headers", &Class::add_headers)
       .def("launch", &Class::launch)

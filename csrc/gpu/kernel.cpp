@@ -84,10 +84,14 @@ int Kernel::resident_blocks(int device, int threads, size_t shared, int per_mult
                             size_t most_declared) {
   OnOne& known = on_[static_cast<size_t>(device)];
   const int blocks = known.blocks.load(std::memory_order_acquire);
-  if (blocks > 0 && shared <= known.shared.load(std::memory_order_acquire)) return blocks;
+  if (blocks > 0 && known.threads.load(std::memory_order_acquire) == threads &&
+      shared <= known.shared.load(std::memory_order_acquire))
+    return blocks;
   const Function function = on(device);
   const Driver& cuda = driver();
   const std::lock_guard<std::mutex> lock(mutex_);
+  shared =
+      std::max(shared, known.shared.load(std::memory_order_acquire));  // what others were told stays true
   int declared = 0, fit = 0;
   check(cuda.cuFuncGetAttribute(&declared, static_cast<int>(FunctionAttribute::kSharedBytes), function),
         "asking for a kernel's shared memory");
@@ -105,6 +109,7 @@ int Kernel::resident_blocks(int device, int threads, size_t shared, int per_mult
                 name_ + " does not fit this GPU with " + std::to_string(shared) + " bytes of shared memory");
   const int resident = std::min(fit, per_multiprocessor) * attribute(device, Attribute::kMultiprocessors);
   known.shared.store(shared, std::memory_order_release);
+  known.threads.store(threads, std::memory_order_release);
   known.blocks.store(resident, std::memory_order_release);
   return resident;
 }

@@ -32,6 +32,21 @@ LOADER_HD uint64_t tree_lane(int64_t tree, int64_t vertex) {
   return static_cast<uint64_t>(tree) << kTreeShift | static_cast<uint64_t>(vertex);
 }
 
+// How the time of a seed becomes a bound: the ranks of times are their places among all distinct ones.
+struct SeedTimes {
+  bool are_there = false;
+  const int64_t* values = nullptr;  // [num_values] ascending
+  int64_t num_values = 0;
+  bool has_window = false;
+  int64_t window = 0;  // what is as late as the seed's time minus this is not seen
+  int32_t first = 0;   // Bound::first without a window
+
+  LOADER_HD int64_t since(int64_t time) const {
+    constexpr int64_t kFirst = -0x7FFFFFFFFFFFFFFF - 1;
+    return time < kFirst + window ? kFirst : time - window;
+  }
+};
+
 // Which bound a picked vertex has.
 struct BoundRule {
   bool of_edge = false;               // the walked edge's, else the seed's

@@ -71,7 +71,10 @@ class TimedLists:
                 with `missing_times="always"`.
         """
         check_rule(rule, window, self.missing_times)
-        at = seed_times(times, name).to(self.values.device)
+        return self.ranks_of(seed_times(times, name).to(self.values.device), rule, window)
+
+    def ranks_of(self, at: Tensor, rule: str, window: int | None) -> tuple[Tensor, Tensor]:
+        """`bounds` of times that were checked; so a GPU is not waited for."""
         end = torch.searchsorted(self.values, at, right=rule == "<=", out_int32=True)
         if window is None:
             return torch.full_like(end, _ALWAYS if self.missing_times == "always" else 0), end

@@ -248,21 +248,28 @@ class Sight(NamedTuple):
         return cls(graph, timed.lists, timed)
 
     @property
-    def _sees_times(self) -> bool:
+    def sees_times(self) -> bool:
         """Whether anything that is listed has a time."""
         return self.timed is not None and self.timed.ranks is not None and self.timed.ranks.numel() > 0
 
     def core_times(self, sampler: TreeSampler, device: torch.device) -> Any:
         """What the core knows of the times. Its arrays are the core's to keep."""
         timed = self.timed
-        if timed is None or timed.ranks is None or not self._sees_times:
+        if timed is None or timed.ranks is None or not self.sees_times:
             return None
-        first_of = None
-        if sampler.bound == "edge" and sampler.window is not None:
-            first_of = timed.bounds(timed.values, sampler.rule, sampler.window)[0].to(device)
-        of_edge = sampler.bound == "edge"
-        always = _as_bits(timed.always).to(device)
-        return _core.Times(timed.ranks, always, of_edge, sampler.rule == "<", first_of)
+        first_of, of_edge = None, sampler.bound == "edge"
+        if of_edge and sampler.window is not None:
+            first_of = timed.ranks_of(timed.values, sampler.rule, sampler.window)[0]
+        return _core.Times(
+            timed.ranks,
+            _as_bits(timed.always).to(device),
+            timed.values,
+            strict=sampler.rule == "<",
+            window=sampler.window,
+            sees_missing=sampler.missing_times == "always",
+            of_edge=of_edge,
+            first_of=first_of,
+        )
 
     def split(self, sampler: TreeSampler, seeds: Tensor) -> tuple[Tensor, Tensor | None]:
         """The seeds' ids and their times.
@@ -283,12 +290,6 @@ class Sight(NamedTuple):
                 "[n, 2], ids and times"
             )
         return as_seeds(self.graph, seeds[:, 0]), seeds[:, 1].to(torch.int64).contiguous()
-
-    def bounds(self, sampler: TreeSampler, times: Tensor | None) -> Tensor | None:
-        """`[n, 2]` int32: what each tree sees, first and end ranks."""
-        if self.timed is None or times is None or not self._sees_times:
-            return None
-        return torch.stack(self.timed.bounds(times, sampler.rule, sampler.window), 1)
 
 
 class TreeSession(Session):
@@ -325,7 +326,7 @@ class TreeSession(Session):
             seeds, times = sight.split(sampler, request.seeds)
             require_type_order(self._starts, seeds)
             keys = batch_keys(sampler.picking, sampler.seed, request.epoch, request.batch)
-            sampled = engine.sample(seeds, sight.bounds(sampler, times), *keys)
+            sampled = engine.sample(seeds, times if sight.sees_times else None, *keys)
             finish.append(partial(self._finish, sampled, times, request))
         return finish
 

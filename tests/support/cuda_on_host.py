@@ -15,7 +15,6 @@ from sanitizers import ROOT, build, skip_unless_it_runs
 OPTIONS = (
     "-O0",
     "-DLOADER_SAMPLER_WARPS=2",
-    "-DLOADER_TREE_BLOCK=64",
     "-DLOADER_SAMPLER_RANGES=64",
     "-DLOADER_SAMPLER_WINDOW=2",
     "-DLOADER_SAMPLER_COMPARED=8",

@@ -34,19 +34,21 @@ int tree_width(int widest, bool takes_all) {
 // Launches the sampling of mini-batches, see launch_sample. `blocks`: at most, and at most those that there
 // is workspace for.
 template <typename Args>
-int launch_trees(Args args, bool takes_all, int blocks, int device, gpu::Stream stream) {
+int launch_trees(Args args, bool takes_all, int blocks, int threads, int device, gpu::Stream stream) {
   constexpr int kMostPerMultiprocessor = 16;
   constexpr bool kNarrow = sizeof(typename Args::N) == 4;
   constexpr bool kLast = std::is_same_v<typename Args::Choice, LastChoice>;
   const auto launch = [&](gpu::Kernel& kernel) {
-    const size_t shared = tree_bytes(args);
+    const size_t shared = tree_bytes(args, threads);
     const int resident =
-        kernel.resident_blocks(device, kTreeBlock, shared, kMostPerMultiprocessor, kDeclaredBytes);
+        kernel.resident_blocks(device, threads, shared, kMostPerMultiprocessor, kDeclaredBytes);
     const int most = std::min(resident, blocks);
     if (most < args.num_batches)
       throw std::runtime_error("a GPU with room for " + std::to_string(most) + " thread blocks was given " +
                                std::to_string(args.num_batches) + " mini-batches in one launch; use fewer");
-    gpu::launch<Args>(kernel, device, {static_cast<unsigned>(most), kTreeBlock, shared, stream, true}, args);
+    gpu::launch<Args>(kernel, device,
+                      {static_cast<unsigned>(most), static_cast<unsigned>(threads), shared, stream, true},
+                      args);
     return 1;
   };
   const int width = tree_width<Args>(args.widest, takes_all);

@@ -1,7 +1,7 @@
 // The sampling of trees, all hops of all trees in one launch. A block samples a tree at a time:
 //
 //   rows   what each row sees of its list, how many it picks, and where these picks begin
-//   picks  a thread or a warp a row; the vertices go into a table of the tree
+//   picks  a thread or a warp a row; then the vertices go into a table of the tree
 //   order  the new vertices of the hop are sorted and numbered
 //
 // with barriers of the block only. If every pick is a vertex, there is no table, and all trees finish a hop
@@ -46,13 +46,14 @@ struct Trees {
     // Of the vertices that the hop before found in a tree: where those of each type begin, their rows and the
     // picks of these.
     uint32_t vertex_at[kMaxTypes + 1], row_at[kMaxTypes + 1], pick_at[kMaxTypes + 1];
-    uint64_t sums[kTreeWarps];
+    uint64_t sums[kMostTreeWarps];
     int64_t ticket;
     uint32_t taken, fresh;
     bool good;
     // Of all vertices of a tree: the first number of a hop and type, and its place in the mini-batch.
     uint32_t number_at[(kMaxHops + 1) * kMaxTypes + 1], place_at[(kMaxHops + 1) * kMaxTypes + 1];
-    uint32_t first_row[kMaxTypes];  // of a type, among the rows of a hop
+    // Of a type: its first row in the block of a hop, and its first edge.
+    uint32_t first_row[kMaxTypes], edge_at[kMaxTypes];
   };
 
   // The table of a tree, and room for its new vertices.
@@ -69,12 +70,20 @@ struct Trees {
   Shared& shared;
   unsigned char* const memory;  // dynamic shared memory
 
+  static constexpr uint32_t kDrawn = 0x80000000u;  // of a degree: the row is not taken whole
+
   __device__ const TreeBatch& batch() const { return args.batches[slot]; }
   __device__ TreeState& state() const { return args.state[slot]; }
   __device__ int64_t trees() const { return batch().num_seeds; }
   __device__ int types() const { return args.lists.num_types; }
   __device__ int thread() const { return static_cast<int>(threadIdx.x); }
-  __device__ const N* seeds() const { return static_cast<const N*>(batch().seeds); }
+  __device__ int size() const { return static_cast<int>(blockDim.x); }
+  __device__ int warps() const { return size() / 32; }
+  __device__ int64_t seed(int64_t tree) const {
+    return args.times.are_there ? static_cast<const int64_t*>(batch().seeds)[2 * tree]
+                                : int64_t{static_cast<const N*>(batch().seeds)[tree]};
+  }
+  __device__ Bound* tree_bounds() const { return args.tree_bounds + slot * args.trees_capacity; }
 
   __device__ uint32_t& by_tree(uint32_t* array, int hop, int64_t tree) const {
     return array[(int64_t{slot} * (args.hops + 1) + hop) * args.trees_capacity + tree];
@@ -124,7 +133,7 @@ struct Trees {
     __syncthreads();
     uint64_t before = 0;
     total = 0;
-    for (int w = 0; w < kTreeWarps; ++w) {
+    for (int w = 0; w < warps(); ++w) {
       if (w < warp) before += shared.sums[w];
       total += shared.sums[w];
     }
@@ -174,24 +183,64 @@ struct Trees {
     return low;
   }
 
+  // How many of the distinct times are at most `time`, or earlier; by a warp.
+  __device__ int32_t times_until(int64_t time, bool with_equal) const {
+    int64_t begin = 0, end = args.times.num_values;
+    const int lane = thread() % 32;
+    const auto before = [&](int64_t at) {
+      const int64_t value = load(args.times.values + at);
+      return with_equal ? value <= time : value < time;
+    };
+    while (end - begin > 32) {  // it is in [begin, end]
+      const int64_t step = (end - begin + 31) / 32, at = begin + step * lane;
+      const int count = __popc(__ballot_sync(kFullMask, at < end && before(at)));
+      if (count == 0) return static_cast<int32_t>(begin);
+      end = min(end, begin + step * count);
+      begin += step * (count - 1) + 1;
+    }
+    return static_cast<int32_t>(begin +
+                                __popc(__ballot_sync(kFullMask, begin + lane < end && before(begin + lane))));
+  }
+
+  // What the tree of a seed may see. Two warps.
+  __device__ void find_bound(int64_t tree) const {
+    const int64_t time = static_cast<const int64_t*>(batch().seeds)[2 * tree + 1];
+    const int warp = thread() / 32;
+    Bound& bound = tree_bounds()[tree];
+    if (warp == 0) {
+      const int32_t end = times_until(time, !args.bounds.strict);
+      if (thread() == 0) bound.end = end;
+    } else if (warp == 1) {
+      int32_t first = args.times.first;
+      if (args.times.has_window) {
+        first = times_until(args.times.since(time), true);
+      }
+      if (thread() % 32 == 0) bound.first = first;
+    }
+  }
+
   // The seed as what hop 0 found. False if it is none.
   __device__ bool begin_tree(int64_t tree) const {
-    const int64_t v = seeds()[tree];
+    const int64_t v = seed(tree);
     const bool good = v >= 0 && v < args.num_nodes;
     const int type = good ? args.lists.type_of(v) : 0;
+    if (args.times.are_there) find_bound(tree);
     if (thread() == 0) {
       if (!good) fail(SampleStatus::kSeedRange, v);
       if (good && tree > 0) {
-        const int64_t before = seeds()[tree - 1];
+        const int64_t before = seed(tree - 1);
         if (before >= 0 && before < args.num_nodes && args.lists.type_of(before) > type)
           fail(SampleStatus::kSeedOrder, v);
       }
       vertices()[tree] = static_cast<N>(v);
-      if (args.bounds.of_edge) vertex_bounds()[tree] = batch().bounds[tree];
       by_tree(args.vertices_at, 0, tree) = static_cast<uint32_t>(tree);
       by_tree(args.vertices_count, 0, tree) = good;
     }
-    for (int t = thread(); t < types(); t += kTreeBlock)
+    if (args.bounds.of_edge) {
+      __syncthreads();
+      if (thread() == 0) vertex_bounds()[tree] = tree_bounds()[tree];
+    }
+    for (int t = thread(); t < types(); t += size())
       by_type(args.found)[entry(0, t, tree)] = good && t == type;
     if (!good) find_nothing(tree, 1);
     __syncthreads();
@@ -201,7 +250,7 @@ struct Trees {
   // What the hop before found in a tree, by type. Returns the number of its rows.
   __device__ uint32_t read_types(int64_t tree, int hop) const {
     __syncthreads();
-    for (int t = thread(); t < types(); t += kTreeBlock)
+    for (int t = thread(); t < types(); t += size())
       shared.vertex_at[t] = by_type(args.found)[entry(hop - 1, t, tree)];
     __syncthreads();
     if (thread() == 0) {
@@ -239,9 +288,9 @@ struct Trees {
       lane = hop == 1 ? static_cast<uint64_t>(tree)
                       : places[entry(hop - 1, t, tree)] + of_type - places[entry(hop - 1, 0, 0)];
     }
-    const Bound bound = args.bounds.of_edge ? vertex_bounds()[at]
-                        : batch().bounds    ? batch().bounds[tree]
-                                            : Bound{0, 0};
+    const Bound bound = args.bounds.of_edge    ? vertex_bounds()[at]
+                        : args.times.are_there ? tree_bounds()[tree]
+                                               : Bound{0, 0};
     return {{type.row(v, slot_of), lane}, vertex, bound};
   }
 
@@ -263,122 +312,154 @@ struct Trees {
       by_tree(args.picks_at, hop - 1, tree) = first_pick;
       by_tree(args.picks_count, hop - 1, tree) = count;
     }
-    if (good)
-      good = args.paths ? grow_paths<K>(tree, hop, known, rows, first_row, count, first_pick)
-                        : grow_unique<K>(tree, hop, known, rows, first_row, count, first_pick);
+    if (good) {
+      pick_rows<K>(tree, hop, rows, first_row, count, first_pick);
+      good = args.paths ? grow_paths(tree, hop, known, count, first_pick)
+                        : grow_unique(tree, hop, known, count, first_pick);
+    }
     if (!good) find_nothing(tree, hop);
     __syncthreads();
     return good;
   }
 
   __device__ void find_nothing(int64_t tree, int hop) const {
-    for (int t = thread(); t < types(); t += kTreeBlock) by_type(args.found)[entry(hop, t, tree)] = 0;
+    for (int t = thread(); t < types(); t += size()) by_type(args.found)[entry(hop, t, tree)] = 0;
     if (thread() == 0) by_tree(args.vertices_count, hop, tree) = 0;
   }
 
   // Makes the rows; returns how many picks they have.
   __device__ uint64_t see_rows(int64_t tree, int hop, uint32_t rows, uint32_t first_row) const {
     uint64_t edges = 0;
-    for (uint32_t begin = 0; begin < rows; begin += kTreeBlock) {
+    for (uint32_t begin = 0; begin < rows; begin += size()) {
       const uint32_t number = begin + thread();
       uint64_t count = 0;
+      uint32_t drawn = 0;
       ListOf<P> seen{0, 0};
       if (number < rows) {
         const RowOf own = row_of(tree, hop, number);
         const int most = fanout(own.row.relation, hop);
         if (most != 0) seen = args.lists.list(own.row, own.bound);
         count = static_cast<uint64_t>(args.choice.count(seen.end - seen.begin, most));
+        if (count > 0 && !args.choice.whole(seen.end - seen.begin, most)) drawn = kDrawn;
       }
       uint64_t sum;
       const uint64_t before = exclusive(count, sum);
       if (number < rows) {
         const int64_t at = row_number(first_row + number);
         args.row_begin[at] = seen.begin;
-        args.row_degree[at] = seen.degree();
+        args.row_degree[at] = seen.degree() | drawn;
         args.row_first[at] = static_cast<uint32_t>(edges + before);
       }
       edges += sum;
     }
     __syncthreads();
-    for (int t = thread(); t <= types(); t += kTreeBlock)
+    for (int t = thread(); t <= types(); t += size())
       shared.pick_at[t] = shared.row_at[t] < rows ? args.row_first[row_number(first_row + shared.row_at[t])]
                                                   : static_cast<uint32_t>(edges);
     __syncthreads();
-    for (int t = thread(); t < types(); t += kTreeBlock)
+    for (int t = thread(); t < types(); t += size())
       by_type(args.edges)[entry(hop - 1, t, tree)] = shared.pick_at[t + 1] - shared.pick_at[t];
     return edges;
   }
 
-  // Calls put(pick, place, row) with each pick of the rows: its number, and its place in the lists.
-  template <int K, typename Put>
+  // A pick of a row: what it is, and who is there.
+  __device__ void put(uint32_t pick, P place, N v, const RowOf& own) const {
+    const int64_t at = pick_number(pick);
+    args.places[at] = place;
+    args.sources[at] = v;
+    if (args.bounds.of_edge)
+      args.pick_bounds[at] = args.lists.has_times(own.row.relation)
+                                 ? args.bounds.after(own.bound, load(args.lists.ranks + place))
+                                 : own.bound;
+  }
+
+  // Picks of all rows.
+  template <int K>
   __device__ void pick_rows(int64_t tree, int hop, uint32_t rows, uint32_t first_row, uint32_t edges,
-                            const Put& put) const {
+                            uint32_t first_pick) const {
     const uint64_t key = batch().key;
     if constexpr (K != kWide) {
-      for (uint32_t number = thread(); number < rows; number += kTreeBlock) {
+#pragma unroll 1
+      for (uint32_t number = thread(); number < rows; number += size()) {
         const int64_t at = row_number(first_row + number);
-        const uint32_t degree = args.row_degree[at];
+        const uint32_t degree = args.row_degree[at] & ~kDrawn;
         if (degree == 0) continue;
         const RowOf own = row_of(tree, hop, number);
         const P begin = args.row_begin[at];
+        const uint32_t first = first_pick + args.row_first[at];
         const auto most = static_cast<uint32_t>(fanout(own.row.relation, hop));
         uint32_t t[K];
         const uint32_t count =
             pick_row<K>(args.choice, args.lists, begin, degree, draws_of(key, own.row, hop), most, t);
-        const uint32_t first = args.row_first[at];
+        N v[K];  // all are on their way before the first is used
 #pragma unroll
         for (int i = 0; i < K; ++i)
-          if (i < static_cast<int>(count)) put(first + i, begin + static_cast<P>(t[i]), own);
+          if (i < static_cast<int>(count)) v[i] = args.lists.read(begin, t[i]);
+#pragma unroll
+        for (int i = 0; i < K; ++i)
+          if (i < static_cast<int>(count)) {
+            args.places[pick_number(first + i)] = begin + static_cast<P>(t[i]);
+            args.sources[pick_number(first + i)] = v[i];
+          }
+        if (args.bounds.of_edge) {
+          const bool timed = args.lists.has_times(own.row.relation);
+#pragma unroll
+          for (int i = 0; i < K; ++i)
+            if (i < static_cast<int>(count))
+              args.pick_bounds[pick_number(first + i)] =
+                  timed ? args.bounds.after(own.bound, load(args.lists.ranks + begin + t[i])) : own.bound;
+        }
       }
     } else {
       // Lists that are taken whole, a thread an entry; then a warp a row of the others.
       const uint32_t* const firsts = args.row_first + row_number(first_row);
-      for (uint32_t pick = thread(); pick < edges; pick += kTreeBlock) {
+#pragma unroll 1
+      for (uint32_t pick = thread(); pick < edges; pick += size()) {
         const auto number = static_cast<uint32_t>(last_before(firsts, static_cast<int>(rows), pick));
         const int64_t at = row_number(first_row + number);
-        const RowOf own = row_of(tree, hop, number);
-        if (args.choice.whole(args.row_degree[at], fanout(own.row.relation, hop)))
-          put(pick, args.row_begin[at] + static_cast<P>(pick - args.row_first[at]), own);
+        if (args.row_degree[at] & kDrawn) continue;
+        const P place = args.row_begin[at] + static_cast<P>(pick - args.row_first[at]);
+        const N v = args.lists.read(place);
+        put(first_pick + pick, place, v, args.bounds.of_edge ? row_of(tree, hop, number) : RowOf{});
       }
       uint32_t* const stage = reinterpret_cast<uint32_t*>(memory) + thread() / 32 * args.widest;
-      for (uint32_t number = thread() / 32; number < rows; number += kTreeWarps) {
-        const int64_t at = row_number(first_row + number);
-        const uint32_t degree = args.row_degree[at];
-        if (degree == 0) continue;
-        const RowOf own = row_of(tree, hop, number);
-        const int most = fanout(own.row.relation, hop);
-        if (args.choice.whole(degree, most)) continue;
-        const auto count = static_cast<uint32_t>(args.choice.count(degree, most));
-        const P begin = args.row_begin[at];
-        pick_row_by_warp(args.choice, args.lists, begin, degree, draws_of(key, own.row, hop), count, stage);
-        for (uint32_t i = thread() % 32; i < count; i += 32)
-          put(args.row_first[at] + i, begin + static_cast<P>(stage[i]), own);
-        __syncwarp();
+      const uint32_t lane = thread() % 32;
+#pragma unroll 1
+      for (uint32_t begin = thread() / 32 * 32; begin < rows; begin += size()) {
+        const bool is_drawn =
+            begin + lane < rows && (args.row_degree[row_number(first_row + begin + lane)] & kDrawn);
+#pragma unroll 1
+        for (uint32_t left = __ballot_sync(kFullMask, is_drawn); left; left &= left - 1) {
+          const uint32_t number = begin + static_cast<uint32_t>(__ffs(left)) - 1;
+          const int64_t at = row_number(first_row + number);
+          const uint32_t degree = args.row_degree[at] & ~kDrawn;
+          const RowOf own = row_of(tree, hop, number);
+          const auto count = static_cast<uint32_t>(args.choice.count(degree, fanout(own.row.relation, hop)));
+          const P list = args.row_begin[at];
+          pick_row_by_warp(args.choice, args.lists, list, degree, draws_of(key, own.row, hop), count, stage);
+#pragma unroll 1
+          for (uint32_t i = lane; i < count; i += 32) {
+            const P place = list + static_cast<P>(stage[i]);
+            put(first_pick + args.row_first[at] + i, place, args.lists.read(place), own);
+          }
+          __syncwarp();
+        }
       }
     }
     __syncthreads();
   }
 
-  template <int K>
-  __device__ bool grow_paths(int64_t tree, int hop, uint32_t known, uint32_t rows, uint32_t first_row,
-                             uint32_t edges, uint32_t first_pick) const {
+  // Makes each of the picks of a hop a vertex.
+  __device__ bool grow_paths(int64_t tree, int hop, uint32_t known, uint32_t edges,
+                             uint32_t first_pick) const {
     if (!take(state().vertices, edges, args.vertices_capacity - trees())) return false;
     const uint32_t first = static_cast<uint32_t>(trees()) + shared.taken;
-    pick_rows<K>(tree, hop, rows, first_row, edges, [&](uint32_t pick, P place, const RowOf& own) {
-      const int64_t at = pick_number(first_pick + pick);
-      args.places[at] = place;
-      args.sources[at] = args.lists.read(place);
-      if (args.bounds.of_edge)
-        args.pick_bounds[at] = args.lists.has_times(own.row.relation)
-                                   ? args.bounds.after(own.bound, load(args.lists.ranks + place))
-                                   : own.bound;
-    });
     uint32_t found = 0;
     for (int t = 0; t < types(); ++t) {
       const int64_t low = args.lists.types[t].first;
       const int64_t high = t + 1 < types() ? args.lists.types[t + 1].first : args.num_nodes;
       const uint32_t before = found;
-      for (uint32_t begin = 0; begin < edges; begin += kTreeBlock) {
+      for (uint32_t begin = 0; begin < edges; begin += size()) {
         const uint32_t pick = begin + thread();
         const int64_t at = pick_number(first_pick + pick);
         const int64_t v = pick < edges ? int64_t{args.sources[at]} : -1;
@@ -417,7 +498,7 @@ struct Trees {
     uint32_t places = power_of_two(2 * most);
     const uint32_t sorted = power_of_two(edges);
     const int64_t mine = (int64_t{slot} * blocks + block) * args.table_capacity;
-    auto* const keys = reinterpret_cast<Key*>(memory + tree_stage_bytes(args.widest));
+    auto* const keys = reinterpret_cast<Key*>(memory + tree_stage_bytes(args.widest, size()));
     auto* const ids = reinterpret_cast<N*>(keys + args.shared_places);
     auto* const numbers = reinterpret_cast<uint32_t*>(ids + args.shared_sorted);
     table.keys = keys;
@@ -426,7 +507,7 @@ struct Trees {
     table.sorted_places = numbers + args.shared_places;
     const bool far = places > static_cast<uint32_t>(args.shared_places);
     const bool far_order = sorted > static_cast<uint32_t>(args.shared_sorted);
-    const uint32_t needed = max(far ? places : 0, far_order ? 2 * sorted : 0);
+    const uint32_t needed = max(far ? places : 0, far_order ? 4 * sorted : 0);
     if (needed > args.table_capacity) {
       if (thread() == 0) atomicMax(&state().table.value, static_cast<unsigned long long>(needed));
       if (thread() == 0) fail(SampleStatus::kOverflow, 0);
@@ -441,7 +522,7 @@ struct Trees {
       table.sorted_places = args.sorted_places + mine / 2;
     }
     table.mask = places - 1;
-    for (uint32_t i = thread(); i < places; i += kTreeBlock) table.keys[i] = 0;
+    for (uint32_t i = thread(); i < places; i += size()) table.keys[i] = 0;
     if (thread() == 0) shared.fresh = 0;
     __syncthreads();
     return true;
@@ -472,44 +553,46 @@ struct Trees {
     }
   }
 
-  template <int K>
-  __device__ bool grow_unique(int64_t tree, int hop, uint32_t known, uint32_t rows, uint32_t first_row,
-                              uint32_t edges, uint32_t first_pick) const {
+  // Makes those of the picks of a hop vertices that are not in the tree.
+  __device__ bool grow_unique(int64_t tree, int hop, uint32_t known, uint32_t edges,
+                              uint32_t first_pick) const {
     Table table;
     if (!make_table(uint64_t{known} + edges, edges, table)) return false;
     uint32_t number = 0;
     for (int h = 0; h < hop; ++h) {
       const uint32_t first = by_tree(args.vertices_at, h, tree);
       const uint32_t count = by_tree(args.vertices_count, h, tree);
-      for (uint32_t i = thread(); i < count; i += kTreeBlock) {
+      for (uint32_t i = thread(); i < count; i += size()) {
         bool fresh;
         table.numbers[insert(table, vertices()[first + i], fresh)] = number + i;
       }
       number += count;
     }
     __syncthreads();
-    pick_rows<K>(tree, hop, rows, first_row, edges, [&](uint32_t pick, P place, const RowOf&) {
-      const int64_t at = pick_number(first_pick + pick);
-      const N v = args.lists.read(place);
-      bool fresh;
-      const uint32_t in_table = insert(table, v, fresh);
-      if (fresh) {
-        const uint32_t to = atomicAdd(&shared.fresh, 1u);
-        table.sorted[to] = v;
-        table.sorted_places[to] = in_table;
-      }
-      args.places[at] = place;
-      args.picks[at] = in_table;
-    });
+    uint32_t* const picks = args.picks + pick_number(first_pick);
+    const N* const sources = args.sources + pick_number(first_pick);
+    in_fours(
+        edges, [&](uint32_t pick) { return sources[pick]; },
+        [&](uint32_t pick, N v) {
+          bool fresh;
+          const uint32_t in_table = insert(table, v, fresh);
+          if (fresh) {
+            const uint32_t to = atomicAdd(&shared.fresh, 1u);
+            table.sorted[to] = v;
+            table.sorted_places[to] = in_table;
+          }
+          picks[pick] = in_table;
+        });
+    __syncthreads();
     const uint32_t found = shared.fresh;
     sort(table, found);
     if (!take(state().vertices, found, args.vertices_capacity - trees())) return false;
     const uint32_t first = static_cast<uint32_t>(trees()) + shared.taken;
-    for (uint32_t i = thread(); i < found; i += kTreeBlock) {
+    for (uint32_t i = thread(); i < found; i += size()) {
       vertices()[first + i] = table.sorted[i];
       table.numbers[table.sorted_places[i]] = known + i;
     }
-    for (int t = thread(); t < types(); t += kTreeBlock) {
+    for (int t = thread(); t < types(); t += size()) {
       const int64_t high = t + 1 < types() ? args.lists.types[t + 1].first : args.num_nodes;
       by_type(args.found)[entry(hop, t, tree)] =
           first_from(table.sorted, found, high) - first_from(table.sorted, found, args.lists.types[t].first);
@@ -519,11 +602,24 @@ struct Trees {
       by_tree(args.vertices_count, hop, tree) = found;
     }
     __syncthreads();
-    for (uint32_t pick = thread(); pick < edges; pick += kTreeBlock) {
-      uint32_t& of_pick = args.picks[pick_number(first_pick + pick)];
-      of_pick = table.numbers[of_pick];
-    }
+    in_fours(
+        edges, [&](uint32_t pick) { return table.numbers[picks[pick]]; },
+        [&](uint32_t pick, uint32_t number_of) { picks[pick] = number_of; });
     return true;
+  }
+
+  // Calls put(i, get(i)) for each i below `count`. A thread gets four before it puts the first.
+  template <typename Get, typename Put>
+  __device__ void in_fours(uint32_t count, const Get& get, const Put& put) const {
+    for (uint32_t first = thread(); first < count; first += 4 * size()) {
+      decltype(get(first)) got[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        if (first + k * size() < count) got[k] = get(first + k * size());
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        if (first + k * size() < count) put(first + k * size(), got[k]);
+    }
   }
 
   // How many of the ascending ids[0..count) are smaller than `id`.
@@ -539,39 +635,72 @@ struct Trees {
     return low;
   }
 
-  // Sorts the new vertices by id: bitonic (Batcher, AFIPS 1968), in shared memory if they fit.
-  __device__ void sort(Table& table, uint32_t count) const {
-    uint32_t size = 1;
-    while (size < count) size *= 2;
-    auto* const ids = reinterpret_cast<N*>(reinterpret_cast<Key*>(memory + tree_stage_bytes(args.widest)) +
-                                           args.shared_places);
-    if (table.sorted != ids && size <= static_cast<uint32_t>(args.shared_sorted)) {
-      auto* const places = reinterpret_cast<uint32_t*>(ids + args.shared_sorted) + args.shared_places;
-      for (uint32_t i = thread(); i < count; i += kTreeBlock) {
-        ids[i] = table.sorted[i];
-        places[i] = table.sorted_places[i];
-      }
-      table.sorted = ids;
-      table.sorted_places = places;
-    }
-    constexpr N kLast = static_cast<N>(~(Key{1} << (8 * sizeof(N) - 1)));  // behind all ids
-    for (uint32_t i = count + thread(); i < size; i += kTreeBlock) table.sorted[i] = kLast;
+  // Sorts ids and what belongs to them, a power of two of them: bitonic (Batcher, AFIPS 1968).
+  __device__ void sort_part(N* ids, uint32_t* places, uint32_t count) const {
     __syncthreads();
-    for (uint32_t width = 2; width <= size; width *= 2)
+    for (uint32_t width = 2; width <= count; width *= 2)
       for (uint32_t step = width / 2; step > 0; step /= 2) {
-        for (uint32_t i = thread(); i < size / 2; i += kTreeBlock) {
+        for (uint32_t i = thread(); i < count / 2; i += size()) {
           const uint32_t a = (i & ~(step - 1)) * 2 | (i & (step - 1)), b = a + step;
-          const N left = table.sorted[a], right = table.sorted[b];
+          const N left = ids[a], right = ids[b];
           if ((left > right) == ((a & width) == 0) && left != right) {
-            table.sorted[a] = right;
-            table.sorted[b] = left;
-            const uint32_t place = table.sorted_places[a];
-            table.sorted_places[a] = table.sorted_places[b];
-            table.sorted_places[b] = place;
+            ids[a] = right;
+            ids[b] = left;
+            const uint32_t place = places[a];
+            places[a] = places[b];
+            places[b] = place;
           }
         }
         __syncthreads();
       }
+  }
+
+  // Sorts the new vertices by id. What does not fit shared memory is sorted there in parts; how many of each
+  // other part are smaller tells where an id goes.
+  __device__ void sort(Table& table, uint32_t count) const {
+    constexpr N kLast = static_cast<N>(~(Key{1} << (8 * sizeof(N) - 1)));  // behind all ids
+    const auto most = static_cast<uint32_t>(args.shared_sorted);
+    auto* const ids = reinterpret_cast<N*>(
+        reinterpret_cast<Key*>(memory + tree_stage_bytes(args.widest, size())) + args.shared_places);
+    auto* const places = reinterpret_cast<uint32_t*>(ids + most) + args.shared_places;
+    const bool near = table.sorted == ids;
+    for (uint32_t first = 0; first < count; first += most) {
+      const uint32_t mine = min(count - first, most);
+      uint32_t size_of = 1;
+      while (size_of < mine) size_of *= 2;
+      __syncthreads();
+      if (!near)
+        for (uint32_t i = thread(); i < mine; i += size()) {
+          ids[i] = table.sorted[first + i];
+          places[i] = table.sorted_places[first + i];
+        }
+      for (uint32_t i = mine + thread(); i < size_of; i += size()) ids[i] = kLast;
+      sort_part(ids, places, size_of);
+      if (count <= most) break;
+      for (uint32_t i = thread(); i < mine; i += size()) {
+        table.sorted[first + i] = ids[i];
+        table.sorted_places[first + i] = places[i];
+      }
+    }
+    __syncthreads();
+    if (count <= most) {
+      table.sorted = ids;
+      table.sorted_places = places;
+      return;
+    }
+    N* const to = table.sorted + args.table_capacity / 4;
+    uint32_t* const places_to = table.sorted_places + args.table_capacity / 4;
+    for (uint32_t i = thread(); i < count; i += size()) {
+      const N v = table.sorted[i];
+      uint32_t rank = 0;
+      for (uint32_t first = 0; first < count; first += most)
+        rank += first_from(table.sorted + first, min(count - first, most), v);
+      to[rank] = v;
+      places_to[rank] = table.sorted_places[i];
+    }
+    table.sorted = to;
+    table.sorted_places = places_to;
+    __syncthreads();
   }
 
   // Prefix sums: at[i] becomes `carry` and the sum of counts[begin..i). The end is written, too.
@@ -587,28 +716,24 @@ struct Trees {
   __device__ void add_up(Sums (&sums)[Count], const Sync& sync) const {
     static_assert(Count <= 2, "see TreeArgs::totals");
     auto* const totals = args.totals + int64_t{slot} * 2 * kMostTreeBlocks;
-    for (int s = 0; s < Count; ++s) {
-      const Share mine = share(sums[s].end - sums[s].begin, blocks, block);
+    const int adders = min(blocks, size());
+    for (int s = 0; s < Count && block < adders; ++s) {
+      const Share mine = share(sums[s].end - sums[s].begin, adders, block);
       uint64_t sum = 0, total;
-      for (int64_t i = mine.begin + thread(); i < mine.end; i += kTreeBlock)
+      for (int64_t i = mine.begin + thread(); i < mine.end; i += size())
         sum += sums[s].counts[sums[s].begin + i];
       exclusive(sum, total);
       if (thread() == 0) totals[s * kMostTreeBlocks + block] = total;
     }
     sync();
     for (int s = 0; s < Count; ++s) {
-      uint64_t before = 0, all = 0;
-      for (int b = thread(); b < blocks; b += kTreeBlock) {
-        const uint64_t of_block = totals[s * kMostTreeBlocks + b];
-        all += of_block;
-        if (b < block) before += of_block;
-      }
+      const uint64_t of_block = thread() < adders ? totals[s * kMostTreeBlocks + thread()] : 0;
       uint64_t total, at;
-      exclusive(before, at);
-      exclusive(all, total);
+      exclusive(thread() < block ? of_block : 0, at);
+      exclusive(of_block, total);
       at += sums[s].carry;
-      const Share mine = share(sums[s].end - sums[s].begin, blocks, block);
-      for (int64_t first = mine.begin; first < mine.end; first += kTreeBlock) {
+      const Share mine = block < adders ? share(sums[s].end - sums[s].begin, adders, block) : Share{0, 0};
+      for (int64_t first = mine.begin; first < mine.end; first += size()) {
         const int64_t i = sums[s].begin + first + thread();
         const bool valid = first + thread() < mine.end;
         uint64_t sum;
@@ -626,50 +751,54 @@ struct Trees {
     return by_type(array)[entry(hop, type, 0)];
   }
 
-  __device__ int64_t rows_of(int hop) const {
-    int64_t rows = 0;
-    for (int t = 0; t < types(); ++t)
-      rows += int64_t{begin_of(args.found_at, hop - 1, t + 1) - begin_of(args.found_at, hop - 1, t)} *
-              args.lists.types[t].relations;
-    return rows;
-  }
-
   // Whether the outputs hold it; the host is told the sizes. All threads of a block get the answer.
   __device__ bool tell() const {
     const bool sampled = status() == SampleStatus::kOk;
-    bool fits = sampled;
-    if (sampled) {
-      for (int h = 0; h <= args.hops; ++h)
-        fits = fits && begin_of(args.found_at, h, types()) <= args.frontier_capacity[h];
-      for (int h = 1; h <= args.hops; ++h)
-        fits = fits && rows_of(h) <= args.row_capacity[h - 1] &&
-               begin_of(args.edges_at, h - 1, types()) - begin_of(args.edges_at, h - 1, 0) <=
-                   args.edge_capacity[h - 1];
-    }
-    if (block != 0) return fits;
-    if (sampled) {
-      auto* const host = static_cast<TypedHeader*>(batch().host_header)->new_by_type;
-      for (int i = thread(); i < (args.hops + 1) * types(); i += kTreeBlock) {
-        const int h = i / types(), t = i % types();
-        host[h * kMaxTypes + t] = begin_of(args.found_at, h, t + 1) - begin_of(args.found_at, h, t);
-      }
-      __threadfence_system();
+    const int segments = (args.hops + 1) * types();
+    // Where the vertices of each hop and type begin, and the edges of their rows.
+    uint32_t *const vertices_from = shared.number_at, *const edges_from = shared.place_at;
+    __syncthreads();
+    for (int i = thread(); i <= segments; i += size()) {
+      vertices_from[i] = by_type(args.found_at)[i * trees()];
+      if (i <= segments - types()) edges_from[i] = by_type(args.edges_at)[i * trees()];
     }
     __syncthreads();
     if (thread() == 0) {
-      SampleHeader& header = state().header;
-      const uint64_t picks = state().picks.value, rows = state().rows.value;
+      bool fits = sampled;
       for (int h = 0; h <= args.hops; ++h)
-        header.frontiers[h] = sampled ? int64_t{begin_of(args.found_at, h, types())} : trees();
-      for (int h = 1; h <= args.hops; ++h)
-        header.edges[h - 1] =
-            sampled ? int64_t{begin_of(args.edges_at, h - 1, types())} - begin_of(args.edges_at, h - 1, 0)
-                    : -1;
+        fits = fits && vertices_from[(h + 1) * types()] <= args.frontier_capacity[h];
+      for (int h = 0; h < args.hops; ++h) {
+        int64_t rows = 0;
+        for (int t = 0; t < types(); ++t) {
+          const int i = h * types() + t;
+          rows += int64_t{vertices_from[i + 1] - vertices_from[i]} * args.lists.types[t].relations;
+        }
+        const uint32_t edges = edges_from[(h + 1) * types()] - edges_from[h * types()];
+        fits = fits && rows <= args.row_capacity[h] && edges <= args.edge_capacity[h];
+        if (fits && block == 0) indptr(h + 1)[rows] = static_cast<P>(edges);
+      }
+      shared.good = fits;
+    }
+    __syncthreads();
+    const bool fits = shared.good;
+    if (block != 0) return fits;
+    auto* const host = static_cast<TypedHeader*>(batch().host_header)->new_by_type;
+    for (int i = thread(); i < segments && sampled; i += size())
+      host[i / types() * kMaxTypes + i % types()] = vertices_from[i + 1] - vertices_from[i];
+    __threadfence_system();
+    __syncthreads();
+    if (thread() == 0) {
+      SampleHeader& header = state().header;
+      for (int h = 0; h <= args.hops; ++h)
+        header.frontiers[h] = sampled ? int64_t{vertices_from[(h + 1) * types()]} : trees();
+      for (int h = 0; h < args.hops; ++h)
+        header.edges[h] =
+            sampled ? int64_t{edges_from[(h + 1) * types()]} - edges_from[h * types()] : int64_t{-1};
       header.hops_done = sampled ? args.hops : 0;
-      header.tasks = static_cast<int64_t>(picks);
+      header.tasks = static_cast<int64_t>(state().picks.value);
       if (sampled && !fits) fail(SampleStatus::kOverflow, 0);
       if (status() == SampleStatus::kOverflow) header.detail = static_cast<int64_t>(state().table.value);
-      hand_over(header, batch().host_header, args.hops, status(), static_cast<int64_t>(rows),
+      hand_over(header, batch().host_header, args.hops, status(), static_cast<int64_t>(state().rows.value),
                 batch().sequence);
     }
     return fits;
@@ -685,10 +814,6 @@ struct Trees {
 
   // Copies the trees to where they go.
   __device__ void write() const {
-    if (block == 0)
-      for (int hop = 1 + thread(); hop <= args.hops; hop += kTreeBlock)
-        indptr(hop)[rows_of(hop)] =
-            static_cast<P>(begin_of(args.edges_at, hop - 1, types()) - begin_of(args.edges_at, hop - 1, 0));
     for (int64_t tree = block; tree < trees(); tree += blocks) write_tree(tree);
   }
 
@@ -697,7 +822,7 @@ struct Trees {
   __device__ void write_tree(int64_t tree) const {
     const int segments = (args.hops + 1) * types();
     __syncthreads();
-    for (int i = thread(); i < segments; i += kTreeBlock) {
+    for (int i = thread(); i < segments; i += size()) {
       const int64_t at = entry(i / types(), i % types(), tree);
       shared.number_at[i] = by_type(args.found)[at];
       shared.place_at[i] = by_type(args.found_at)[at];
@@ -721,7 +846,7 @@ struct Trees {
     for (int h = 0; h <= args.hops; ++h) {
       const uint32_t first = shared.number_at[h * types()], end = shared.number_at[(h + 1) * types()];
       const uint32_t at = by_tree(args.vertices_at, h, tree);
-      for (uint32_t i = thread(); i < end - first; i += kTreeBlock) {
+      for (uint32_t i = thread(); i < end - first; i += size()) {
         const uint32_t place = place_of(first + i);
         nodes[place] = vertices()[at + i];
         batch().trees[place] = static_cast<int32_t>(tree);
@@ -747,26 +872,35 @@ struct Trees {
         before += (end - first) * relations;
       }
     }
-    for (int t = thread(); t < types(); t += kTreeBlock)
+    for (int t = thread(); t < types(); t += size()) {
       shared.pick_at[t] = shared.row_at[t] < rows ? firsts[shared.row_at[t]] : edges;
+      shared.edge_at[t] =
+          by_type(args.edges_at)[entry(hop - 1, t, tree)] - begin_of(args.edges_at, hop - 1, 0);
+    }
     __syncthreads();
-    const uint32_t hop_first = begin_of(args.edges_at, hop - 1, 0);
-    const uint32_t* const of_type = by_type(args.edges_at) + entry(hop - 1, 0, tree);
-    const int64_t stride = trees();
-    for (uint32_t i = thread(); i < rows; i += kTreeBlock) {
+    for (uint32_t i = thread(); i < rows; i += size()) {
       const int t = last_before(shared.row_at, types(), i);
       indptr(hop)[shared.first_row[t] + (i - shared.row_at[t])] =
-          static_cast<P>(of_type[t * stride] - hop_first + (firsts[i] - shared.pick_at[t]));
+          static_cast<P>(shared.edge_at[t] + (firsts[i] - shared.pick_at[t]));
     }
     N* const indices = static_cast<N*>(batch().vertices) + args.indices_at[hop - 1];
     P* const ids = args.edge_ids ? static_cast<P*>(batch().edges) + args.edge_ids_at[hop - 1] : nullptr;
-    for (uint32_t i = thread(); i < edges; i += kTreeBlock) {
-      const int t = last_before(shared.pick_at, types(), i);
-      const int64_t to = int64_t{of_type[t * stride] - hop_first} + (i - shared.pick_at[t]);
-      const int64_t at = pick_number(first_pick + i);
-      indices[to] = static_cast<N>(place_of(args.picks[at]));
-      if (ids) ids[to] = args.places[at];
-    }
+    struct Edge {
+      uint32_t number;
+      P place;
+    };
+    in_fours(
+        edges,
+        [&](uint32_t i) {
+          const int64_t at = pick_number(first_pick + i);
+          return Edge{args.picks[at], ids ? args.places[at] : P{0}};
+        },
+        [&](uint32_t i, const Edge& edge) {
+          const int t = last_before(shared.pick_at, types(), i);
+          const uint32_t to = shared.edge_at[t] + (i - shared.pick_at[t]);
+          indices[to] = static_cast<N>(place_of(edge.number));
+          if (ids) ids[to] = edge.place;
+        });
   }
 };
 
@@ -774,43 +908,32 @@ template <int K, typename Args>
 __device__ void run_trees(const Trees<Args>& trees) {
   const auto sync = [&] { group_barrier(&trees.state().barrier.value, trees.block, trees.blocks); };
   const auto& args = trees.args;
-  using Sums = typename Trees<Args>::Sums;
-  const auto of_hops = [&](int first, int last) {
-    return Sums{trees.by_type(args.found), trees.by_type(args.found_at), trees.entry(first, 0, 0),
-                trees.entry(last, 0, 0), 0};
-  };
-  Sums sums[2] = {
-      of_hops(0, args.hops + 1),
-      {trees.by_type(args.edges), trees.by_type(args.edges_at), 0, trees.entry(args.hops, 0, 0), 0}};
-  if (args.paths) {
-    uint64_t found = static_cast<uint64_t>(trees.trees());
-    trees.each_tree(0, [&](int64_t tree) {
-      if (trees.begin_tree(tree)) trees.template sample_hop<K>(tree, 1, 1);
-    });
-    for (int hop = 2; hop <= args.hops; ++hop) {
-      sync();
-      Sums before[1] = {of_hops(hop - 1, hop)};
-      before[0].carry = found;
-      trees.add_up(before, sync);
-      found = before[0].carry;
-      trees.each_tree(hop - 1, [&](int64_t tree) {
-        uint32_t known = 0;
-        for (int h = 0; h < hop; ++h) known += trees.by_tree(args.vertices_count, h, tree);
-        trees.template sample_hop<K>(tree, hop, known);
-      });
-    }
-  } else {
-    trees.each_tree(0, [&](int64_t tree) {
-      bool good = trees.begin_tree(tree);
-      uint32_t known = 1;
-      for (int hop = 1; good && hop <= args.hops; ++hop) {
+  // In paths a round is a hop of all trees; else it is all hops of each.
+  const int rounds = args.paths ? args.hops : 1, hops_of_round = args.paths ? 1 : args.hops;
+  uint64_t found = 0;
+#pragma unroll 1
+  for (int round = 0; round < rounds; ++round) {
+    trees.each_tree(round, [&](int64_t tree) {
+      bool good = round > 0 || trees.begin_tree(tree);
+      uint32_t known = 0;
+#pragma unroll 1
+      for (int h = 0; h <= round; ++h) known += trees.by_tree(args.vertices_count, h, tree);
+#pragma unroll 1
+      for (int hop = round + 1; good && hop <= round + hops_of_round; ++hop) {
         good = trees.template sample_hop<K>(tree, hop, known);
         known += trees.by_tree(args.vertices_count, hop, tree);
       }
     });
+    sync();
+    const bool last = round + 1 == rounds;
+    typename Trees<Args>::Sums sums[2] = {
+        {trees.by_type(args.found), trees.by_type(args.found_at),
+         round > 0 ? trees.entry(round + 1, 0, 0) : 0, trees.entry(round + 1 + hops_of_round, 0, 0), found},
+        {trees.by_type(args.edges), trees.by_type(args.edges_at), 0, last ? trees.entry(args.hops, 0, 0) : 0,
+         0}};
+    trees.add_up(sums, sync);
+    found = sums[0].carry;
   }
-  sync();
-  trees.add_up(sums, sync);
   const bool fits = trees.tell();
   __syncthreads();
   if (trees.block == 0 && threadIdx.x == 0) trees.reset();

@@ -6,11 +6,8 @@
 
 namespace loader {
 
-#ifndef LOADER_TREE_BLOCK
-#define LOADER_TREE_BLOCK 128
-#endif
-constexpr int kTreeBlock = LOADER_TREE_BLOCK;  // threads of a block, which samples one tree at a time
-constexpr int kTreeWarps = kTreeBlock / 32;
+constexpr int kMostTreeBlock = 256;  // threads of a block, which samples one tree at a time
+constexpr int kMostTreeWarps = kMostTreeBlock / 32;
 constexpr int kMostTreeBlocks = 4096;                         // of one launch
 constexpr int64_t kMostTreePlaces = int64_t{1} << 31;         // of a table
 constexpr int64_t kMostTreeEntries = (int64_t{1} << 32) - 2;  // of a mini-batch: 32 bits number them
@@ -28,8 +25,7 @@ struct TreeState {
 
 // What differs between the mini-batches of one launch.
 struct TreeBatch {
-  const void* seeds;    // [num_seeds]
-  const Bound* bounds;  // [num_seeds], or null if nothing has a time
+  const void* seeds;  // [num_seeds] vertices or, if there are times, [num_seeds, 2] int64: vertices and times
   int64_t num_seeds;
   uint64_t key;
   void* vertices;  // output: as of BatchArgs
@@ -53,6 +49,7 @@ struct TreeArgs {
   int widest;                       // the widest that is a number, if warps pick rows
   Choice choice;
   BoundRule bounds;
+  SeedTimes times;
   bool paths, edge_ids;
 
   // Outputs, as of CommonArgs.
@@ -67,6 +64,7 @@ struct TreeArgs {
   uint32_t *vertices_at, *vertices_count, *rows_at, *picks_at, *picks_count;
   // [hops + 1][types][trees] vertices that a hop found, and edges of their rows; and where they begin.
   uint32_t *found, *found_at, *edges, *edges_at;
+  Bound* tree_bounds;    // [trees]
   N* vertices;           // [vertices_capacity] ids
   Bound* vertex_bounds;  // the same of BoundRule::of_edge
   int64_t vertices_capacity;
@@ -95,14 +93,14 @@ struct TreeArgs {
 };
 
 // Shared memory in which the warps of a block pick rows; a kernel that needs none has `widest` 0.
-LOADER_HD constexpr size_t tree_stage_bytes(int widest) {
-  return (sizeof(uint32_t) * kTreeWarps * static_cast<size_t>(widest) + 15) / 16 * 16;
+LOADER_HD constexpr size_t tree_stage_bytes(int widest, int threads) {
+  return (sizeof(uint32_t) * static_cast<size_t>(threads / 32) * static_cast<size_t>(widest) + 15) / 16 * 16;
 }
 
 // Shared memory of a block.
 template <typename Args>
-size_t tree_bytes(const Args& args) {
-  return tree_stage_bytes(args.widest) +
+size_t tree_bytes(const Args& args, int threads) {
+  return tree_stage_bytes(args.widest, threads) +
          (sizeof(typename Args::N) + sizeof(uint32_t)) *
              (static_cast<size_t>(args.shared_places) + static_cast<size_t>(args.shared_sorted));
 }

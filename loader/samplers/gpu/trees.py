@@ -11,6 +11,7 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph, HeteroGraph
 from loader.machine.gpu import current_stream
+from loader.samplers.base import as_seeds
 from loader.samplers.gpu.hetero import TypedWorkspace
 from loader.samplers.gpu.layout import Layout
 from loader.samplers.gpu.session import Begun, CudaSession
@@ -31,6 +32,7 @@ _BLOCKS_PER_MULTIPROCESSOR = 8
 # Places of a table and room for new nodes in the shared memory of a block; if a tree has few edges, and if it has many.
 _FEW_EDGES = 400
 _SHARED_FEW, _SHARED_MANY = (1024, 1024), (1024, 4096)
+_THREADS_FEW, _THREADS_MANY = 128, 256
 
 
 class TreeWorkspace(TypedWorkspace):
@@ -95,6 +97,7 @@ class TreeWorkspace(TypedWorkspace):
             "picks": sum(plan.edges),
             "table": self._table,
             "blocks": blocks,
+            "threads": _THREADS_FEW if few else _THREADS_MANY,
             "shared_places": places,
             "shared_sorted": ordered,
         }
@@ -167,23 +170,33 @@ class TreeCudaSession(CudaSession):
         self._graph, self._sampler = graph, sampler
         super().__init__(sampler, graph)
 
+    def _as_seeds(self, seeds: Tensor) -> Tensor:
+        return as_seeds(self._graph, seeds)
+
     def _take(self, seeds: Tensor, epoch: int, batch: int, ahead: bool) -> Begun:
         space = self._opened()
         assert isinstance(space, TreeWorkspace)
-        if isinstance(seeds, Tensor) and seeds.device == self._device and seeds.dim() == 2 and space.sight.timed:
-            # The kernel checks ids. To do it here would wait for the GPU; an id that is none stays none.
-            ids, times = seeds[:, 0].clamp(-1, self._graph.num_nodes).to(self._dtype), seeds[:, 1].contiguous()
-        else:
-            ids, times = space.sight.split(self._sampler, seeds)
-        begun = TreeBegun(self, ids.to(self._device, non_blocking=True), ids.numel(), epoch, batch, ahead)
-        begun.times = None if times is None else times.to(self._device, non_blocking=True)
-        begun.bounds = space.sight.bounds(self._sampler, begun.times)
+        sight, times = space.sight, None
+        if sight.timed is None:
+            begun = super()._take(seeds, epoch, batch, ahead)
+            return TreeBegun(self, begun.seeds, begun.num_seeds, epoch, batch, ahead)
+        # Pairs on the GPU are read as they are, and the kernel checks their ids.
+        pairs = seeds.dim() == 2 and seeds.shape[1] == 2 and seeds.dtype == torch.int64
+        if not (pairs and seeds.device == self._device and seeds.is_contiguous()):
+            ids, at = sight.split(self._sampler, seeds)
+            assert at is not None
+            seeds = torch.stack([ids.long(), at], 1).to(self._device, non_blocking=True)
+        times = seeds[:, 1]
+        begun = TreeBegun(self, seeds, seeds.shape[0], epoch, batch, ahead)
+        if not sight.sees_times:
+            begun.seeds = seeds[:, 0].to(self._dtype)
+        begun.times = times
         return begun
 
-    def _told(self, begun: Begun) -> tuple[int, int]:
+    def _told(self, begun: Begun) -> int:
         assert isinstance(begun, TreeBegun)
         begun.tree = torch.empty(begun.plan.frontiers[-1], dtype=torch.int32, device=self._device)
-        return 0 if begun.bounds is None else begun.bounds.data_ptr(), begun.tree.data_ptr()
+        return begun.tree.data_ptr()
 
     def _launch(self, space: Workspace, together: list[Begun]) -> None:
         assert isinstance(space, TreeWorkspace)
@@ -194,11 +207,9 @@ class TreeCudaSession(CudaSession):
 
     def _learn_from_few(self, space: TreeWorkspace, begun: Begun) -> None:
         """Learns the sizes of mini-batches from a part of this one, and waits for it."""
-        assert isinstance(begun, TreeBegun)
         every = -(-begun.num_seeds // _PILOT)
-        few = TreeBegun(self, begun.seeds[::every].contiguous(), 0, begun.epoch, begun.index, begun.ahead)
-        few.num_seeds = few.seeds.numel()
-        few.times, few.bounds = None, None if begun.bounds is None else begun.bounds[::every].contiguous()
+        seeds = begun.seeds[::every].contiguous()
+        few = TreeBegun(self, seeds, seeds.shape[0], begun.epoch, begun.index, begun.ahead)
         while not space.is_learnt:
             super()._launch(space, [few])
             told = few.result.wait()
@@ -233,10 +244,13 @@ class TreeCudaSession(CudaSession):
 
 
 class TreeBegun(Begun):
-    """Trees that were launched. Keeps the seeds and their bounds while the kernel may read them."""
+    """Trees that were launched."""
 
-    __slots__ = ("bounds", "times", "tree")
+    __slots__ = ("times", "tree")
 
-    bounds: Tensor | None
     times: Tensor | None
     tree: Tensor
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.times = None

@@ -69,7 +69,7 @@ class TestOrder:
             assert torch.equal(timed.lists.indices[places], graph.lists.indices[places])
             assert torch.equal(timed.lists.edge_ids[places], graph.lists.edge_ids[places])
 
-    def test_types_that_are_no_source_leave_nothing_to_cut(self) -> None:
+    def test_types_without_sources_leave_nothing_to_cut(self) -> None:
         timed = small(node_times={"venue": t()}).by_time("node")
         assert timed.ranks.tolist() == [0] * timed.lists.num_edges
         assert timed.values.numel() == 0
@@ -90,7 +90,7 @@ class TestOrder:
         assert timed.lists.edge_ids.tolist() == [3, 9, 7, 8]
         assert timed.ranks.tolist() == [0, 1, 1, 1]
 
-    def test_without_ids_an_id_is_the_place_in_the_graph(self) -> None:
+    def test_ids_are_places_without_given_ids(self) -> None:
         graph = small(edge_times={WRITES: t(9, 5, 0, 5)}, keep_edge_ids=False)
         timed = graph.by_time("edge")
         assert torch.equal(timed.lists.indices, graph.lists.indices[timed.lists.edge_ids.long()])
@@ -161,7 +161,7 @@ class TestBounds:
         assert self.seen([LOW, HIGH], HIGH, missing_times="never") == [HIGH]
         assert self.seen([LOW, HIGH], HIGH, missing_times="never", window=1) == [HIGH]
 
-    def test_with_two_times_one_missing_hides_an_entry_or_does_not_count(self) -> None:
+    def test_one_missing_time_of_two_hides_the_entry(self) -> None:
         edges = {("a", "to", "a"): torch.tensor([[0, 1, 2], [0, 0, 0]])}
         options: Any = {"node_times": {"a": t(5, LOW, LOW)}, "edge_times": {("a", "to", "a"): t(LOW, 7, LOW)}}
         graph = HeteroGraph.from_edges(edges, {"a": 3}, **options)
@@ -239,7 +239,7 @@ class TestErrors:
         with pytest.raises(ValueError, match=message):
             small(node_times={"paper": t(1, 2, 3, 4)}).by_time(*options)
 
-    def test_a_graph_without_times_has_no_order_by_time(self) -> None:
+    def test_graphs_without_times_have_no_order(self) -> None:
         with pytest.raises(ValueError, match=r"times is 'both'; the graph has no times of any kind: .*from_edges"):
             small().by_time()
 

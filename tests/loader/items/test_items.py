@@ -36,6 +36,38 @@ def test_items_have_the_wanted_type_and_place() -> None:
     assert moved.fingerprint() == NodeItems(IDS).fingerprint()
 
 
+def test_items_with_times_are_pairs_with_positions() -> None:
+    times = torch.tensor([5.0, -1.0, 7.0, 2**60])
+    items = NodeItems(torch.tensor([9, 9, 4, 2]), first=2, times=times).to(torch.device("cpu"), torch.int32)
+    first, second = items.take(torch.tensor([3, 1, 0]), [2, 1])
+    assert first.ids.tolist() == [[2, 2**60], [9, -1]]
+    assert first.ids.dtype == torch.int64
+    assert second.ids.tolist() == [[9, 5]]
+    assert (first.numbers.tolist(), second.numbers.tolist()) == ([3, 1], [0])
+    assert items.take(slice(1, 3), [2])[0].numbers.tolist() == [1, 2]
+    (plain,) = NodeItems(torch.tensor([9, 4]), numbered=True).take(torch.tensor([1]), [1])
+    assert (plain.ids.tolist(), plain.numbers.tolist()) == ([4], [1])
+
+
+def test_times_are_part_of_a_fingerprint() -> None:
+    ids = torch.tensor([1, 2])
+    every = [NodeItems(ids), *(NodeItems(ids, times=torch.tensor(times)) for times in ([1, 2], [2, 1]))]
+    assert len({items.fingerprint() for items in every}) == 3
+
+
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        (torch.tensor([1]), "times has 1 entries, seeds has 2; the numbers must be equal"),
+        (torch.tensor([1.0, float("nan")]), "times has 1 missing times of 2, the first at 1; a seed needs a time"),
+        (torch.tensor([1.5, 2]), r"times\[0\] is 1.5; times are whole numbers"),
+    ],
+)
+def test_bad_times_are_refused(times: torch.Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        NodeItems(torch.tensor([1, 2]), times=times)
+
+
 def test_a_fingerprint_tells_lists_and_orders_apart() -> None:
     prints = {NodeItems(ids).fingerprint() for ids in (IDS, IDS.flip(0), IDS[:-1], IDS + 1)}
     assert len(prints) == 4

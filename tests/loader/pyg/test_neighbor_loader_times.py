@@ -101,7 +101,7 @@ def test_seeds_have_the_times_of_their_nodes(data: Data) -> None:
     assert torch.equal(again.seed_time, batch.seed_time)
 
 
-def test_copies_of_a_seed_have_trees_of_their_own(data: Data) -> None:
+def test_copies_of_a_seed_have_own_trees(data: Data) -> None:
     batch = next(iter(NeighborLoader(data, [2, 2], input_nodes=[7] * 30, disjoint=True, batch_size=30)))
     check_trees(batch)
     assert batch.n_id[:30].tolist() == [7] * 30
@@ -206,7 +206,7 @@ def test_stores_of_several_types_have_times(typed: HeteroData) -> None:
         NeighborLoader((features, edges), **given | {"time_attr": "when"})
 
 
-def test_a_name_of_times_of_nodes_and_edges_is_refused(typed: HeteroData) -> None:
+def test_times_of_both_nodes_and_edges_are_refused(typed: HeteroData) -> None:
     typed[CITES].time = torch.arange(300)
     with pytest.raises(ValueError, match="time_attr is 'time', which both nodes and edges have; rename one of them"):
         NeighborLoader(typed, [2], input_nodes="paper", time_attr="time")

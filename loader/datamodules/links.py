@@ -221,7 +221,7 @@ class LinkDataModule(DatasetModule):
         ends = torch.empty(2, count, dtype=torch.int64)
         targets = torch.empty(count * self.ranked, dtype=torch.int64)
         # Epochs count up from 0: the last one is never reached, so that training has other negatives.
-        draw = known.num_nodes, self.seed, 2**64 - 1, batch
+        draw = known.num_nodes, known.num_nodes, True, self.seed, 2**64 - 1, batch
         _core.negatives(*draw, None, ends[0], ends[1], known.indptr, known.indices, True)
         given = links[:, 0].contiguous()
         _core.negatives(*draw, given, None, targets, known.indptr, known.indices, True)

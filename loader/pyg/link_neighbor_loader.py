@@ -10,9 +10,8 @@ import torch_geometric.loader
 from torch import Tensor
 from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling
 
-from loader.graph.checks import check_integers
+from loader.graph.checks import check_integers, check_range
 from loader.items import EdgeItems
-from loader.loaders.links import check_pairs
 from loader.loaders.torch_options import as_ids
 from loader.machine.arguments import as_flag, as_number, shown
 from loader.pyg.attributes import Attributes, MakeStore
@@ -117,7 +116,7 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
         count = links.shape[1]
         if count:
             check_integers("edge_label_index", links, ": .long()")
-            check_pairs(links.t(), int(data.num_nodes or 0), "edge_label_index")
+            check_range("edge_label_index", links, int(data.num_nodes or 0))
         made = graph_of(data, hops, weight_attr, place, graph)
         around.check_graph(made)
         self._labels = _labels(edge_label, count, negatives)

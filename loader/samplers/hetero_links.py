@@ -69,14 +69,11 @@ class TypedLinkEnds(LinkEnds):
         assert self.edge_type is not None
         return partial(without_typed_links, edge_type=self.edge_type, reverse=self._reverse)
 
-    def within_types(self, around: Any, parts: Mapping[str, Any]) -> dict[str, Any]:
+    def within_types(self, around: Any, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
         assert self.edge_type is not None
         first, before = {}, 0
         for name, count in around.num_seeds.items():
             first[name] = before
             before += count
         begins = {"sources": first[self.edge_type[0]], "targets": first[self.edge_type[2]]}
-        return {
-            name: places - begins[name.removeprefix("negative_")] if isinstance(places, Tensor) else places
-            for name, places in parts.items()
-        }
+        return {name: places - begins[name.removeprefix("negative_")] for name, places in parts.items()}

@@ -64,7 +64,7 @@ class LinkEnds:
             return None
         return partial(without_links_on_gpu if device.type == "cuda" else without_links, reverse=exclude == "reverse")
 
-    def within_types(self, around: Any, parts: Mapping[str, Any]) -> dict[str, Any]:
+    def within_types(self, around: Any, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The ends of links, by name as those of `Links`, from places among the seeds of `around` to places among those
         of their types.
         """

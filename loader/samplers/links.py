@@ -19,7 +19,7 @@ from loader.machine.arguments import as_flag, as_number, as_seed, as_size, kind_
 from loader.samplers.base import AnyGraph, Request, Sampler, Session, check_position
 from loader.samplers.gpu.links import GpuLinks
 from loader.samplers.hetero_links import TypedLinkEnds
-from loader.samplers.link_ends import LinkEnds, Without
+from loader.samplers.link_ends import LinkEnds
 from loader.samplers.relations import edge_type_of
 from loader.samples.links import Links
 
@@ -216,8 +216,16 @@ class _LinkSession(Session):
         around = [Request(seeds, r.epoch, r.batch) for (seeds, _), r in zip(links, group, strict=True)]
         finish = self._session.begin(around, ahead=ahead)
         return [
-            partial(_finish, f, parts, self._ends, self._without) for f, (_, parts) in zip(finish, links, strict=True)
+            partial(self._finish, f, parts, request.numbers)
+            for f, (_, parts), request in zip(finish, links, group, strict=True)
         ]
+
+    def _finish(self, finish: Callable[[], Any], parts: dict[str, Tensor], places: Tensor | None) -> Links:
+        around, ends = finish(), self._ends
+        local: dict[str, Any] = ends.within_types(around, parts)
+        if self._without is not None:
+            around = self._without(around, local["sources"], local["targets"])
+        return Links(around, **local, places=places, epoch=around.epoch, index=around.index, edge_type=ends.edge_type)
 
     def check(self) -> None:
         self._session.check()
@@ -225,9 +233,9 @@ class _LinkSession(Session):
     def close(self) -> None:
         self._session.close()
 
-    def _links(self, request: Request) -> tuple[Tensor, dict[str, Any]]:
+    def _links(self, request: Request) -> tuple[Tensor, dict[str, Tensor]]:
         """The ends of a mini-batch's links, and the links by local ids."""
-        pairs, epoch, batch, numbers = request
+        pairs, epoch, batch, _ = request
         check_position(epoch, batch)
         if not isinstance(pairs, Tensor):
             raise TypeError(f"seeds is {kind_of(pairs)}; it must be a tensor of links [n, 2] (torch.as_tensor)")
@@ -242,7 +250,7 @@ class _LinkSession(Session):
             return self._links_on_gpu(self._on_gpu, pairs, drawn, request)
         self._ends.check("seeds", pairs)
         sources, targets = pairs.long().t()
-        parts: dict[str, Any] = {"sources": sources, "targets": targets}
+        parts: dict[str, Tensor] = {"sources": sources, "targets": targets}
         if drawn is not None:
             parts |= self._negatives(drawn, sources, epoch, batch)
         first = {"sources": self._ends.sources.start, "targets": self._ends.targets.start}
@@ -250,22 +258,22 @@ class _LinkSession(Session):
         seeds, local = torch.unique(torch.cat(ids), return_inverse=True)
         cut = local.split([p.numel() for p in parts.values()])
         parts = {name: part.view(p.shape) for (name, p), part in zip(parts.items(), cut, strict=True)}
-        return seeds.to(self._ends.dtype), {**parts, "places": numbers}
+        return seeds.to(self._ends.dtype), parts
 
     def _links_on_gpu(
         self, gpu: GpuLinks, pairs: Tensor, drawn: Negatives | None, request: Request
-    ) -> tuple[Tensor, dict[str, Any]]:
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         links = pairs.shape[0]
         count = 0 if drawn is None else drawn.of(links)
         each = int(drawn.amount) if drawn is not None and drawn.mode == "triplet" else 0
         key = _core.negatives_key(self._sampler.seed, request.epoch, request.batch)
         seeds, (sources, targets, *ends) = gpu.ends(pairs, count, each, key)
-        parts: dict[str, Any] = {"sources": sources, "targets": targets}
+        parts: dict[str, Tensor] = {"sources": sources, "targets": targets}
         if drawn is not None and each:
             parts["negative_targets"] = ends[0].view(links, each)
         elif drawn is not None:
             parts["negative_sources"], parts["negative_targets"] = ends
-        return seeds, {**parts, "places": request.numbers}
+        return seeds, parts
 
     def _negatives(self, drawn: Negatives, sources: Tensor, epoch: int, batch: int) -> dict[str, Tensor]:
         links = sources.numel()
@@ -282,14 +290,6 @@ class _LinkSession(Session):
         if heads is None:
             return {"negative_targets": targets.to(self._device).view(links, int(drawn.amount))}
         return {"negative_sources": heads.to(self._device), "negative_targets": targets.to(self._device)}
-
-
-def _finish(finish: Callable[[], Any], parts: dict[str, Any], ends: LinkEnds, without: Without | None) -> Links:
-    around = finish()
-    parts = ends.within_types(around, parts)
-    if without is not None:
-        around = without(around, parts["sources"], parts["targets"])
-    return Links(around, **parts, epoch=around.epoch, index=around.index, edge_type=ends.edge_type)
 
 
 def _ascending(graph: Graph, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -23,18 +23,21 @@ class TypedLinkEnds(LinkEnds):
         graph: that is sampled.
         edge_type: the relation of the links.
         reverse: that of their reverses, or None.
+        is_relation: False: the graph may lack the relation, if both types are there.
 
     Raises:
         ValueError: the graph has no such relations.
     """
 
-    def __init__(self, graph: HeteroGraph, edge_type: EdgeType | None, reverse: EdgeType | None) -> None:
+    def __init__(
+        self, graph: HeteroGraph, edge_type: EdgeType | None, reverse: EdgeType | None, *, is_relation: bool = True
+    ) -> None:
         relations = list(graph.edge_types)
         if edge_type is None:
             example = f", e.g. edge_type={relations[0]}" if relations else ""
             raise ValueError(f"the graph has the relations {relations}, and links are of one of them: name it{example}")
         for name, given in (("edge_type", edge_type), ("reverse", reverse)):
-            if given is not None and given not in graph.edge_types:
+            if given is not None and given not in graph.edge_types and is_relation:
                 raise ValueError(f"{name} is {given}, which is no relation of the graph; its relations are {relations}")
         self.num_nodes, self.dtype = graph.num_nodes, graph.lists.indices.dtype
         self.edge_type, self._reverse = edge_type, reverse

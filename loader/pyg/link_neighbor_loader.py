@@ -17,7 +17,7 @@ from loader.loaders.torch_options import as_ids
 from loader.machine.arguments import as_flag, as_number, shown
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.pyg.data_loader import DataLoader, Sampled
-from loader.pyg.neighbor_loader import THEIRS, graph_of, place_of
+from loader.pyg.neighbor_loader import graph_of, place_of
 from loader.pyg.options import hops_by_type, hops_of, read_torchs, refuse_times, sampler_of, subgraph_type_of
 from loader.pyg.output_sampler import labels_of, per_link
 from loader.pyg.typed import edge_types_of, is_pinned, placed, refuse_induced, typed_graph_of, typed_place_of
@@ -49,7 +49,7 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
             edge type, for all its edges, or `(edge type, [2, n] ids)`; then `data` need not have edges of this type.
         edge_label: `[n, ...]`, the labels of the links.
         neg_sampling: a `torch_geometric.sampler.NegativeSampling`, or its arguments: "binary", "triplet", or
-            `dict(mode="binary", amount=0.5)`. Weights are not possible.
+            `dict(mode="binary", amount=0.5)`. Its weights are rounded, see `loader.samplers.node_weights`.
         neg_sampling_ratio: the same as `neg_sampling=dict(mode="binary", amount=neg_sampling_ratio)`.
         exclude: "none", as in torch_geometric; "self": leave the edges of the mini-batch's own positive links out of
             the sample, so that a model cannot see the answer; "reverse": and those in the opposite direction. Of
@@ -151,9 +151,9 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
                 typed = typed_graph_of(data, weight_attr, place, pinned)
             else:
                 typed = placed(graph_without_edges(data, self._type), place, pinned)
-            sampler.ends(typed)  # says at once what is wrong
             check_ends(self._type, links, typed)
             made = typed
+        sampler.ends(made)  # says at once what is wrong
         self._labels = _labels(edge_label, count, negatives)
         self._ids = _ids(input_id, count)
         ends = links.cpu()
@@ -168,7 +168,9 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
         self.neg_sampling = None
         if negatives is not None:
             amount = int(negatives.amount) if negatives.mode == "triplet" else negatives.amount
-            self.neg_sampling = NegativeSampling(negatives.mode, amount)
+            given = NegativeSampling.cast(neg_sampling)
+            weights = (None, None) if given is None else (given.src_weight, given.dst_weight)
+            self.neg_sampling = NegativeSampling(negatives.mode, amount, *weights)
         items = EdgeItems(links.t().contiguous().cpu()) if count else None
         super().__init__(
             data,
@@ -265,8 +267,7 @@ def _negatives(neg_sampling: Any, ratio: float | None, strict: bool) -> Negative
         if strict:
             raise ValueError("strict is of use with negatives only; give neg_sampling, or leave strict out")
         return None
-    if asked.src_weight is not None or asked.dst_weight is not None:
-        raise NotImplementedError(
-            f"LinkNeighborLoader draws negatives uniformly; leave src_weight and dst_weight out, or take {THEIRS}"
-        )
-    return Negatives("triplet" if asked.is_triplet() else "binary", asked.amount, strict)
+    mode = "triplet" if asked.is_triplet() else "binary"
+    # Triplets have the sources of their links: torch_geometric does not read `src_weight` then either.
+    source = None if mode == "triplet" else asked.src_weight
+    return Negatives(mode, asked.amount, strict, source, asked.dst_weight)

@@ -20,6 +20,7 @@ from loader.samplers.base import AnyGraph, Request, Sampler, Session, check_posi
 from loader.samplers.gpu.links import GpuLinks
 from loader.samplers.hetero_links import TypedLinkEnds
 from loader.samplers.link_ends import LinkEnds
+from loader.samplers.node_weights import NodeWeights
 from loader.samplers.relations import edge_type_of
 from loader.samples.links import Links
 
@@ -38,6 +39,8 @@ class Negatives:
             number of negatives of a mini-batch is rounded up.
         strict: never draw an edge of the graph or a loop; all other pairs are equally likely. With types, only edges of
             the relation are not drawn. False: a negative may be an edge.
+        source_weights, target_weights: `[nodes]`, integers or floats: an end is drawn with a probability proportional
+            to its weight, see `NodeWeights`; None: uniformly. Triplets have no `source_weights`. Not with `strict`.
 
     Raises:
         TypeError, ValueError: an attribute is not as said above.
@@ -46,6 +49,8 @@ class Negatives:
     mode: str = "binary"
     amount: float = 1
     strict: bool = False
+    source_weights: Tensor | NodeWeights | None = None
+    target_weights: Tensor | NodeWeights | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.mode, str) or self.mode not in ("binary", "triplet"):
@@ -57,10 +62,28 @@ class Negatives:
             if self.amount != int(self.amount):
                 raise ValueError(f"amount is {self.amount}; a triplet has a whole number of negatives: give an integer")
             object.__setattr__(self, "amount", as_size("amount", int(self.amount)))
+        for name in ("source_weights", "target_weights"):
+            weights = getattr(self, name)
+            if weights is None:
+                continue
+            if self.strict:
+                raise ValueError(f"strict is True, and {name} is given; strict negatives are uniform: leave one out")
+            if self.mode == "triplet" and name == "source_weights":
+                raise ValueError("source_weights is given, but triplets have the sources of their links; leave it out")
+            if not isinstance(weights, NodeWeights):
+                object.__setattr__(self, name, NodeWeights(name, weights))
 
     def of(self, links: int) -> int:
         """The number of negatives of a mini-batch with this many links."""
         return math.ceil(links * self.amount)
+
+    @property
+    def weights(self) -> tuple[NodeWeights | None, NodeWeights | None]:
+        """Those of sources and those of targets."""
+        source, target = self.source_weights, self.target_weights
+        assert not isinstance(source, Tensor)
+        assert not isinstance(target, Tensor)
+        return source, target
 
 
 class LinkSampler(Sampler):
@@ -146,6 +169,7 @@ class LinkSampler(Sampler):
         return {
             **{f"around.{name}": value for name, value in self.around.spec().items()},
             "negatives": None if drawn is None else [drawn.mode, drawn.amount, drawn.strict],
+            **({} if drawn is None else {w.name: w.digest for w in drawn.weights if w is not None}),
             "exclude": self.exclude,
             "seed": self.seed,
             "known": None if self.known is None else [self.known.num_nodes, self.known.num_edges],
@@ -168,6 +192,10 @@ class LinkSampler(Sampler):
             ends = LinkEnds(graph)
         if self.known is not None:
             ends.require_known(self.known, graph)
+        if self.negatives is not None:
+            for weights, ids in zip(self.negatives.weights, (ends.sources, ends.targets), strict=True):
+                if weights is not None and len(weights) != len(ids):
+                    raise ValueError(f"{weights.name} has {len(weights)} entries, for {len(ids)} nodes; give one each")
         return ends
 
     def open(self, graph: AnyGraph) -> Session:
@@ -207,7 +235,7 @@ class _LinkSession(Session):
         if drawn is not None and drawn.strict:
             self._known = _ascending(ends.edges(graph if sampler.known is None else sampler.known), self._device)
         self._on_gpu: GpuLinks | None = None
-        if self._device.type == "cuda":
+        if self._device.type == "cuda" and (drawn is None or drawn.weights == (None, None)):
             of = ends.sources, ends.targets, ends.num_nodes, ends.dtype
             self._on_gpu = GpuLinks(self._device, *of, partial(ends.check, "seeds"), self._known)
 
@@ -284,9 +312,17 @@ class _LinkSession(Session):
         else:
             given = sources.cpu().contiguous()
         indptr, indices = self._known or (None, None)
-        ends = self._ends
-        among = len(ends.sources), len(ends.targets), ends.sources == ends.targets
+        ends, (of_source, of_target) = self._ends, drawn.weights
+        among = (
+            len(ends.sources) if of_source is None else of_source.total,
+            len(ends.targets) if of_target is None else of_target.total,
+            ends.sources == ends.targets,
+        )
         _core.negatives(*among, self._sampler.seed, epoch, batch, given, heads, targets, indptr, indices, drawn.strict)
+        if of_target is not None:
+            targets = of_target.nodes(targets)
+        if of_source is not None and heads is not None:
+            heads = of_source.nodes(heads)
         if heads is None:
             return {"negative_targets": targets.to(self._device).view(links, int(drawn.amount))}
         return {"negative_sources": heads.to(self._device), "negative_targets": targets.to(self._device)}

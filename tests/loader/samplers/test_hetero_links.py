@@ -64,7 +64,7 @@ def negatives_of(links: Any) -> list[tuple[int, int]]:
     return within(links, heads, tails)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**64 - 1),
     mode=st.sampled_from(["binary", "triplet"]),
@@ -128,7 +128,7 @@ def subgraph_edges(sample: Any) -> list[list[tuple[Any, int, int, int]]]:
     return [found]
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 1000),
     exclude=st.sampled_from(["none", "self", "reverse"]),

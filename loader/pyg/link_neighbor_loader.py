@@ -130,7 +130,7 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
             around = sampler_of(hops, shape, place, meaning, weight_attr, replace)
             if isinstance(data, tuple):
                 raise TypeError(
-                    f"data is a feature store and a graph store of one type; {who} takes a Data: make one of them"
+                    f"data is a feature store and a graph store; {who} takes a Data or HeteroData: make one of them"
                 )
             links = data.edge_index if edge_label_index is None else edge_label_index
         sampler = LinksBetween(around, negatives, exclude=exclude, edge_type=self._type, reverse=reverse)

@@ -10,6 +10,7 @@ from marks import HAS_GPU
 from torch_geometric.data import HeteroData
 from torch_geometric.loader import LinkNeighborLoader as TheirLoader
 from torch_geometric.sampler import NegativeSampling
+from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
 import loader.pyg
 from loader.pyg import LinkNeighborLoader
@@ -146,6 +147,21 @@ def test_links_need_not_be_edges(data) -> None:
     bare = HeteroData(user={"num_nodes": 90}, item={"num_nodes": 60})
     batch = next(iter(LinkNeighborLoader(bare, [], (likes, links), batch_size=3)))
     assert pairs_of(batch, batch[likes].edge_label_index) == list(map(tuple, links.t().tolist()))
+
+
+def test_stores_are_taken(data) -> None:
+    features, graph = MyFeatureStore(), MyGraphStore()
+    for name in SIZES:
+        features.put_tensor(data[name].x, group_name=name, attr_name="x", index=None)
+    for key in data.edge_types:
+        ends, size = data[key].edge_index, (SIZES[key[0]], SIZES[key[2]])
+        graph.put_edge_index((ends[0], ends[1]), edge_type=key, layout="coo", size=size)
+    options: dict[str, Any] = {"edge_label_index": BUYS, "batch_size": 60, "neg_sampling": "binary", "seed": 3}
+    ours = LinkNeighborLoader(data, [3], **options)
+    for batch, plain in zip(LinkNeighborLoader((features, graph), [3], **options), ours, strict=True):
+        for name in SIZES:
+            assert torch.equal(batch[name].x, plain[name].x)
+        assert torch.equal(batch[BUYS].edge_label_index, plain[BUYS].edge_label_index)
 
 
 @pytest.mark.parametrize("changes", [{"num_workers": 1}, {"prefetch": 0}])

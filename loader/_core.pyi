@@ -765,7 +765,9 @@ class SubgraphSampler:
         """
 
 def negatives(
-    num_nodes: int,
+    num_sources: int,
+    num_targets: int,
+    one_type: bool,
     seed: int,
     epoch: int,
     batch: int,
@@ -777,16 +779,26 @@ def negatives(
     strict: bool,
 ) -> None:
     """Writes negative links: to `sources` and `targets` `[n]` int64; or, where sources `given` `[m]` int64 are, to
-    `targets` `[m * k]`, those of each source one behind the other. `strict`: no loops and, of the graph of indptr and
-    indices, whose lists ascend, no edges."""
+    `targets` `[m * k]`, those of each source one behind the other. Sources are below `num_sources`, targets below
+    `num_targets`. `strict`: no edges of indptr and indices, whose lists ascend; and no loops, if both ends are of
+    `one_type`."""
 
 most_sorted_ends: int  # that CudaLinkEngine.ends keeps once
 
 class CudaLinkEngine:
-    """Finds the ends of links on a GPU. `indptr` and `indices` are of the edges that strict negatives must not be, each
-    list ascending, on the GPU or in pinned memory; or both are None."""
+    """Finds the ends of links on a GPU. `sources` and `targets` are the first of the ids that they may have, and the
+    one after the last. `indptr` and `indices` are of the edges that strict negatives must not be, numbered from these
+    first ids on, each list ascending, on the GPU or in pinned memory; or both are None."""
 
-    def __init__(self, num_nodes: int, indptr: Tensor | None, indices: Tensor | None, device: int) -> None: ...
+    def __init__(
+        self,
+        sources: tuple[int, int],
+        targets: tuple[int, int],
+        num_nodes: int,
+        indptr: Tensor | None,
+        indices: Tensor | None,
+        device: int,
+    ) -> None: ...
     def ends(
         self,
         pairs: int,

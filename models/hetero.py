@@ -83,6 +83,14 @@ class HeteroNet(nn.Module):
         """Logits of the seeds, `[batch_size, out_dim]`.
 
         Raises:
+            ValueError: see `inputs`.
+        """
+        return self.outputs(*self.inputs(batch))[: batch.batch_size]
+
+    def inputs(self, batch: HeteroMiniBatch) -> tuple[dict[str, Tensor], dict[EdgeType, Tensor]]:
+        """What `outputs` takes, of a mini-batch.
+
+        Raises:
             ValueError: the mini-batch has another number of hops than the model has layers, or lacks features of a
                 type.
         """
@@ -93,8 +101,7 @@ class HeteroNet(nn.Module):
             )
         sampled = batch.to_pyg()
         x = {name: self._rows(sampled[name], name, width) for name, width in self.in_dims.items()}
-        edges = {edge_type: sampled[edge_type].edge_index for edge_type in self.edge_types}
-        return self.outputs(x, edges)[: batch.batch_size]
+        return x, {edge_type: sampled[edge_type].edge_index for edge_type in self.edge_types}
 
     def _rows(self, nodes: Any, name: str, width: int) -> Tensor:
         device = nodes.n_id.device
@@ -113,17 +120,18 @@ class HeteroNet(nn.Module):
         """Makes what is left of the parameters, in one call, and freezes those that no output depends on.
 
         In the last layer these are the ones of all other types. Processes that train together exchange every gradient,
-        so each parameter that is not frozen must have one.
+        so each parameter that is not frozen must have one. `read` then names the types whose features are read.
         """
         training = self.training
         self.eval()  # dropout would draw numbers
-        x = {name: torch.ones(1, width or 1) for name, width in self.in_dims.items()}
+        x = {name: torch.ones(1, width or 1, requires_grad=True) for name, width in self.in_dims.items()}
         edges = {edge_type: torch.zeros(2, 1, dtype=torch.int64) for edge_type in self.edge_types}
         with torch.enable_grad():
             self.outputs(x, edges).sum().backward()
         for parameter in self.parameters():
             parameter.requires_grad_(parameter.grad is not None)
             parameter.grad = None
+        self.read = {name for name, rows in x.items() if rows.grad is not None}
         self.train(training)
 
 

@@ -90,7 +90,7 @@ def embedding_columns(rows: Tensor) -> dict[str, Tensor]:
 
 
 def best_new_targets(
-    embedded: Tensor, onward: Graph, first: int, last: int, count: int
+    embedded: Tensor, onward: Graph, first: int, last: int, count: int, of_targets: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The targets with the highest scores of each source, without those that it has a link to.
 
@@ -101,16 +101,20 @@ def best_new_targets(
         onward: the links, with the lists of a node's targets (`Graph.reverse`), on the CPU.
         first, last: the sources, a range of nodes.
         count: of targets per source, at least 1. A source with fewer targets that are new has fewer.
+        of_targets: `[num_targets, width]`, of targets that have a type of their own; by default they are nodes as the
+            sources are, and no node has a link to itself.
 
     Returns:
         Sources, targets (int64) and scores (float32), `[rows]` each, by source, then by descending score.
     """
-    scores = embedded[first:last].float() @ embedded.float().t()  # [sources, num_nodes]
+    among = embedded if of_targets is None else of_targets
+    scores = embedded[first:last].float() @ among.float().t()  # [sources, targets]
     ends = onward.indptr[first : last + 1].long()
     source = torch.arange(last - first).repeat_interleave(ends.diff())
     target = onward.indices[ends[0] : ends[-1]].long()
     scores[source.to(scores.device), target.to(scores.device)] = -torch.inf
-    scores[torch.arange(last - first), torch.arange(first, last)] = -torch.inf  # no link to itself
+    if of_targets is None:
+        scores[torch.arange(last - first), torch.arange(first, last)] = -torch.inf  # no link to itself
     best, targets = scores.topk(min(count, scores.shape[1]), dim=1)
     sources = torch.arange(first, last, device=scores.device)[:, None].expand_as(targets)
     new = best > -torch.inf

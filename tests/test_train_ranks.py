@@ -8,13 +8,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 from digest_record import records
 from hydra.utils import instantiate
+from omegaconf import open_dict
 from train_runs import ROOT, composer
+from typed_datasets import make_purchases, write_typed
+
+from models.training.link_job import without_node_options
 
 BATCH = 6
 OPTIONS = (
@@ -23,13 +28,15 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def start(folder: Path, name: str, *arguments: str, seconds: float = 0.0) -> subprocess.Popen[str]:
+def start(
+    folder: Path, name: str, *arguments: str, options: Sequence[str] = OPTIONS, seconds: float = 0.0
+) -> subprocess.Popen[str]:
     """train.py with a `DigestRecord`."""
     paths = [str(ROOT / "tests" / "support"), *filter(None, [os.environ.get("PYTHONPATH")])]
     launched = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT")
     return subprocess.Popen(
         [
-            sys.executable, str(ROOT / "train.py"), *OPTIONS, f"data_dir={folder / 'data'}", f"hydra.run.dir={name}",
+            sys.executable, str(ROOT / "train.py"), *options, f"data_dir={folder / 'data'}", f"hydra.run.dir={name}",
             "+callbacks.digests._target_=digest_record.DigestRecord", f"+callbacks.digests.folder={folder / name}",
             f"+callbacks.digests.seconds={seconds}", *arguments,
         ],
@@ -41,10 +48,13 @@ def start(folder: Path, name: str, *arguments: str, seconds: float = 0.0) -> sub
     )  # fmt: skip
 
 
-def expected(folder: Path, epochs: int) -> list[list[str]]:
+def expected(folder: Path, epochs: int, options: Sequence[str] = OPTIONS) -> list[list[str]]:
     """The lines of each epoch, in the order of the mini-batches' numbers, by one process without a trainer."""
     with composer(folder) as composed:
-        cfg = composed(*OPTIONS, f"data_dir={folder / 'data'}")
+        cfg = composed(*options, f"data_dir={folder / 'data'}")
+    if cfg.task == "link":
+        with open_dict(cfg):
+            without_node_options(cfg)
     datamodule = instantiate(cfg.datamodule)
     datamodule.prepare_data()
     datamodule.setup()
@@ -94,3 +104,36 @@ def test_four_ranks_lose_one_and_two_go_on(tmp_path: Path) -> None:
     assert sorted(resumed) == [0, 1]
     for rank, (_, lines) in resumed.items():
         assert lines == turns(epochs[0], 4 * done, rank, 2) + turns(epochs[1], 0, rank, 2)
+
+
+TYPED = {
+    "node": ("model=to_hetero", "datamodule.batch_size=4"),
+    "link": (
+        "task=link", "datamodule.batch_size=100", "datamodule.edge_type=user__buys__item", "datamodule.ranked=3",
+        "datamodule.reverse=item__rev_buys__user",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("task", ["node", "link"])
+def test_ranks_share_mini_batches_of_types(tmp_path: Path, task: str, ranks: int) -> None:
+    """Also if the last mini-batches are fewer than the ranks, and every rank has the same weights in the end."""
+    options = (
+        "device=cpu", "num_threads=1", "dataset=hetero_npz", "model.hidden=8", "callbacks=quiet", *TYPED[task],
+        "callbacks.early_stopping=null", "logger=none",
+        write_typed(tmp_path, make_purchases() if task == "link" else None),
+    )  # fmt: skip
+    run = start(tmp_path, "run", f"trainer.devices={ranks}", "trainer.max_epochs=2", options=options)
+    shown, said = run.communicate(timeout=300)
+    assert (run.returncode, said) == (0, ""), shown
+    epochs = expected(tmp_path, 2, options)
+    assert len(epochs[0]) in (7, 8)
+    found = records(tmp_path / "run")
+    assert sorted(found) == list(range(ranks))
+    for rank, (_, lines) in found.items():
+        assert lines == turns(epochs[0], 0, rank, ranks) + turns(epochs[1], 0, rank, ranks)
+    for epoch in epochs:
+        met = {line for _, lines in found.values() for line in lines}
+        assert set(epoch) <= met

@@ -143,7 +143,18 @@ from models.training.errors import one_line_errors
         (["features=host", "features.num_threads=x"], "num_threads is 'x'; it must be an integer of at least 1"),
         (["dataset=dblp"], "dataset dblp has types of nodes and edges, which model=graphsage does not take; take mod"),
         (["dataset=ogbn-mag", "model=gat"], "dataset ogbn-mag has types of nodes and edges, which model=gat does not"),
-        (["dataset=imdb", "task=link"], "dataset imdb has types of nodes and edges, which task=link does not take; t"),
+        (
+            ["dataset=imdb", "task=link"],
+            "dataset imdb has types of nodes and edges, and task=link predicts links of one relation; name it, data",
+        ),
+        (
+            ["dataset=imdb", "task=link", "datamodule.edge_type=movie__to__actor"],
+            "exclude is 'reverse', and edge_type ('movie', 'to', 'actor'): name the relation that has the links' rev",
+        ),
+        (
+            ["dataset=imdb", "task=link", "datamodule.edge_type=movie", "datamodule.exclude=self"],
+            "edge_type is 'movie'; give the edge type",
+        ),
         (["dataset=imdb", "model=node2vec"], "imdb has types of nodes and edges, which model=node2vec does not take"),
         (
             ["dataset=cora", "model=hgt"],

@@ -1,9 +1,9 @@
 // Exports the drawing of negative links on the CPU.
-#include <limits>
+#include "bindings/links.h"
+
 #include <string>
 
 #include "bindings/views.h"
-#include "links/negatives.h"
 
 namespace loader {
 namespace {
@@ -36,36 +36,36 @@ struct CheckedEdges {
 };
 
 template <typename P, typename N>
-void draw(uint32_t num_nodes, uint64_t key, bool strict, const CheckedEdges<P, N>& known, const Ends& ends) {
+void draw(const EndCounts& counts, uint64_t key, bool strict, const CheckedEdges<P, N>& known,
+          const Ends& ends) {
   for (int64_t i = 0; i < ends.count; ++i) {
     const Draws draws{key, static_cast<uint64_t>(i), 0};
     if (!ends.given) {
-      if (negative_pair(draws, num_nodes, strict, known, &ends.sources[i], &ends.targets[i])) continue;
+      if (negative_pair(draws, counts, strict, known, &ends.sources[i], &ends.targets[i])) continue;
       throw py::value_error("no negative link was found in " + std::to_string(kTriesOfPair) +
                             " tries: nearly all pairs of vertices are edges; draw them with strict=False");
     }
     const int64_t source = ends.given[i / ends.each];
-    ends.targets[i] = negative_target(draws, num_nodes, strict, known, source);
+    ends.targets[i] = negative_target(draws, counts, strict, known, source);
     if (ends.targets[i] < 0)
-      throw py::value_error("vertex " + std::to_string(source) +
-                            " has an edge to every other vertex, so it has no negative link; draw them with "
-                            "strict=False, or leave its links out");
+      throw py::value_error(
+          "vertex " + std::to_string(source) + " has an edge to every " +
+          (counts.one_type ? "other vertex" : "vertex of their type") +
+          ", so it has no negative link; draw them with strict=False, or leave its links out");
   }
 }
 
 template <typename P, typename N>
-CheckedEdges<P, N> known_of(const py::object& indptr, const py::object& indices, int64_t num_nodes) {
-  const auto offsets = offsets_view<P>(indptr, "indptr", num_nodes);
+CheckedEdges<P, N> known_of(const py::object& indptr, const py::object& indices, int64_t num_targets) {
+  const auto offsets = offsets_view<P>(indptr, "indptr", num_targets);
   const auto entries = view<const N>(indices, "indices");
   return {{offsets.data, entries.data}, entries.size};
 }
 
-void negatives(int64_t num_nodes, uint64_t seed, uint64_t epoch, uint64_t batch, const py::object& given,
-               const py::object& sources, const py::object& targets, const py::object& indptr,
-               const py::object& indices, bool strict) {
-  if (num_nodes < 1 || num_nodes > int64_t{std::numeric_limits<uint32_t>::max()})
-    throw py::value_error("num_nodes is " + std::to_string(num_nodes) +
-                          "; negative links are drawn among 1 to 4294967295 vertices");
+void negatives(int64_t num_sources, int64_t num_targets, bool one_type, uint64_t seed, uint64_t epoch,
+               uint64_t batch, const py::object& given, const py::object& sources, const py::object& targets,
+               const py::object& indptr, const py::object& indices, bool strict) {
+  const EndCounts counts = counts_of(num_sources, num_targets, one_type);
   const uint64_t key = batch_key(seed, epoch, batch, Purpose::kNegative);
   const auto out = view<int64_t>(targets, "targets");
   Ends ends{nullptr, 1, nullptr, out.data, out.size};
@@ -80,26 +80,25 @@ void negatives(int64_t num_nodes, uint64_t seed, uint64_t epoch, uint64_t batch,
     ends.given = from.data;
     ends.each = from.size ? out.size / from.size : 1;
     for (int64_t i = 0; i < from.size; ++i)
-      if (from.data[i] < 0 || from.data[i] >= num_nodes)
+      if (from.data[i] < 0 || from.data[i] >= num_sources)
         throw py::value_error("seeds holds vertex " + std::to_string(from.data[i]) + "; valid ids are 0 to " +
-                              std::to_string(num_nodes - 1));
+                              std::to_string(num_sources - 1));
   }
-  const auto count = static_cast<uint32_t>(num_nodes);
-  if (indptr.is_none()) return draw(count, key, strict, CheckedEdges<int64_t, int64_t>{{}, 0}, ends);
+  if (indptr.is_none()) return draw(counts, key, strict, CheckedEdges<int64_t, int64_t>{{}, 0}, ends);
   const bool wide_edges = dtype_of(indptr) == "torch.int64", wide_nodes = dtype_of(indices) == "torch.int64";
   if (wide_nodes)
-    return draw(count, key, strict, known_of<int64_t, int64_t>(indptr, indices, num_nodes), ends);
+    return draw(counts, key, strict, known_of<int64_t, int64_t>(indptr, indices, num_targets), ends);
   if (wide_edges)
-    return draw(count, key, strict, known_of<int64_t, int32_t>(indptr, indices, num_nodes), ends);
-  draw(count, key, strict, known_of<int32_t, int32_t>(indptr, indices, num_nodes), ends);
+    return draw(counts, key, strict, known_of<int64_t, int32_t>(indptr, indices, num_targets), ends);
+  draw(counts, key, strict, known_of<int32_t, int32_t>(indptr, indices, num_targets), ends);
 }
 
 }  // namespace
 
 void bind_links(py::module_& m) {
-  m.def("negatives", &negatives, py::arg("num_nodes"), py::arg("seed"), py::arg("epoch"), py::arg("batch"),
-        py::arg("given"), py::arg("sources"), py::arg("targets"), py::arg("indptr"), py::arg("indices"),
-        py::arg("strict"));
+  m.def("negatives", &negatives, py::arg("num_sources"), py::arg("num_targets"), py::arg("one_type"),
+        py::arg("seed"), py::arg("epoch"), py::arg("batch"), py::arg("given"), py::arg("sources"),
+        py::arg("targets"), py::arg("indptr"), py::arg("indices"), py::arg("strict"));
 }
 
 }  // namespace loader

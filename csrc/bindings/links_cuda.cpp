@@ -7,10 +7,13 @@
 #include <vector>
 
 #include "bindings/gpu.h"
+#include "bindings/links.h"
 #include "links/cuda/links.h"
 
 namespace loader {
 namespace {
+
+using Ids = std::pair<int64_t, int64_t>;
 
 gpu::Stream stream_of(uintptr_t stream) { return reinterpret_cast<gpu::Stream>(stream); }
 
@@ -25,21 +28,27 @@ void with_types(bool wide_edges, bool wide_nodes, const F& f) {
     f(int32_t{}, int32_t{});
 }
 
-// Finds the ends of links among the vertices of one graph.
+// Finds the ends of links among the nodes of one graph.
 class CudaLinkEngine {
  public:
-  // `indptr` and `indices` of the edges that strict negatives must not be, each list ascending, or None.
-  CudaLinkEngine(int64_t num_nodes, py::object indptr, py::object indices, int device)
-      : num_nodes_(num_nodes), indptr_(std::move(indptr)), indices_(std::move(indices)), device_(device) {
-    if (num_nodes < 1 || num_nodes > int64_t{UINT32_MAX})
-      throw py::value_error("num_nodes is " + std::to_string(num_nodes) +
-                            "; negative links are drawn among 1 to 4294967295 vertices");
+  // `sources` and `targets` are the ids of the nodes that links may join, from the first to below the second
+  // number. `indptr` and `indices` are of the edges that strict negatives must not be, each list ascending
+  // and numbered within the types, or None.
+  CudaLinkEngine(Ids sources, Ids targets, int64_t num_nodes, py::object indptr, py::object indices,
+                 int device)
+      : counts_(
+            counts_of(sources.second - sources.first, targets.second - targets.first, sources == targets)),
+        first_source_(sources.first),
+        first_target_(targets.first),
+        num_nodes_(num_nodes),
+        indptr_(std::move(indptr)),
+        indices_(std::move(indices)),
+        device_(device) {
     if (indptr_.is_none()) return;
     wide_nodes_ = dtype_of(indices_) == "torch.int64";
     wide_edges_ = dtype_of(indptr_) == "torch.int64";
     with_types(wide_edges_, wide_nodes_, [&](auto edge, auto vertex) {
-      known_edges_ =
-          gpu_view<const decltype(edge)>(indptr_, "indptr", num_nodes + 1).data;  // [num_nodes + 1]
+      known_edges_ = gpu_view<const decltype(edge)>(indptr_, "indptr", int64_t{counts_.targets} + 1).data;
       known_nodes_ = gpu_view<const decltype(vertex)>(indices_, "indices").data;  // [num_edges]
     });
   }
@@ -50,9 +59,8 @@ class CudaLinkEngine {
   void ends(uintptr_t pairs, bool wide, int64_t links, int64_t negatives, int64_t each, uint64_t key,
             bool strict, uintptr_t ends, uintptr_t seeds, bool wide_seeds, uintptr_t local, uintptr_t told,
             uintptr_t stream) {
-    const LinkEnds all{
-        at<const void>(pairs), wide, links, negatives, each, key, static_cast<uint32_t>(num_nodes_), strict,
-        at<int64_t>(ends)};
+    const LinkEnds all{at<const void>(pairs), wide,          links,  negatives,        each, key, counts_,
+                       first_source_,         first_target_, strict, at<int64_t>(ends)};
     const int64_t count = all.count();
     if (seeds && (count < 1 || count > kMostSorted))
       throw py::value_error(std::to_string(count) + " ends are sorted; it must be 1 to " +
@@ -76,6 +84,8 @@ class CudaLinkEngine {
   }
 
  private:
+  EndCounts counts_;
+  int64_t first_source_, first_target_;
   int64_t num_nodes_;
   py::object indptr_, indices_;
   int device_;
@@ -147,8 +157,8 @@ void drop(const std::vector<Array>& arrays, const std::optional<Array>& indptr, 
 void bind_links_cuda(py::module_& m) {
   m.attr("most_sorted_ends") = kMostSorted;
   py::class_<CudaLinkEngine>(m, "CudaLinkEngine")
-      .def(py::init<int64_t, py::object, py::object, int>(), py::arg("num_nodes"), py::arg("indptr"),
-           py::arg("indices"), py::arg("device"))
+      .def(py::init<Ids, Ids, int64_t, py::object, py::object, int>(), py::arg("sources"), py::arg("targets"),
+           py::arg("num_nodes"), py::arg("indptr"), py::arg("indices"), py::arg("device"))
       .def("ends", &CudaLinkEngine::ends, py::arg("pairs"), py::arg("wide"), py::arg("links"),
            py::arg("negatives"), py::arg("each"), py::arg("key"), py::arg("strict"), py::arg("ends"),
            py::arg("seeds"), py::arg("wide_seeds"), py::arg("local"), py::arg("told"), py::arg("stream"));

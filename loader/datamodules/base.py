@@ -46,8 +46,8 @@ def refuse_types(data: Any, taker: str) -> None:
 def types_refused(what: str, taker: str) -> str:
     """What is said of a dataset with types that cannot be trained on."""
     return (
-        f"{what} has types of nodes and edges, which {taker} does not take; take model=to_hetero or model=hgt (with "
-        "task=node), or a loop of your own over loader.NodeLoader"
+        f"{what} has types of nodes and edges, which {taker} does not take; take model=to_hetero or model=hgt, or "
+        "task=link, or a loop of your own over loader.NodeLoader"
     )
 
 

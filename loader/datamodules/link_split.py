@@ -10,20 +10,22 @@ from torch import Tensor
 from loader.graph import Graph, require_graph
 from loader.items import Order
 from loader.machine.arguments import as_number
+from loader.samplers.base import AnyGraph
 
 
 @dataclass(frozen=True)
 class LinkSplit:
-    """The links of an undirected graph in three parts, and the graph of the first part.
+    """The links of an undirected graph, or of one relation, in three parts, and the graph of the first part.
 
     Attributes:
-        graph: the train links as edges, in both directions. A model may use only these.
-        known: all links as edges, in both directions. Strict negatives are none of these.
-        pairs: "train", "val", "test" -> `[n, 2]` int64, each link once, the smaller vertex first.
+        graph: the train links as edges, in both directions; with types also the edges of other relations. A model may
+            use only these.
+        known: all links as edges, in both directions unless they have two types. Strict negatives are none of these.
+        pairs: "train", "val", "test" -> `[n, 2]` int64, each link once, without types the smaller vertex first.
     """
 
-    graph: Graph
-    known: Graph
+    graph: AnyGraph
+    known: AnyGraph
     pairs: dict[str, Tensor]
 
 
@@ -42,13 +44,26 @@ def split_links(graph: Graph, *, val: float = 0.05, test: float = 0.10, seed: in
     """
     require_graph(graph, typed=False)
     val, test = check_shares(val, test)
-    if graph.device.type != "cpu":
-        raise ValueError(f"the graph lies on {graph.device}; links are split on the CPU: graph.to('cpu')")
+    check_on_cpu(graph)
     n = graph.num_nodes
     src, dst = graph.indices.long(), torch.arange(n).repeat_interleave(graph.in_degrees().long())
     low, high = torch.minimum(src, dst), torch.maximum(src, dst)
     keys = torch.unique((low * n + high)[low != high])
     links = torch.stack([keys // max(n, 1), keys % max(n, 1)], 1)
+    pairs = shared_out(links, val, test, seed)
+    split = LinkSplit(_both_ways(pairs["train"], n), _both_ways(links, n), pairs)
+    check_no_leak(split)
+    return split
+
+
+def check_on_cpu(graph: AnyGraph) -> None:
+    """Raises ValueError for a graph that does not lie on the CPU."""
+    if graph.device.type != "cpu":
+        raise ValueError(f"the graph lies on {graph.device}; links are split on the CPU: graph.to('cpu')")
+
+
+def shared_out(links: Tensor, val: float, test: float, seed: int) -> dict[str, Tensor]:
+    """The links of each part, at random; raises ValueError if there are none for one."""
     sizes = {"val": int(val * len(links)), "test": int(test * len(links))}
     sizes["train"] = len(links) - sum(sizes.values())
     if short := [split for split in ("train", "val", "test") if sizes[split] < 1]:
@@ -58,10 +73,7 @@ def split_links(graph: Graph, *, val: float = 0.05, test: float = 0.10, seed: in
         )
     order = Order(len(links), shuffle=True, seed=seed).at(0, 0, len(links), torch.device("cpu"))
     parts = links[order].split([sizes["val"], sizes["test"], sizes["train"]])
-    pairs = dict(zip(("val", "test", "train"), parts, strict=True))
-    split = LinkSplit(_both_ways(pairs["train"], n), _both_ways(links, n), pairs)
-    check_no_leak(split)
-    return split
+    return dict(zip(("val", "test", "train"), parts, strict=True))
 
 
 def check_shares(val: float, test: float) -> tuple[float, float]:
@@ -78,6 +90,7 @@ def check_shares(val: float, test: float) -> tuple[float, float]:
 def check_no_leak(split: LinkSplit) -> None:
     """Raises ValueError if a held-out link is an edge, in either direction, of the graph that a model sees."""
     graph = split.graph
+    assert isinstance(graph, Graph)
     dst = torch.arange(graph.num_nodes).repeat_interleave(graph.in_degrees().long())
     edges = graph.indices.long() * graph.num_nodes + dst
     for name in ("val", "test"):

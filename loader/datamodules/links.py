@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from loader import _core
-from loader.datamodules.base import DatasetModule, refuse_types
+from loader.datamodules.base import DatasetModule
 from loader.datamodules.checkpoint_io import use_safe_checkpoints
 from loader.datamodules.link_split import LinkSplit, check_shares, split_links
-from loader.graph import Graph
+from loader.datamodules.typed import open_features, stores_of
+from loader.datamodules.typed_links import split_typed_links
+from loader.datasets import DatasetError, HeteroDataset
+from loader.graph import EdgeType, Graph, HeteroGraph
 from loader.loaders.base import MAX_PREFETCH
 from loader.loaders.links import LinkLoader
+from loader.loaders.nodes import NodeLoader
 from loader.loaders.options import check_dataset, check_graph_memory, check_sampler
-from loader.machine.arguments import as_flag, as_seed, as_size
+from loader.machine.arguments import as_flag, as_seed, as_size, shown
 from loader.samplers import LinkSampler, Negatives, Sampler
+from loader.samplers.base import AnyGraph
 from loader.samples import Links
-from loader.stores import FeatureStore, HostFeatures, StoreContext, open_store
+from loader.stores import FeatureStore, HostFeatures
 from loader.stores.base import check_store_factory
 
 if TYPE_CHECKING:
@@ -32,18 +38,20 @@ class HeldOutLinks:
     """A loader whose one batch is itself: the links of a split, and negatives to compare them with.
 
     Attributes:
-        graph, features: all that the model may use; on the CPU.
-        links: `[n, 2]` int64, each once.
+        graph, features: all that the model may use; on the CPU. With types, features are by node type.
+        links: `[n, 2]` int64, each once. With types, ends are numbered within their types.
         negatives: `[n, 2]` int64, pairs of vertices that are no links: for the AUC.
         targets: `[n, k]` int64: row `i` has vertices without a link to the first end of link `i`, to rank it among
             them.
+        all_nodes: with types, a function of a node type, which returns a loader of all nodes of it.
     """
 
-    graph: Graph
-    features: Tensor
+    graph: AnyGraph
+    features: Tensor | dict[str, Tensor]
     links: Tensor
     negatives: Tensor
     targets: Tensor
+    all_nodes: Callable[[str], NodeLoader]
 
     def __len__(self) -> int:
         return 1
@@ -63,16 +71,20 @@ class LinkDataModule(DatasetModule):
     `LinkSampler`. Negatives are strict: no negative is a link of any split. The negatives of validation and test are
     the same in every epoch.
 
+    Of a dataset with types, links are the edges of one relation, see `split_typed_links`. An epoch has each link from
+    its source to its destination; if the relation is its own reverse, in both directions.
+
     Args:
-        dataset: an object whose `load()` returns a `NodeDataset`, or a `NodeDataset`. Its labels are not used. If it
-            has no features, mini-batches have none.
+        dataset: an object whose `load()` returns a `NodeDataset` or a `HeteroDataset`, or one of these. Its labels are
+            not used. If it has no features, mini-batches have none.
         sampler: samples the neighbourhood of the ends; without weights, which the train links do not have.
         features: a function that makes the feature store, see `loader.stores.open_store`.
-        batch_size: positive links of a mini-batch, per process. An epoch has each link in both directions.
+        batch_size: positive links of a mini-batch, per process. An epoch has each link in both directions, unless they
+            are of two types. Of a dataset with types, also nodes of a mini-batch of `all_nodes`.
         val, test: shares of the links to hold out, see `split_links`.
         amount: negatives per positive link in training.
         ranked: negatives among which a held-out link is ranked.
-        exclude: see `LinkSampler`.
+        exclude, edge_type, reverse: see `LinkSampler`.
         drop_last, prefetch, prioritize_loading: see `loader.loaders.Loader`.
         graph: where the graph lies for a GPU sampler: "device" or "pinned"; "auto" is "device".
         seed: of the split, of the negatives and of the order.
@@ -98,6 +110,8 @@ class LinkDataModule(DatasetModule):
         graph: str = "auto",
         prioritize_loading: bool = True,
         seed: int = 0,
+        edge_type: EdgeType | str | None = None,
+        reverse: EdgeType | str | None = None,
     ) -> None:
         super().__init__()
         check_graph_memory(graph, "auto")
@@ -114,7 +128,7 @@ class LinkDataModule(DatasetModule):
         self.dataset, self.around = dataset, sampler
         self.batch_size, self.ranked = as_size("batch_size", batch_size), as_size("ranked", ranked, most=2**31 - 1)
         self.amount, self.exclude, self.seed = amount, exclude, as_seed(seed)
-        self.shares = {"val": val, "test": test}
+        self.shares: dict[str, Any] = {"val": val, "test": test}
         self.graph_memory = graph
         self._options: dict[str, Any] = {
             "drop_last": as_flag("drop_last", drop_last),
@@ -122,29 +136,43 @@ class LinkDataModule(DatasetModule):
             "prioritize_loading": as_flag("prioritize_loading", prioritize_loading),
         }
         self._make_features = features
-        LinkSampler(sampler, Negatives("binary", amount, strict=True), exclude=exclude)  # says at once what is wrong
-        self.data: NodeDataset | None = None
+        self._relations: dict[str, Any] = {"edge_type": edge_type, "reverse": reverse}
+        self._sampler(sampler)  # says at once what is wrong
+        self.data: NodeDataset | HeteroDataset | None = None
         self.split: LinkSplit | None = None
         self._loader: LinkLoader | None = None
         self._made_for: tuple[Any, ...] = ()  # what a trainer may change
-        self._features: FeatureStore | None = None
+        self._features: FeatureStore | dict[str, FeatureStore] | None = None
+
+    def _sampler(self, around: Sampler, known: AnyGraph | None = None) -> LinkSampler:
+        """The sampler of training."""
+        drawn = Negatives("binary", self.amount, strict=True)
+        return LinkSampler(around, drawn, exclude=self.exclude, seed=self.seed, known=known, **self._relations)
 
     @property
     def sizes(self) -> dict[str, Any]:
         """The sizes of the data that a model needs, from `prepare_data` on."""
+        if isinstance(self.data, HeteroDataset):
+            types = self.data.graph.node_types
+            return {
+                "num_features": {name: self.data.num_features.get(name, 0) for name in types},
+                "num_nodes": {name: len(ids) for name, ids in types.items()},
+                "edge_types": list(self.data.graph.edge_types),
+                "edge_type": self._sampler(self.around).edge_type,
+            }
         if not self.num_features:
             return {"num_features": 0, "num_nodes": self.num_nodes}  # each of which the model trains a row for
         return {"num_features": self.num_features}
 
     @property
-    def num_features(self) -> int:
+    def num_features(self) -> int | dict[str, int]:
         assert self.data is not None
         return self.data.num_features
 
     @property
     def num_nodes(self) -> int:
         assert self.data is not None
-        return self.data.num_nodes
+        return self.data.graph.num_nodes
 
     @property
     def device(self) -> torch.device:
@@ -156,7 +184,11 @@ class LinkDataModule(DatasetModule):
         """Downloads and converts the dataset, once per machine."""
         if self.data is None:
             data = self.dataset.load() if hasattr(self.dataset, "load") else self.dataset
-            refuse_types(data, "task=link")
+            typed = isinstance(data, HeteroDataset)
+            known = ["__".join(key) for key in data.graph.edge_types] if typed else []
+            if missed := relation_missed(f"dataset {data.name}", typed, self._relations["edge_type"], known):
+                raise DatasetError(missed)
+            self._sampler(self.around).ends(data.graph)
             self.data = data
 
     def setup(self, stage: str | None = None) -> None:
@@ -164,11 +196,17 @@ class LinkDataModule(DatasetModule):
         use_safe_checkpoints(self.trainer)
         self.prepare_data()
         assert self.data is not None
-        if self.split is None:
+        if self.split is None and isinstance(self.data, HeteroDataset):
+            sampler = self._sampler(self.around)
+            assert sampler.edge_type is not None
+            relations = sampler.edge_type, sampler.reverse
+            self.split = split_typed_links(self.data.graph, *relations, **self.shares, seed=self.seed)
+        elif self.split is None:
+            assert isinstance(self.data.graph, Graph)
             self.split = split_links(self.data.graph, **self.shares, seed=self.seed)
 
     def train_dataloader(self) -> LinkLoader:
-        """The train links, each in both directions, shuffled each epoch.
+        """The train links, each in both directions unless they have two types, shuffled each epoch.
 
         The loader is kept until a trainer of another rank, number of processes or device asks for it.
         """
@@ -184,18 +222,14 @@ class LinkDataModule(DatasetModule):
         assert self.data is not None
         assert self.split is not None
         around = self.around.on(device)
-        graph = self.split.graph
-        if around.device.type == "cuda":
-            graph = graph.pin_memory() if self.graph_memory == "pinned" else graph.to(around.device)
-        drawn = Negatives("binary", self.amount, strict=True)
-        sampler = LinkSampler(around, drawn, exclude=self.exclude, seed=self.seed, known=self.split.known)
-        if self.num_features:
-            self._features = open_store(self._make_features, self.data.features, StoreContext(self.split.graph))
+        sampler = self._sampler(around, self.split.known)
         links = self.split.pairs["train"]
+        if sampler.edge_type is None or sampler.reverse == sampler.edge_type:
+            links = torch.cat([links, links.flip(1)])
         return LinkLoader(
-            graph,
-            self._features,
-            torch.cat([links, links.flip(1)]),
+            self._placed(self.split.graph, around),
+            self._opened_features(),
+            links,
             sampler,
             self.batch_size,
             shuffle=True,
@@ -205,6 +239,27 @@ class LinkDataModule(DatasetModule):
             world_size=world_size,
             **self._options,
         )
+
+    def _placed(self, graph: AnyGraph, around: Sampler) -> AnyGraph:
+        """The graph where the sampler reads it."""
+        if around.device.type != "cuda":
+            return graph
+        return graph.pin_memory() if self.graph_memory == "pinned" else graph.to(around.device)
+
+    def _opened_features(self) -> Any:
+        assert self.data is not None
+        assert self.split is not None
+        if self._features is None and self.num_features:
+            self._features = open_features(self._make_features, self.data, self.split.graph, None)
+        return self._features
+
+    def all_nodes(self, graph: AnyGraph, node_type: str) -> NodeLoader:
+        """A loader of all nodes of a type, in their order, around which `graph` is sampled. The caller closes it."""
+        assert isinstance(graph, HeteroGraph)
+        around = self.around.on(self.device)
+        ids = torch.arange(len(graph.node_types[node_type]))
+        of = self._placed(graph, around), self._opened_features(), None, (node_type, ids), around, self.batch_size
+        return NodeLoader(*of, device=self.device, **{**self._options, "drop_last": False})
 
     def val_dataloader(self) -> HeldOutLinks:
         return self.held_out("val")
@@ -216,17 +271,24 @@ class LinkDataModule(DatasetModule):
         """The links of "val" or "test", with negatives drawn for them."""
         assert self.data is not None
         assert self.split is not None
-        links, known = self.split.pairs[name], self.split.known
+        links, ends = self.split.pairs[name], self._sampler(self.around).ends(self.split.graph)
+        known = ends.edges(self.split.known)
         count, batch = len(links), ("val", "test").index(name)
-        ends = torch.empty(2, count, dtype=torch.int64)
+        drawn = torch.empty(2, count, dtype=torch.int64)
         targets = torch.empty(count * self.ranked, dtype=torch.int64)
         # Epochs count up from 0: the last one is never reached, so that training has other negatives.
-        draw = known.num_nodes, self.seed, 2**64 - 1, batch
-        _core.negatives(*draw, None, ends[0], ends[1], known.indptr, known.indices, True)
+        among = len(ends.sources), len(ends.targets), ends.sources == ends.targets
+        draw = *among, self.seed, 2**64 - 1, batch
+        _core.negatives(*draw, None, drawn[0], drawn[1], known.indptr, known.indices, True)
         given = links[:, 0].contiguous()
         _core.negatives(*draw, given, None, targets, known.indptr, known.indices, True)
         return HeldOutLinks(
-            self.split.graph, self.data.features, links, ends.t().contiguous(), targets.view(count, self.ranked)
+            self.split.graph,
+            self.data.features,
+            links,
+            drawn.t().contiguous(),
+            targets.view(count, self.ranked),
+            partial(self.all_nodes, self.split.graph),
         )
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
@@ -255,5 +317,26 @@ class LinkDataModule(DatasetModule):
             self._loader.release()
             self._loader = None
         if self._features is not None:
-            self._features.close()
+            for store in stores_of(self._features):
+                store.close()
             self._features = None
+
+
+def relation_missed(what: str, typed: bool, edge_type: Any, relations: Sequence[str] = ()) -> str | None:
+    """What is said unless the links of a dataset with types, and only these, have a relation.
+
+    Args:
+        what: the dataset.
+        typed: whether it has types.
+        edge_type: the relation that was given.
+        relations: of the dataset, if they are known.
+    """
+    if typed == (edge_type is not None):
+        return None
+    if not typed:
+        return f"{what} has one type of nodes and edges, and datamodule.edge_type is {shown(edge_type)}; leave it out"
+    known = f": {', '.join(relations)}" if relations else ""
+    return (
+        f"{what} has types of nodes and edges, and task=link predicts links of one relation; name it, "
+        f"datamodule.edge_type=SOURCE__NAME__DESTINATION, and the one with their reverses, datamodule.reverse{known}"
+    )

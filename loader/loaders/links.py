@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
-from loader.graph import Graph, require_graph, require_square
-from loader.graph.checks import check_range
+from loader.graph import Graph, HeteroGraph, require_graph, require_square
 from loader.items import EdgeItems
 from loader.loaders.base import Loader
 from loader.loaders.options import check_labels, check_options
+from loader.loaders.typed import node_stores
 from loader.machine.arguments import kind_of
 from loader.samplers.links import LinkSampler
 from loader.stores import FeatureStore, TensorRows, as_store
@@ -18,6 +19,10 @@ from loader.stores import FeatureStore, TensorRows, as_store
 
 class LinkLoader(Loader):
     """A `Loader` of mini-batches around links, with features of vertices and labels of links. It gives `Links` objects.
+
+    Of a `HeteroGraph` the links are of one relation, which the sampler names. Both ends are numbered within their
+    types. Features are given by type: `features={"user": x, "item": store}`. A type may have none. See `NodeLoader` for
+    the stores that are possible.
 
     Args:
         graph: the graph to sample; it lies where the sampler wants it.
@@ -36,8 +41,8 @@ class LinkLoader(Loader):
 
     def __init__(
         self,
-        graph: Graph,
-        features: FeatureStore | Tensor | None,
+        graph: Graph | HeteroGraph,
+        features: FeatureStore | Tensor | Mapping[str, FeatureStore | Tensor | None] | None,
         pairs: Tensor,
         sampler: LinkSampler,
         batch_size: int,
@@ -47,16 +52,19 @@ class LinkLoader(Loader):
     ) -> None:
         check_options(options, type(self).__name__)
         items = EdgeItems(pairs)
-        require_graph(graph, typed=False)
-        require_square(graph, type(self).__name__)
-        check_pairs(items.ids, graph.num_nodes)
+        require_graph(graph)
+        if isinstance(graph, Graph):
+            require_square(graph, type(self).__name__)
         if not isinstance(sampler, LinkSampler):
             raise TypeError(
                 f"sampler is {kind_of(sampler)}; it must be a loader.samplers.LinkSampler, e.g. "
                 "LinkSampler(FusedSampler([10, 5]))"
             )
+        sampler.ends(graph).check("pairs", items.ids)
         stores: dict[str, FeatureStore] = {}
-        if (store := as_store("features", features)) is not None:
+        if isinstance(graph, HeteroGraph):
+            stores = {f"node/{name}": store for name, store in node_stores(graph, features).items()}
+        elif (store := as_store("features", features)) is not None:
             stores["node"] = store
             if store.num_rows != graph.num_nodes:
                 raise ValueError(
@@ -66,8 +74,3 @@ class LinkLoader(Loader):
             check_labels(labels, len(items), f"there are {len(items)} pairs; give a label per pair")
             stores["pair"] = TensorRows(labels.to(sampler.device))
         super().__init__(graph, items, sampler, batch_size, stores=stores, **options)
-
-
-def check_pairs(pairs: Tensor, num_nodes: int, name: str = "pairs") -> None:
-    """Raises ValueError unless all ends are vertices."""
-    check_range(name, pairs, num_nodes)

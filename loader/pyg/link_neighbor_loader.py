@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,27 +10,32 @@ import torch_geometric.loader
 from torch import Tensor
 from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling
 
-from loader.graph.checks import check_integers
+from loader.graph import EdgeType, Graph, HeteroGraph
+from loader.graph.checks import check_integers, check_range
 from loader.items import EdgeItems
-from loader.loaders.links import check_pairs
 from loader.loaders.torch_options import as_ids
 from loader.machine.arguments import as_flag, as_number, shown
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.pyg.data_loader import DataLoader, Sampled
-from loader.pyg.neighbor_loader import THEIRS, graph_of, place_of
-from loader.pyg.options import hops_of, read_torchs, refuse_times, sampler_of, subgraph_type_of
+from loader.pyg.neighbor_loader import graph_of, place_of
+from loader.pyg.options import hops_by_type, hops_of, read_torchs, refuse_times, sampler_of, subgraph_type_of
 from loader.pyg.output_sampler import labels_of, per_link
-from loader.samplers import LinkSampler, Negatives
+from loader.pyg.typed import edge_types_of, is_pinned, placed, refuse_induced, typed_graph_of, typed_place_of
+from loader.pyg.typed_links import LinksBetween, check_ends, graph_without_edges, links_of
+from loader.samplers import Negatives
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data
+    from torch_geometric.data import Data, HeteroData
 
 
 class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
-    """Mini-batches of a `Data` around links: `torch_geometric.loader.LinkNeighborLoader`, with two more options.
+    """Mini-batches of a `Data` or `HeteroData` around links: `torch_geometric.loader.LinkNeighborLoader`, with three
+    more options.
 
     A mini-batch is a `Data` as `NeighborLoader` gives it. Its `input_id` `[P]` holds positions in `edge_label_index`.
-    It also has the links, by local ids, the positive ones in the order in which they were given.
+    It also has the links, by local ids, the positive ones in the order in which they were given. Of a `HeteroData` it
+    is a `HeteroData`. Links are of one edge type, and all of this is in `batch[edge_type]`; but the indices of triplets
+    are in `batch[source type]` and `batch[destination type]`. Ids are local within their types.
 
     With "binary" negatives, or without negatives: `edge_label_index` `[2, P + N]`, positive links first, and
     `edge_label` `[P + N]`. The label of a positive link is the given one, or 1. The label of a negative is 0; if the
@@ -40,14 +45,18 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
     link, `[P, amount]`.
 
     Args:
-        edge_label_index: `[2, n]`, the links; None for all edges. A link may come several times.
+        edge_label_index: `[2, n]`, the links; None for all edges. A link may come several times. Of several types the
+            edge type, for all its edges, or `(edge type, [2, n] ids)`; then `data` need not have edges of this type.
         edge_label: `[n, ...]`, the labels of the links.
         neg_sampling: a `torch_geometric.sampler.NegativeSampling`, or its arguments: "binary", "triplet", or
-            `dict(mode="binary", amount=0.5)`. Weights are not possible.
+            `dict(mode="binary", amount=0.5)`. Its weights are rounded, see `loader.samplers.node_weights`.
         neg_sampling_ratio: the same as `neg_sampling=dict(mode="binary", amount=neg_sampling_ratio)`.
         exclude: "none", as in torch_geometric; "self": leave the edges of the mini-batch's own positive links out of
-            the sample, so that a model cannot see the answer; "reverse": and those in the opposite direction.
-        strict: negatives are no edges of `data` and no loops. False: they may be, as in torch_geometric.
+            the sample, so that a model cannot see the answer; "reverse": and those in the opposite direction. Of
+            several types these are edges of the links' type, and of the type `reverse` in the opposite direction.
+        reverse: of several types, with `exclude="reverse"`: the edge type of the links' reverses.
+        strict: negatives are no edges of `data` and no loops; of several types no edges of the links' type. False: they
+            may be, as in torch_geometric.
         edge_label_time: an option of torch_geometric; must be None.
         input_id: `[n]`, numbers of the links, for `input_id` of a mini-batch; by default their positions.
         data, num_neighbors, replace, weight_attr, transform, device, batch_size, features, graph, options: see
@@ -64,9 +73,9 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
 
     def __init__(
         self,
-        data: Data,
-        num_neighbors: Sequence[int],
-        edge_label_index: Tensor | None = None,
+        data: Data | HeteroData,
+        num_neighbors: Sequence[int] | Mapping[EdgeType, Sequence[int]],
+        edge_label_index: Any = None,
         edge_label: Tensor | None = None,
         edge_label_time: Tensor | None = None,
         replace: bool = False,
@@ -89,6 +98,7 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
         features: MakeStore | None = None,
         graph: str = "device",
         exclude: str = "none",
+        reverse: EdgeType | None = None,
         strict: bool = False,
         input_id: Tensor | None = None,
         seed: int | None = None,
@@ -102,39 +112,65 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
             disjoint=disjoint,
             temporal_strategy=temporal_strategy,
         )
-        place = place_of(data, device)
+        edge_types = edge_types_of(data)
+        place = place_of(data, device) if edge_types is None else typed_place_of(data, device)
         drawn, meaning = read_torchs(who, place, {**options, "seed": seed})
         negatives = _negatives(neg_sampling, neg_sampling_ratio, strict)
-        hops, shape = hops_of(num_neighbors), subgraph_type_of(subgraph_type, directed)
-        around = sampler_of(hops, shape, place, meaning, weight_attr, replace)
-        if isinstance(data, tuple):
-            raise TypeError(f"data is a feature store and a graph store; {who} takes a Data only: make one of them")
-        links = data.edge_index if edge_label_index is None else edge_label_index
+        shape = subgraph_type_of(subgraph_type, directed)
+        hops: Any
+        made: Graph | HeteroGraph
+        self._type: EdgeType | None = None
+        if edge_types is not None:
+            refuse_induced(who, shape)
+            self._type, links = links_of(data, edge_label_index)
+            hops = _typed_hops(num_neighbors, edge_types or [self._type])
+            around = sampler_of(hops, "directional", place, meaning, weight_attr, replace)
+        else:
+            hops = hops_of(num_neighbors)
+            around = sampler_of(hops, shape, place, meaning, weight_attr, replace)
+            if isinstance(data, tuple):
+                raise TypeError(
+                    f"data is a feature store and a graph store; {who} takes a Data or HeteroData: make one of them"
+                )
+            links = data.edge_index if edge_label_index is None else edge_label_index
+        sampler = LinksBetween(around, negatives, exclude=exclude, edge_type=self._type, reverse=reverse)
         links = links.as_tensor() if hasattr(links, "as_tensor") else links
         if not isinstance(links, Tensor) or links.dim() != 2 or links.shape[0] != 2:
             shape_of = f"shape {list(links.shape)}" if isinstance(links, Tensor) else f"type {type(links).__name__}"
             raise ValueError(f"edge_label_index has {shape_of}; it must be a tensor [2, n] (edge_index.t())")
         count = links.shape[1]
-        if count:
-            check_integers("edge_label_index", links, ": .long()")
-            check_pairs(links.t(), int(data.num_nodes or 0), "edge_label_index")
-        made = graph_of(data, hops, weight_attr, place, graph)
-        around.check_graph(made)
+        if self._type is None:
+            if count:
+                check_integers("edge_label_index", links, ": .long()")
+                check_range("edge_label_index", links, int(data.num_nodes or 0))
+            made = graph_of(data, hops, weight_attr, place, graph)
+            around.check_graph(made)
+        else:
+            pinned = is_pinned(graph, place)
+            if edge_types:
+                typed = typed_graph_of(data, weight_attr, place, pinned)
+            else:
+                typed = placed(graph_without_edges(data, self._type), place, pinned)
+            check_ends(self._type, links, typed)
+            made = typed
+        sampler.ends(made)  # says at once what is wrong
         self._labels = _labels(edge_label, count, negatives)
         self._ids = _ids(input_id, count)
         ends = links.cpu()
-        self.input_data = EdgeSamplerInput(self._ids, ends[0], ends[1], self._labels, None, None)
+        self.input_data = EdgeSamplerInput(self._ids, ends[0], ends[1], self._labels, None, self._type)
         if self._labels is not None:
             self._labels = self._labels.to(place)
         self._negatives = negatives
         self.replace, self.subgraph_type, self.weight_attr, self.graph = replace, shape, weight_attr, graph
-        self.edge_label_index, self.edge_label, self.input_id, self.seed = links, edge_label, input_id, meaning.seed
+        self.edge_label, self.input_id, self.seed = edge_label, input_id, meaning.seed
+        self.edge_label_index = links if self._type is None else edge_label_index
         self.features, self.is_sorted, self.exclude, self.strict = features, is_sorted, exclude, strict
         self.neg_sampling = None
         if negatives is not None:
             amount = int(negatives.amount) if negatives.mode == "triplet" else negatives.amount
-            self.neg_sampling = NegativeSampling(negatives.mode, amount)
-        sampler = LinkSampler(around, negatives, exclude=exclude)
+            given = NegativeSampling.cast(neg_sampling)
+            weights = (None, None) if given is None else (given.src_weight, given.dst_weight)
+            self.neg_sampling = NegativeSampling(negatives.mode, amount, *weights)
         items = EdgeItems(links.t().contiguous().cpu()) if count else None
         super().__init__(
             data,
@@ -150,20 +186,34 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
             options=meaning,
         )
 
-    def _finish(self, attributes: Attributes, sample: Any) -> Data:
+    def _why_plain(self) -> str | None:
+        why = super()._why_plain()
+        if why is None and self._type is not None and not self._sampled.by_hop:
+            return "subgraph_type='bidirectional' of several types"
+        return why
+
+    def _finish(self, attributes: Attributes, sample: Any) -> Any:
         data = attributes.data_of(sample.around, by_hop=self._sampled.by_hop)
-        data.input_id = sample.places if self._ids is None else self._ids.to(self.device)[sample.places]
+        of = data if self._type is None else data[self._type]
+        of.input_id = sample.places if self._ids is None else self._ids.to(self.device)[sample.places]
         if self._negatives is not None and self._negatives.mode == "triplet":
-            data.src_index, data.dst_pos_index = sample.sources, sample.targets
-            data.dst_neg_index = per_link(sample.negative_targets)
+            source, target = (data, data) if self._type is None else (data[self._type[0]], data[self._type[2]])
+            source.src_index, target.dst_pos_index = sample.sources, sample.targets
+            target.dst_neg_index = per_link(sample.negative_targets)
             for name in ("edge_label_index", "edge_label"):  # of the whole graph
-                if name in data:
-                    del data[name]
+                if name in of:
+                    del of[name]
             return data
-        data.edge_label_index, truth = sample.pairs()
+        of.edge_label_index, truth = sample.pairs()
         given = None if self._labels is None else self._labels[sample.places]
-        data.edge_label = labels_of(truth, given, self._negatives is not None)
+        of.edge_label = labels_of(truth, given, self._negatives is not None)
         return data
+
+
+def _typed_hops(num_neighbors: Any, edge_types: Sequence[EdgeType]) -> dict[EdgeType, list[Any]]:
+    """Picks per hop of each edge type; no hops are one hop without picks, which a sampler of several types has."""
+    hops = hops_by_type(num_neighbors, edge_types)
+    return {edge_type: of_type or [0] for edge_type, of_type in hops.items()}
 
 
 def _ids(input_id: Any, links: int) -> Tensor | None:
@@ -217,8 +267,7 @@ def _negatives(neg_sampling: Any, ratio: float | None, strict: bool) -> Negative
         if strict:
             raise ValueError("strict is of use with negatives only; give neg_sampling, or leave strict out")
         return None
-    if asked.src_weight is not None or asked.dst_weight is not None:
-        raise NotImplementedError(
-            f"LinkNeighborLoader draws negatives uniformly; leave src_weight and dst_weight out, or take {THEIRS}"
-        )
-    return Negatives("triplet" if asked.is_triplet() else "binary", asked.amount, strict)
+    mode = "triplet" if asked.is_triplet() else "binary"
+    # Triplets have the sources of their links: torch_geometric does not read `src_weight` then either.
+    source = None if mode == "triplet" else asked.src_weight
+    return Negatives(mode, asked.amount, strict, source, asked.dst_weight)

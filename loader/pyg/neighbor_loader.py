@@ -47,8 +47,6 @@ from loader.samplers.tree_subgraph import EDGES
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
-THEIRS = "torch_geometric's own loader: `import loader.pyg` lets it sample on our core"
-
 _graphs = Kept()  # loaders of one edge_index share the graph
 
 

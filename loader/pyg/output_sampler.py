@@ -21,7 +21,7 @@ from loader.machine.arguments import shown
 from loader.pyg.calls import drawn
 from loader.pyg.repeated import sample_from
 from loader.samplers import LinkSampler, Sampler, SubgraphSampler, TreeSampler
-from loader.samples import Subgraph
+from loader.samples import HeteroSubgraph, Subgraph
 
 
 class OutputSampler(BaseSampler):
@@ -67,7 +67,9 @@ class OutputSampler(BaseSampler):
         out.metadata = inputs.input_id, inputs.time
         return out
 
-    def sample_from_edges(self, inputs: EdgeSamplerInput, neg_sampling: Any = None) -> SamplerOutput:
+    def sample_from_edges(
+        self, inputs: EdgeSamplerInput, neg_sampling: Any = None
+    ) -> SamplerOutput | HeteroSamplerOutput:
         """The subgraph around the ends of the links of `inputs` and of negatives, which our sampler draws.
 
         Raises:
@@ -79,7 +81,8 @@ class OutputSampler(BaseSampler):
         if asked != (None if drawn is None else (drawn.mode, drawn.amount)):
             raise ValueError(f"neg_sampling is {neg_sampling}, and the loader draws {drawn}; make a loader with it")
         links = self._sample(torch.stack([inputs.row, inputs.col], 1))
-        out = self._output(links.around)
+        typed = isinstance(links.around, HeteroSubgraph)
+        out: Any = self._typed_output(links.around) if typed else self._output(links.around)
         if drawn is not None and drawn.mode == "triplet":
             ends = links.sources, links.targets, per_link(links.negative_targets)
             out.metadata = inputs.input_id, *ends, inputs.time
@@ -109,6 +112,11 @@ class OutputSampler(BaseSampler):
             assert isinstance(self.sampler, SubgraphSampler)
             epoch, batch = self._position()
             sample = sample_from(self.sampler, graph, {inputs.input_type: inputs.node}, epoch, batch)
+        out = self._typed_output(sample)
+        out.metadata = inputs.input_id, inputs.time
+        return out
+
+    def _typed_output(self, sample: HeteroSubgraph) -> HeteroSamplerOutput:
         out = HeteroSamplerOutput(
             node=sample.nodes,
             row={key: pairs[0] for key, pairs in sample.edges.items()},
@@ -117,7 +125,6 @@ class OutputSampler(BaseSampler):
             batch=sample.tree,
             num_sampled_nodes={name: list(counts) for name, counts in sample.num_nodes.items()},
             num_sampled_edges={key: list(counts) for key, counts in sample.num_edges.items()},
-            metadata=(inputs.input_id, inputs.time),
         )
         return out if self.by_hop else out.to_bidirectional()
 

@@ -16,18 +16,20 @@ MAX_HOPS = 8
 EXPANDS = ("all", "new")
 
 
-def edge_type_of(key: Any) -> EdgeType:
+def edge_type_of(name: str, key: Any) -> EdgeType:
     """A relation from a triple of names, or from `source__name__destination`.
+
+    Args:
+        name: what the message calls it.
 
     Raises:
         TypeError: it is neither.
     """
-    parts = tuple(key.split("__")) if isinstance(key, str) else key
+    parts: Any = key.split("__") if isinstance(key, str) else key
+    parts = tuple(parts) if isinstance(parts, Sequence) else None
     if isinstance(parts, tuple) and len(parts) == 3 and all(isinstance(part, str) and part for part in parts):
         return parts
-    raise TypeError(
-        f"fanouts has the key {shown(key)}; give the edge type, ('author', 'writes', 'paper') or author__writes__paper"
-    )
+    raise TypeError(f"{name} {shown(key)}; give the edge type, ('author', 'writes', 'paper') or author__writes__paper")
 
 
 def resolve_relation_fanouts(fanouts: Mapping[Any, Any], num_hops: int | None) -> dict[EdgeType, tuple[int, ...]]:
@@ -46,7 +48,7 @@ def resolve_relation_fanouts(fanouts: Mapping[Any, Any], num_hops: int | None) -
         raise ValueError("fanouts is an empty dict; give the fanouts of each edge type, or one list for all of them")
     given: dict[EdgeType, int | tuple[int, ...]] = {}
     for key, value in fanouts.items():
-        relation = edge_type_of(key)
+        relation = edge_type_of("fanouts has the key", key)
         if relation in given:
             raise ValueError(f"fanouts names the edge type {relation} twice; give it once")
         if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):

@@ -307,6 +307,11 @@ class HeteroMiniBatch(Sample):
         return names[0]
 
     @property
+    def num_seeds(self) -> dict[str, int]:
+        """Node type -> number of seeds."""
+        return dict(zip(self.node_types, self.sizes[0], strict=True))
+
+    @property
     def batch_size(self) -> int:
         """Number of seeds."""
         return sum(self.sizes[0])

@@ -59,9 +59,14 @@ class HeteroSubgraph(Sample):
         return (*(f"node/{name}" for name in self.nodes), *relations)
 
     @property
+    def num_seeds(self) -> dict[str, int]:
+        """Node type -> number of seeds."""
+        return {name: counts[0] for name, counts in self.num_nodes.items()}
+
+    @property
     def batch_size(self) -> int:
         """Number of seeds."""
-        return sum(counts[0] for counts in self.num_nodes.values())
+        return sum(self.num_seeds.values())
 
     def place_of(self, kind: str) -> tuple[str | EdgeType, str]:
         """The node type or edge type of a kind of rows, and the name at its end, or "".

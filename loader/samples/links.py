@@ -11,6 +11,7 @@ from torch import Tensor
 
 from loader.samples.base import Rows, Sample
 from loader.samples.minibatch import Block, MiniBatch
+from loader.samples.segments import EdgeType
 from loader.samples.subgraph import Subgraph
 
 _NAMES = ("sources", "targets", "negative_sources", "negative_targets", "places", "labels")
@@ -22,16 +23,18 @@ class Links(Sample):
 
     Positive links have the order in which they were given; a repeated link is repeated. Ids are local: they are numbers
     of seeds of `around`, and thus of rows of a model's output. The seeds are the ends of all links, each once, in
-    ascending order.
+    ascending order. With types, ids are numbers of the seeds of the source type and of the destination type.
 
     Attributes:
-        around: the sampled neighbourhood of the ends, a `MiniBatch` or a `Subgraph`.
+        around: the sampled neighbourhood of the ends, a `MiniBatch` or a `Subgraph`; with types a `HeteroMiniBatch` or
+            a `HeteroSubgraph`.
         sources, targets: `[P]` int64, of the positive links.
         negative_targets: `[N]` int64, or `[P, k]`: the k negatives of each positive link; None without negatives.
         negative_sources: `[N]` int64; None if negatives have the sources of the positive links.
         places: `[P]` int64, positions of the positive links in the list of items, or None.
         labels: `[P, ...]` rows of the positive links, once gathered.
         epoch, index, repeats: see `Sample`.
+        edge_type: the relation of the links; None with one type.
     """
 
     around: Any
@@ -44,14 +47,17 @@ class Links(Sample):
     epoch: int = 0
     index: int = 0
     repeats: bool = False
-
-    wants = ("node", "edge", "pair")
+    edge_type: EdgeType | None = None
 
     @property
-    def nodes(self) -> Tensor:
-        """`[N]` global ids of all vertices, the ends of the links first."""
-        nodes: Tensor = self.around.nodes
-        return nodes
+    def wants(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Kinds of rows: those of `around` without "seed", and "pair" for labels of the positive links."""
+        return (*(kind for kind in self.around.wants if kind != "seed"), "pair")
+
+    @property
+    def nodes(self) -> Any:
+        """The nodes of `around`, which are the ends of the links first; of a `HeteroSubgraph` by type."""
+        return self.around.nodes
 
     @property
     def batch_size(self) -> int:
@@ -117,6 +123,10 @@ class Links(Sample):
         return [t for t in (getattr(self, name) for name in _NAMES) if t is not None]
 
 
+# Which of some edges, given as numbers, are to go.
+Among = Callable[[Tensor], Tensor]
+
+
 def without_links(sample: Any, sources: Tensor, targets: Tensor, *, reverse: bool) -> Any:
     """A copy of a mini-batch or subgraph without the edges between some pairs of its seeds.
 
@@ -131,62 +141,91 @@ def without_links(sample: Any, sources: Tensor, targets: Tensor, *, reverse: boo
     keys = targets * seeds + sources
     if reverse:
         keys = torch.cat([keys, sources * seeds + targets])
-    keys = torch.unique(keys)
-
-    def among(src: Tensor, dst: Tensor) -> Tensor:
-        """Which of these edges between seeds are to go."""
-        edges = dst * seeds + src
-        return keys[torch.searchsorted(keys, edges).clamp(max=keys.numel() - 1)] == edges
-
     if keys.numel() == 0:
         return sample
+    among = members(keys)
     if isinstance(sample, Subgraph):
-        return _subgraph_without(sample, among)
+        pairs, ids, counts = edges_without(sample.edge_index, sample.edge_ids, sample.num_edges, seeds, among)
+        return sample.replace(edge_index=pairs, edge_ids=ids, num_edges=counts)
     if not isinstance(sample, MiniBatch):
         raise TypeError(f"links are left out of a MiniBatch or a Subgraph, not of a {type(sample).__name__}")
     return sample.replace(blocks=tuple(_block_without(block, seeds, among) for block in sample.blocks))
 
 
-def _block_without(block: Block, seeds: int, among: Callable[[Tensor, Tensor], Tensor]) -> Block:
-    starts = block.indptr[: seeds + 1]
-    first = int(starts[-1])  # the edges to the seeds come first, and few of them come from seeds
+def members(keys: Tensor) -> Among:
+    """A function that tells of numbers whether they are among `keys`, of which there is at least one."""
+    keys = torch.unique(keys)
+
+    def among(edges: Tensor) -> Tensor:
+        return keys[torch.searchsorted(keys, edges).clamp(max=keys.numel() - 1)] == edges
+
+    return among
+
+
+def gone_of(block: Any, rows: int, seeds: int, among: Among) -> tuple[int, Tensor]:
+    """The number of edges of a block's first rows, and the positions of those that are to go.
+
+    Args:
+        block: with `indptr` and `indices`.
+        rows: those of the seeds.
+        seeds: places of seeds are below; few edges come from them.
+        among: is asked for row * seeds + source.
+    """
+    starts = block.indptr[: rows + 1]
+    first = int(starts[-1])
     near = (block.indices[:first] < seeds).nonzero().view(-1)
-    src = block.indices[near].long()
-    gone = near[among(src, torch.searchsorted(starts, near.to(starts.dtype), right=True) - 1)]
+    row = torch.searchsorted(starts, near.to(starts.dtype), right=True) - 1
+    return first, near[among(row * seeds + block.indices[near].long())]
+
+
+def lists_without(indptr: Tensor, rows: int, gone: Tensor) -> Tensor:
+    """The `indptr` of lists without the edges at these positions, ascending, which are of the first `rows` lists."""
+    starts = indptr[: rows + 1]
+    before = torch.searchsorted(gone, starts.long()).to(starts.dtype)
+    return torch.cat([starts - before, indptr[rows + 1 :] - gone.numel()])
+
+
+def rows_without(rows: Tensor, gone: Tensor, first: int) -> Tensor:
+    """The rows without those that are gone, which are among the first."""
+    stays = torch.ones(first, dtype=torch.bool, device=rows.device)
+    stays[gone] = False
+    return torch.cat([rows[:first][stays], rows[first:]])
+
+
+def edges_without(
+    pairs: Tensor, ids: Tensor | None, counts: tuple[int, ...], seeds: int, among: Among
+) -> tuple[Tensor, Tensor | None, tuple[int, ...]]:
+    """The edges of a subgraph, their ids, and their numbers per hop, without those that are to go.
+
+    Args:
+        pairs: `[2, E]` places of sources and destinations, hop by hop.
+        seeds: places of sources that are seeds are below.
+        among: is asked for destination * seeds + source, of edges to seeds.
+    """
+    first = counts[0] if counts else 0  # the edges to the seeds
+    src, dst = pairs[:, :first]
+    near = (src < seeds).nonzero().view(-1)
+    gone = near[among(dst[near] * seeds + src[near])]
+    if gone.numel() == 0:
+        return pairs, ids, counts
+    left = torch.stack([rows_without(ends, gone, first) for ends in pairs])
+    ids = None if ids is None else rows_without(ids, gone, first)
+    return left, ids, (first - gone.numel(), *counts[1:])
+
+
+def _block_without(block: Block, seeds: int, among: Among) -> Block:
+    first, gone = gone_of(block, seeds, seeds, among)
     if gone.numel() == 0:
         return block
-    before = torch.searchsorted(gone, starts.long()).to(starts.dtype)
-    indptr = torch.cat([starts - before, block.indptr[seeds + 1 :] - gone.numel()])
 
     def rows(t: Tensor | None) -> Tensor | None:
-        return None if t is None else _without(t, gone, first)
+        return None if t is None else rows_without(t, gone, first)
 
     return Block(
-        indptr,
-        _without(block.indices, gone, first),
+        lists_without(block.indptr, seeds, gone),
+        rows_without(block.indices, gone, first),
         num_src=block.num_src,
         num_dst=block.num_dst,
         edge_ids=rows(block.edge_ids),
         edge_features=rows(block.edge_features),
     )
-
-
-def _subgraph_without(sample: Subgraph, among: Callable[[Tensor, Tensor], Tensor]) -> Subgraph:
-    first = sample.num_edges[0] if sample.num_edges else 0  # the edges to the seeds
-    src, dst = sample.edge_index[:, :first]
-    near = (src < sample.batch_size).nonzero().view(-1)
-    gone = near[among(src[near], dst[near])]
-    if gone.numel() == 0:
-        return sample
-    return sample.replace(
-        edge_index=torch.stack([_without(ends, gone, first) for ends in sample.edge_index]),
-        edge_ids=None if sample.edge_ids is None else _without(sample.edge_ids, gone, first),
-        num_edges=(first - gone.numel(), *sample.num_edges[1:]),
-    )
-
-
-def _without(rows: Tensor, gone: Tensor, first: int) -> Tensor:
-    """The rows without those that are gone, which are among the first."""
-    stays = torch.ones(first, dtype=torch.bool, device=rows.device)
-    stays[gone] = False
-    return torch.cat([rows[:first][stays], rows[first:]])

@@ -39,7 +39,7 @@ def train_links(cfg: DictConfig, why: str, job: JobResult) -> float:
         ValueError: something the user can mend, before work starts.
     """
     without_node_options(cfg)
-    check_sizes(cfg.model, ["num_features", "num_nodes"])
+    check_sizes(cfg.model, ["num_features", "num_nodes", "edge_types", "edge_type"])
     instantiate(cfg.model, num_features=1)
     datamodule = instantiate(cfg.datamodule)
     trainer = make_trainer(cfg)

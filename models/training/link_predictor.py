@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,8 +11,11 @@ from torch.nn import functional as F
 
 from loader.datamodules.links import HeldOutLinks
 from loader.graph import Graph
+from loader.loaders.nodes import NodeLoader
 from loader.machine.arguments import as_size
 from loader.samples import Links
+from loader.samples.segments import EdgeType
+from models.hetero_links import LinkEncoder
 from models.inference import layerwise_inference
 from models.ranking import auc, average_precision, hits, mrr, ranks
 from models.sage import GraphSAGE
@@ -34,10 +37,15 @@ class LinkPredictor(EpochLoss):
     average precision, of the links against as many negatives; `mrr`, `hits@1`, `@3` and `@10`, of each link's rank
     among its own negatives.
 
+    With types, the encoder is GraphSAGE with weights of its own per relation, `models.hetero_links.LinkEncoder`, and
+    nodes are embedded from the neighbors that the sampler of training picks: all, by default.
+
     Args:
         num_features: of the data; 0: the model trains a row of `hidden` numbers for each of `num_nodes`, and embeds
-            these. It is the autoencoder's way without features, the identity matrix in their place.
-        num_nodes: of the data, if it has no features.
+            these. It is the autoencoder's way without features, the identity matrix in their place. With types, by
+            node type.
+        num_nodes: of the data, if it has no features; with types, by node type.
+        edge_types, edge_type: with types, the relations, and that of the links.
         num_layers, hidden, dropout, input_dropout, norm: see `models.sage.GraphSAGE`.
         out: width of an embedding.
         lr, weight_decay, optimizer, schedule: see `Optimization`.
@@ -50,9 +58,11 @@ class LinkPredictor(EpochLoss):
 
     def __init__(
         self,
-        num_features: int,
+        num_features: int | Mapping[str, int],
         *,
-        num_nodes: int | None = None,
+        num_nodes: int | Mapping[str, int] | None = None,
+        edge_types: Sequence[EdgeType] | None = None,
+        edge_type: EdgeType | None = None,
         num_layers: int = 2,
         hidden: int = 64,
         out: int = 32,
@@ -67,22 +77,44 @@ class LinkPredictor(EpochLoss):
         super().__init__()
         self.optimization = Optimization(lr, weight_decay, optimizer, schedule)
         as_size("out", out)
-        as_size("num_features", num_features, least=1 if num_nodes is None else 0)
         self.save_hyperparameters()
         self.hparams.update(self.optimization.hparams)
         self.rows = None
+        self.net: GraphSAGE | LinkEncoder
+        if isinstance(num_features, Mapping):
+            assert isinstance(num_nodes, Mapping)
+            assert edge_types is not None
+            assert edge_type is not None
+            # As plain values, which a checkpoint can hold; a configuration gives its own kinds of lists.
+            widths, counts = dict(num_features), dict(num_nodes)
+            relations: list[EdgeType] = [(s, name, d) for s, name, d in edge_types]
+            of: EdgeType = (edge_type[0], edge_type[1], edge_type[2])
+            self.hparams.update(num_features=widths, num_nodes=counts, edge_types=relations, edge_type=of)
+            shape = {"dropout": dropout, "input_dropout": input_dropout, "norm": norm}
+            self.net = LinkEncoder(widths, counts, relations, of, hidden, out, num_layers, **shape)  # type: ignore[arg-type]
+            return
+        assert not isinstance(num_nodes, Mapping)
+        as_size("num_features", num_features, least=1 if num_nodes is None else 0)
         if num_nodes is not None and num_features == 0:
             self.rows = nn.Embedding(as_size("num_nodes", num_nodes), as_size("hidden", hidden))
         self.net = GraphSAGE(num_features or hidden, hidden, out, num_layers, dropout, norm, input_dropout)
 
     def forward(self, batch: Links) -> Tensor:
         """Logits of all links of the mini-batch, in the order of `Links.pairs`."""
+        of_sources, of_targets = self._embedded(batch)
+        source, target = batch.pairs()[0]
+        return (of_sources[source] * of_targets[target]).sum(-1)
+
+    def _embedded(self, batch: Links) -> tuple[Tensor, Tensor]:
+        """Embeddings of the nodes that `sources` and `targets` number."""
+        if isinstance(self.net, LinkEncoder):
+            found: tuple[Tensor, Tensor] = self.net(batch.around)
+            return found
         features = batch.around.features if self.rows is None else self.rows(batch.around.input_nodes)
         if features is None:
             raise ValueError("the links have no features; a loader gathers them (LinkLoader(features=...))")
-        embedded = self.net(batch.around.blocks, features)
-        source, target = batch.pairs()[0]
-        return (embedded[source] * embedded[target]).sum(-1)
+        embedded: Tensor = self.net(batch.around.blocks, features)
+        return embedded, embedded
 
     def training_step(self, batch: Links, batch_idx: int) -> Tensor:
         loss = F.binary_cross_entropy_with_logits(self(batch), batch.pairs()[1])
@@ -102,13 +134,37 @@ class LinkPredictor(EpochLoss):
         """
         if self.rows is not None:
             features = self.rows.weight.detach().cpu()
+        assert isinstance(self.net, GraphSAGE)
         return layerwise_inference(self.net, graph, features, progress=progress)
 
+    def embed_types(self, all_nodes: Callable[[str], NodeLoader]) -> tuple[Tensor, Tensor]:
+        """With types, embeddings of all nodes of the source type and of the destination type, `[nodes, out]` on the
+        CPU.
+
+        Args:
+            all_nodes: see `HeldOutLinks`.
+        """
+        assert isinstance(self.net, LinkEncoder)
+        found: dict[str, Tensor] = {}
+        for end, name in enumerate(self.net.ends):
+            if name not in found:
+                batches = all_nodes(name)
+                try:
+                    found[name] = torch.cat([self.net(batch)[end][: batch.batch_size].cpu() for batch in batches])
+                finally:
+                    batches.release()
+        source, target = (found[name] for name in self.net.ends)
+        return source, target
+
     def _evaluate(self, batch: HeldOutLinks, split: str) -> None:
-        embedded = self.embed(batch.graph, batch.features)
+        if isinstance(batch.graph, Graph):
+            assert isinstance(batch.features, Tensor)
+            of_sources = of_targets = self.embed(batch.graph, batch.features)
+        else:
+            of_sources, of_targets = self.embed_types(batch.all_nodes)
 
         def score(source: Tensor, target: Tensor) -> Tensor:
-            return (embedded[source] * embedded[target]).sum(-1)
+            return (of_sources[source] * of_targets[target]).sum(-1)
 
         positive = score(batch.links[:, 0], batch.links[:, 1])
         placed = ranks(positive, score(batch.links[:, :1], batch.targets))

@@ -7,6 +7,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from loader.datamodules.base import types_refused
+from loader.datamodules.links import relation_missed
 from loader.datasets import HeteroDataset, NodeDataset
 from models.training.options import chosen, object_of
 
@@ -17,7 +18,8 @@ def takes_types(cfg: DictConfig) -> bool:
 
 
 def check_types(cfg: DictConfig, data: NodeDataset | HeteroDataset | None = None) -> None:
-    """Raises ValueError unless model and dataset both are for types, or both for one type.
+    """Raises ValueError unless model and dataset both are for types, or both for one type; of links, unless a dataset
+    with types has a relation of links.
 
     Args:
         cfg: of the run.
@@ -26,7 +28,13 @@ def check_types(cfg: DictConfig, data: NodeDataset | HeteroDataset | None = None
     dataset: Any = object_of("dataset", cfg.dataset)
     kind = getattr(dataset, "kind", None) if data is None else type(data)
     name = cfg.dataset.get("name") or cfg.dataset.get("path") or "" if data is None else data.name
-    who = "task=link" if cfg.task == "link" else f"model={chosen('model', cfg)}"
+    if cfg.task == "link":
+        if kind in (HeteroDataset, NodeDataset):
+            missed = relation_missed(f"dataset {name}", kind is HeteroDataset, cfg.datamodule.get("edge_type"))
+            if missed is not None:
+                raise ValueError(missed)
+        return
+    who = f"model={chosen('model', cfg)}"
     if kind is HeteroDataset and not takes_types(cfg):
         raise ValueError(types_refused(f"dataset {name}", who))
     if kind is NodeDataset and takes_types(cfg):

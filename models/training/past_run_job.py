@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from omegaconf import DictConfig, open_dict
 from torch import Tensor
 
-from loader.datasets import NodeDataset
+from loader.datasets import HeteroDataset, NodeDataset
 from loader.loaders.whole_graph import WholeGraph
 from loader.machine.arguments import as_flag, as_size
 from loader.machine.whole_files import replaced
@@ -77,7 +78,7 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
     model.to(trainer.strategy.root_device).eval()
     with file, torch.no_grad(), trainer.precision_plugin.forward_context():
         if of_links:
-            how = _write_links(file, model, data, new_links, progress)
+            how = _write_links(file, model, datamodule, new_links, progress)
         elif "context_size" in cfg.model:
             _write_rows(file, data, None, model())
             how = "embeddings"
@@ -134,13 +135,23 @@ def _write_exact(file: PredictionFile, model: Any, data: NodeDataset, embeddings
     return "each node with all its neighbors"
 
 
-def _write_links(file: PredictionFile, model: Any, data: NodeDataset, count: int, progress: bool) -> str:
-    embedded = model.embed(data.graph, data.features, progress=progress).to(model.device)
-    onward = data.graph.reverse()
-    step = max(1, _SCORES // max(1, data.num_nodes))
-    for first in range(0, data.num_nodes, step):
-        last = min(first + step, data.num_nodes)
-        source, target, score = best_new_targets(embedded, onward, first, last, count)
+def _write_links(file: PredictionFile, model: Any, datamodule: Any, count: int, progress: bool) -> str:
+    data, of_targets = datamodule.data, None
+    if isinstance(data, HeteroDataset):
+        edge_type = datamodule.sizes["edge_type"]
+        embedded, of_targets = (
+            rows.to(model.device) for rows in model.embed_types(partial(datamodule.all_nodes, data.graph))
+        )
+        if edge_type[0] == edge_type[2]:
+            of_targets = None
+        onward = data.graph.relation(edge_type).reverse()
+    else:
+        embedded = model.embed(data.graph, data.features, progress=progress).to(model.device)
+        onward = data.graph.reverse()
+    step = max(1, _SCORES // max(1, onward.num_src))
+    for first in range(0, onward.num_dst, step):
+        last = min(first + step, onward.num_dst)
+        source, target, score = best_new_targets(embedded, onward, first, last, count, of_targets)
         file.write({"source": _ids(data, source), "target": _ids(data, target), "score": score.sigmoid()})
     return f"the {count} best new targets of each source"
 

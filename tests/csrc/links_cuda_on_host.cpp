@@ -25,12 +25,15 @@ template <typename P, typename N>
 struct Lists {
   std::vector<P> indptr{0};
   std::vector<N> indices;
-  int64_t num_nodes;
+  int64_t num_sources, num_targets;
+  bool one_type;
 
-  explicit Lists(Random& random) : num_nodes(random.between(1, 30)) {
+  explicit Lists(Random& random)
+      : num_sources(random.between(1, 30)), num_targets(num_sources), one_type(random.chance(0.5)) {
+    if (!one_type) num_targets = random.between(1, 30);
     const double full = random.chance(0.3) ? 0.97 : 0.3;  // so that tries run out
-    for (int64_t v = 0; v < num_nodes; ++v) {
-      for (int64_t u = 0; u < num_nodes; ++u)
+    for (int64_t v = 0; v < num_targets; ++v) {
+      for (int64_t u = 0; u < num_sources; ++u)
         if (random.chance(full)) indices.push_back(static_cast<N>(u));
       indptr.push_back(static_cast<P>(indices.size()));
     }
@@ -50,15 +53,16 @@ std::vector<int64_t> expected_ends(const LinkEnds& ends, const KnownEdges<P, N>&
     const Draws draws{ends.key, static_cast<uint64_t>(i), 0};
     int64_t source = 0, target = 0;
     if (ends.each == 0) {
-      if (!negative_pair(draws, ends.num_nodes, ends.strict, known, &source, &target)) target = -1;
-      sources.push_back(source);
+      if (!negative_pair(draws, ends.counts, ends.strict, known, &source, &target)) target = -1;
+      sources.push_back(ends.first_source + source);
     } else {
-      target = negative_target(draws, ends.num_nodes, ends.strict, known, ends.pair(2 * (i / ends.each)));
+      target = negative_target(draws, ends.counts, ends.strict, known, ends.pair(2 * (i / ends.each)));
     }
-    targets.push_back(target);
+    targets.push_back(target < 0 ? -1 : ends.first_target + target);
   }
   for (int64_t side = 0; side < 2; ++side)
-    for (int64_t i = 0; i < ends.links; ++i) found.push_back(ends.pair(2 * i + side));
+    for (int64_t i = 0; i < ends.links; ++i)
+      found.push_back((side ? ends.first_target : ends.first_source) + ends.pair(2 * i + side));
   found.insert(found.end(), sources.begin(), sources.end());
   found.insert(found.end(), targets.begin(), targets.end());
   return found;
@@ -93,25 +97,42 @@ void check_ends(Random& random, const std::string& types) {
   const int64_t links = random.between(1, 300), each = random.chance(0.5) ? random.between(1, 3) : 0;
   const int64_t negatives = each ? links * each : random.between(0, 400);
   std::vector<int64_t> pairs;
-  for (int64_t i = 0; i < 2 * links; ++i) pairs.push_back(random.below(lists.num_nodes));
+  for (int64_t i = 0; i < links; ++i) {
+    pairs.push_back(random.below(lists.num_sources));
+    pairs.push_back(random.below(lists.num_targets));
+  }
+  const int64_t first_source = random.below(9), num_nodes = 80;
+  const int64_t first_target = lists.one_type ? first_source : random.below(9);
   const std::vector<int32_t> narrow(pairs.begin(), pairs.end());
   const KnownEdges<P, N> known{strict ? lists.indptr.data() : nullptr,
                                strict ? lists.indices.data() : nullptr};
-  LinkEnds ends{wide ? static_cast<const void*>(pairs.data()) : narrow.data(),
-                wide,
-                links,
-                negatives,
-                each,
-                static_cast<uint64_t>(random.below(int64_t{1} << 62)),
-                static_cast<uint32_t>(lists.num_nodes),
-                strict,
-                nullptr};
+  LinkEnds ends{
+      wide ? static_cast<const void*>(pairs.data()) : narrow.data(),
+      wide,
+      links,
+      negatives,
+      each,
+      static_cast<uint64_t>(random.below(int64_t{1} << 62)),
+      {static_cast<uint32_t>(lists.num_sources), static_cast<uint32_t>(lists.num_targets), lists.one_type},
+      first_source,
+      first_target,
+      strict,
+      nullptr};
   std::vector<int64_t> got(static_cast<size_t>(ends.count()), -7);
   ends.out = got.data();
   on_host::run_grid(blocks_of(std::max(links, negatives)), kLinkThreads, 0,
                     [&] { link_ends_kernel<P, N>(ends, known); });
   stress::expect_equal(got, expected_ends(ends, known), types + (each ? ", triplets" : ", pairs"));
-  check_distinct<N>(got, lists.num_nodes, types);
+  check_distinct<N>(got, num_nodes, types);
+
+  // Ends that are no nodes of their types, though they may be others of the graph.
+  pairs[0] = lists.num_sources;
+  pairs[1] = -1;
+  ends.pairs = pairs.data();
+  ends.wide = true;
+  on_host::run_grid(blocks_of(std::max(links, negatives)), kLinkThreads, 0,
+                    [&] { link_ends_kernel<P, N>(ends, known); });
+  if (got[0] != -1 || got[static_cast<size_t>(links)] != -1) stress::fail(types + ": ends that are no nodes");
 }
 
 // Without links, of a block: lists of the seeds and of other vertices.

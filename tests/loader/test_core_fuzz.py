@@ -50,7 +50,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         "num_threads is 0; it must be at least 1",
     ),
     (
-        lambda: _core.negatives(2, 1, 0, 0, zeros(1), None, zeros(1), numbers(0, 99, 99), numbers(1), True),
+        lambda: _core.negatives(2, 2, True, 1, 0, 0, zeros(1), None, zeros(1), numbers(0, 99, 99), numbers(1), True),
         "indptr says that the list of vertex",
     ),
     (

@@ -201,7 +201,9 @@ CALLS: dict[str, Callable[[], tuple[Callable[..., Any], Arguments]]] = {
         _core.negatives,
         graph()
         | {
-            "num_nodes": 5,
+            "num_sources": 5,
+            "num_targets": 5,
+            "one_type": True,
             "seed": 1,
             "epoch": 2,
             "batch": 3,
@@ -215,7 +217,9 @@ CALLS: dict[str, Callable[[], tuple[Callable[..., Any], Arguments]]] = {
         _core.negatives,
         graph(torch.int64)
         | {
-            "num_nodes": 5,
+            "num_sources": 5,
+            "num_targets": 5,
+            "one_type": True,
             "seed": 1,
             "epoch": 2,
             "batch": 3,
@@ -329,7 +333,10 @@ CALLS: dict[str, Callable[[], tuple[Callable[..., Any], Arguments]]] = {
         _core.CudaWalkEngine,
         graph() | {"sorted": None, "cells": None, "groups": 0, "bad": zeros(2), "device": 0},
     ),
-    "CudaLinkEngine": lambda: (_core.CudaLinkEngine, graph() | {"num_nodes": 5, "device": 0}),
+    "CudaLinkEngine": lambda: (
+        _core.CudaLinkEngine,
+        graph() | {"sources": (0, 5), "targets": (0, 5), "num_nodes": 5, "device": 0},
+    ),
     "CudaRenewal": lambda: (
         _core.CudaRenewal,
         {

@@ -17,36 +17,38 @@ def bounded(key, lane, index, m):
         attempt += 1
 
 
-def is_negative(edges, u, v):
-    return u != v and (u, v) not in edges
-
-
-def pair(key, lane, num_nodes, edges):
+def pair(key, lane, counts, is_negative):
     for t in range(TRIES_OF_PAIR):
-        u, v = (bounded(key, lane, 2 * t + end, num_nodes) for end in (0, 1))
-        if edges is None or is_negative(edges, u, v):
+        u, v = (bounded(key, lane, 2 * t + end, count) for end, count in enumerate(counts))
+        if is_negative(u, v):
             return u, v
     raise ValueError("no negative")
 
 
-def target(key, lane, num_nodes, edges, u):
+def target(key, lane, count, is_negative, u):
     for t in range(TRIES_OF_TARGET):
-        v = bounded(key, lane, 2 * t + 1, num_nodes)
-        if edges is None or is_negative(edges, u, v):
+        v = bounded(key, lane, 2 * t + 1, count)
+        if is_negative(u, v):
             return v
-    free = [v for v in range(num_nodes) if is_negative(edges, u, v)]
+    free = [v for v in range(count) if is_negative(u, v)]
     return free[bounded(key, lane, 2 * TRIES_OF_TARGET + 1, len(free))]
 
 
-def negatives(mode, amount, strict, sources, num_nodes, edges, seed, epoch, batch):
-    """(sources, targets) of all negatives; `edges` is a set of pairs."""
+def negatives(mode, amount, strict, sources, num_nodes, edges, seed, epoch, batch, num_targets=None):
+    """(sources, targets) of all negatives; `edges` is a set of pairs. With `num_targets` the ends have two types, of
+    which `num_nodes` are sources.
+    """
     key = batch_key(seed, epoch, batch, NEGATIVE)
     count = math.ceil(len(sources) * amount)
-    known = edges if strict else None
+    counts = num_nodes, num_nodes if num_targets is None else num_targets
+
+    def is_negative(u, v):
+        return not strict or ((u != v or num_targets is not None) and (u, v) not in edges)
+
     if mode == "binary":
-        return [pair(key, i, num_nodes, known) for i in range(count)]
+        return [pair(key, i, counts, is_negative) for i in range(count)]
     given = [sources[i // int(amount)] for i in range(count)]
-    return [(u, target(key, i, num_nodes, known, u)) for i, u in enumerate(given)]
+    return [(u, target(key, i, counts[1], is_negative, u)) for i, u in enumerate(given)]
 
 
 def excluded(positives, reverse):

@@ -35,7 +35,25 @@ def make_typed(name: str = "typed") -> HeteroDataset:
     return HeteroDataset(name, graph, features, "author", labels, splits, num_classes=2)
 
 
-def write_typed(folder: Path) -> str:
-    """Writes `make_typed` to a file of `folder`, and returns the option that names it."""
-    write_hetero_npz(make_typed(), folder / "typed.npz")
+def make_purchases() -> HeteroDataset:
+    """Users buy 8 items of their group, of 4 groups; features of users tell the group. Nobody has labels."""
+    g = torch.Generator().manual_seed(1)
+    user = torch.arange(120).repeat_interleave(8)
+    item = 4 * torch.randint(20, user.shape, generator=g) + user % 4
+    edges = {
+        ("user", "buys", "item"): torch.stack([user, item]),
+        ("item", "rev_buys", "user"): torch.stack([item, user]),
+    }
+    features = {"user": torch.eye(4)[torch.arange(120) % 4] + 0.3 * torch.randn(120, 4, generator=g)}
+    none = torch.empty(0, dtype=torch.int64)
+    graph, splits = (
+        HeteroGraph.from_edges(edges, {"user": 120, "item": 80}),
+        dict.fromkeys(("train", "val", "test"), none),
+    )
+    return HeteroDataset("purchases", graph, features, "user", torch.full((120,), -1), splits, num_classes=0)
+
+
+def write_typed(folder: Path, data: HeteroDataset | None = None) -> str:
+    """Writes `data`, by default `make_typed`, to a file of `folder`, and returns the option that names it."""
+    write_hetero_npz(data or make_typed(), folder / "typed.npz")
     return f"dataset.path={folder / 'typed.npz'}"

@@ -7,17 +7,18 @@
 namespace loader {
 
 // The target of a negative link that all tries have missed: every thread of the block looks through a part of
-// the vertices. As the end of `negative_target`.
+// the nodes. As the end of `negative_target`.
 template <typename P, typename N>
-__device__ int64_t ranked_target(const Draws& draws, uint32_t num_nodes, const KnownEdges<P, N>& known,
+__device__ int64_t ranked_target(const Draws& draws, const EndCounts& counts, const KnownEdges<P, N>& known,
                                  int64_t source) {
   __shared__ uint32_t free_of[kLinkThreads];
   __shared__ long long chosen;
-  const uint64_t n = num_nodes;
+  const uint64_t n = counts.targets;
+  const auto is_free = [&](int64_t v) { return !counts.is_loop(source, v) && !known.has(source, v); };
   const auto begin = static_cast<int64_t>(n * threadIdx.x / kLinkThreads);
   const auto end = static_cast<int64_t>(n * (threadIdx.x + 1) / kLinkThreads);
   uint32_t free = 0;
-  for (int64_t v = begin; v < end; ++v) free += v != source && !known.has(source, v);
+  for (int64_t v = begin; v < end; ++v) free += is_free(v);
   free_of[threadIdx.x] = free;
   if (threadIdx.x == 0) chosen = -1;
   __syncthreads();
@@ -31,7 +32,7 @@ __device__ int64_t ranked_target(const Draws& draws, uint32_t num_nodes, const K
     if (rank >= before && rank - before < free) {
       uint32_t left = rank - before;
       for (int64_t v = begin;; ++v)
-        if (v != source && !known.has(source, v) && left-- == 0) {
+        if (is_free(v) && left-- == 0) {
           chosen = v;
           break;
         }
@@ -49,17 +50,17 @@ __global__ void __launch_bounds__(kLinkThreads)
     link_ends_kernel(const __grid_constant__ LinkEnds ends, const __grid_constant__ KnownEdges<P, N> known) {
   const int64_t i = int64_t{blockIdx.x} * kLinkThreads + threadIdx.x;
   if (i < ends.links) {
-    ends.out[i] = ends.pair(2 * i);
-    ends.out[ends.links + i] = ends.pair(2 * i + 1);
+    ends.out[i] = ends.source_id(ends.pair(2 * i));
+    ends.out[ends.links + i] = ends.target_id(ends.pair(2 * i + 1));
   }
   int64_t* const drawn = ends.out + 2 * ends.links;
   const Draws draws{ends.key, static_cast<uint64_t>(i), 0};
   if (ends.each == 0) {
     if (i >= ends.negatives) return;
     int64_t source, target;
-    const bool found = negative_pair(draws, ends.num_nodes, ends.strict, known, &source, &target);
-    drawn[i] = source;
-    drawn[ends.negatives + i] = found ? target : -1;
+    const bool found = negative_pair(draws, ends.counts, ends.strict, known, &source, &target);
+    drawn[i] = ends.source_id(source);
+    drawn[ends.negatives + i] = found ? ends.target_id(target) : -1;
     return;
   }
   // `negative_target`, of which a block's threads share the last resort.
@@ -69,13 +70,13 @@ __global__ void __launch_bounds__(kLinkThreads)
   if (i < ends.negatives) {
     const int64_t source = ends.pair(2 * (i / ends.each));
     sources[threadIdx.x] = source;
-    if (source < 0 || source >= ends.num_nodes) {
+    if (ends.source_id(source) < 0) {
       target = 0;  // the source is refused by who sorts the ends
     } else {
       missed = true;
       for (uint32_t t = 0; missed && t < kTriesOfTarget; ++t) {
-        target = drawn_end(draws, ends.num_nodes, t, true);
-        missed = ends.strict && (source == target || known.has(source, target));
+        target = drawn_end(draws, ends.counts.targets, t, true);
+        missed = ends.strict && (ends.counts.is_loop(source, target) || known.has(source, target));
       }
     }
   }
@@ -85,11 +86,11 @@ __global__ void __launch_bounds__(kLinkThreads)
     for (unsigned t = 0; t < kLinkThreads; ++t) {
       if (!missing[t]) continue;
       const Draws its{ends.key, static_cast<uint64_t>(int64_t{blockIdx.x} * kLinkThreads + t), 0};
-      const int64_t found = ranked_target(its, ends.num_nodes, known, sources[t]);
+      const int64_t found = ranked_target(its, ends.counts, known, sources[t]);
       if (t == threadIdx.x) target = found;
     }
   }
-  if (i < ends.negatives) drawn[i] = target;
+  if (i < ends.negatives) drawn[i] = ends.target_id(target);
 }
 
 // One block sorts (end, place) by a bitonic network (Batcher, "Sorting networks and their applications",

@@ -13,8 +13,9 @@ constexpr int kSortThreads = 1024;
 constexpr int64_t kMostSorted = 4096;  // ends that one block sorts in 32 KiB of shared memory
 
 // The ends of the links of a mini-batch, one list after the other: the sources of the positive links, their
-// targets, the sources of the negative links if they are drawn, and the targets of the negative links. A
-// target is -1 if there is none for its negative link.
+// targets, the sources of the negative links if they are drawn, and the targets of the negative links. They
+// are ids of the graph's one range. An end is -1 if it is no node of its type; so is the target of a negative
+// link if there is none.
 struct LinkEnds {
   const void* pairs;  // [links, 2], the positive links
   bool wide;          // pairs are int64, else int32
@@ -22,12 +23,19 @@ struct LinkEnds {
   int64_t negatives;
   int64_t each;  // negatives of each positive link, which have its source; 0: both ends are drawn
   uint64_t key;  // of the mini-batch for Purpose::kNegative
-  uint32_t num_nodes;
+  EndCounts counts;
+  int64_t first_source, first_target;  // ids of the first node of both types
   bool strict;
   int64_t* out;
 
   LOADER_HD int64_t pair(int64_t i) const {
     return wide ? static_cast<const int64_t*>(pairs)[i] : static_cast<const int32_t*>(pairs)[i];
+  }
+  LOADER_HD int64_t source_id(int64_t source) const {
+    return source >= 0 && source < counts.sources ? first_source + source : -1;
+  }
+  LOADER_HD int64_t target_id(int64_t target) const {
+    return target >= 0 && target < counts.targets ? first_target + target : -1;
   }
   LOADER_HD int64_t count() const { return 2 * links + (each ? 1 : 2) * negatives; }
 };

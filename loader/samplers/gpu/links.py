@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,26 +15,36 @@ from loader.samples.links import without_links as plain
 
 
 class GpuLinks:
-    """Finds the ends of links, positive and negative, among the vertices of one graph.
+    """Finds the ends of links, positive and negative, among the nodes of one graph.
 
     Args:
         device: the GPU.
-        num_nodes: vertices of the graph.
+        sources, targets: ids that the ends may have; links are given by numbers from the first of these ids on.
+        num_nodes: of the graph.
         dtype: of the seeds that it gives, int32 or int64.
+        check: raises ValueError for links whose ends are no nodes.
         known: `indptr` and `indices` of the edges that strict negatives must not be, each list ascending, on the GPU or
             in pinned memory; or None.
 
     Raises:
-        ValueError: `known` lies elsewhere, or there are more than 2**32 - 1 vertices.
+        ValueError: `known` lies elsewhere, or an end may be one of more than 2**32 - 1 nodes, or of none.
     """
 
     def __init__(
-        self, device: torch.device, num_nodes: int, dtype: torch.dtype, known: tuple[Tensor, Tensor] | None
+        self,
+        device: torch.device,
+        sources: range,
+        targets: range,
+        num_nodes: int,
+        dtype: torch.dtype,
+        check: Callable[[Tensor], None],
+        known: tuple[Tensor, Tensor] | None,
     ) -> None:
         self._device, self._num_nodes, self._dtype = device, num_nodes, dtype
-        self._known = known
+        self._one_type, self._check, self._known = sources == targets, check, known
         indptr, indices = known or (None, None)
-        self._engine = _core.CudaLinkEngine(num_nodes, indptr, indices, device.index)
+        ends = (sources.start, sources.stop), (targets.start, targets.stop)
+        self._engine = _core.CudaLinkEngine(*ends, num_nodes, indptr, indices, device.index)
 
     def ends(self, pairs: Tensor, negatives: int, each: int, key: int) -> tuple[Tensor, list[Tensor]]:
         """The distinct ends of links, ascending, and each end's place among them.
@@ -45,8 +56,8 @@ class GpuLinks:
             key: of the negatives of this mini-batch.
 
         Returns:
-            `[S]` seeds; and places, int64: of the sources and targets of the positive links, of the sources of the
-            negative links if they are drawn, and of their targets.
+            `[S]` seeds, ids of the graph's nodes; and places, int64: of the sources and targets of the positive links,
+            of the sources of the negative links if they are drawn, and of their targets.
 
         Raises:
             ValueError: an end is no vertex, or a strict negative was not found.
@@ -80,33 +91,34 @@ class GpuLinks:
             if sorted_here:
                 distinct, bad = told.tolist()
                 if bad >= 0:
-                    self._refuse(pairs, int(ends[bad]), bad, 2 * links, each)
+                    self._refuse(pairs, bad, each)
                 seeds = seeds[:distinct]
             else:
                 found, local = torch.unique(ends, return_inverse=True)
-                if count and (int(found[0]) < 0 or int(found[-1]) >= self._num_nodes):
-                    bad = int(((ends < 0) | (ends >= self._num_nodes)).nonzero()[0])
-                    self._refuse(pairs, int(ends[bad]), bad, 2 * links, each)
+                if count and int(found[0]) < 0:
+                    self._refuse(pairs, int((ends < 0).nonzero()[0]), each)
                 seeds = found.to(self._dtype)
         return seeds, list(local.split(lengths))
 
-    def _refuse(self, pairs: Tensor, end: int, place: int, given: int, each: int) -> None:
-        """Raises the error of an end that is no vertex; places from `given` on are those of negatives."""
+    def _refuse(self, pairs: Tensor, place: int, each: int) -> None:
+        """Raises the error of an end that is no node; places behind those of the pairs are those of negatives."""
+        given = pairs.numel()
         if place < given:
-            raise ValueError(f"seeds holds vertex {end}; valid ids are 0 to {self._num_nodes - 1}")
+            self._check(pairs)
         raise ValueError(
-            no_target(int(pairs[(place - given) // each, 0]))
+            no_target(int(pairs[(place - given) // each, 0]), self._one_type)
             if each
             else "no negative link was found in 4096 tries: nearly all pairs of vertices are edges; draw them with "
             "strict=False"
         )
 
 
-def no_target(source: int) -> str:
+def no_target(source: int, one_type: bool) -> str:
     """The error of a vertex that has no negative link."""
+    every = "other vertex" if one_type else "vertex of their type"
     return (
-        f"vertex {source} has an edge to every other vertex, so it has no negative link; draw them with strict=False, "
-        "or leave its links out"
+        f"vertex {source} has an edge to every {every}, so it has no negative link; draw them with strict=False, or "
+        "leave its links out"
     )
 
 

@@ -24,8 +24,11 @@ def typed() -> HeteroDataset:
 
 
 def test_a_dataset_with_types_is_refused() -> None:
-    for module in LinkDataModule(typed(), FusedSampler([2, 2])), WalkDataModule(typed(), WalkSampler(4)):
-        with pytest.raises(DatasetError, match=r"dataset made has types of nodes and edges, which .* does not take; "):
+    for module, message in (
+        (LinkDataModule(typed(), FusedSampler([2, 2])), r"task=link predicts links of one relation; name it, .*writes"),
+        (WalkDataModule(typed(), WalkSampler(4)), "which .* does not take; "),
+    ):
+        with pytest.raises(DatasetError, match=f"dataset made has types of nodes and edges, .*{message}"):
             module.prepare_data()
 
 

@@ -103,6 +103,19 @@ def test_strict_negatives_are_no_edges(data):
         assert not known & set(map(tuple, drawn))
 
 
+@pytest.mark.parametrize("mode", ["binary", "triplet"])
+def test_weighted_negatives_have_weights(data, mode):
+    odd = torch.arange(NUM_NODES) % 2
+    sampling = NegativeSampling(mode, 2, odd.float(), 1 - odd)
+    for batch in LinkNeighborLoader(data, [2], batch_size=100, neg_sampling=sampling):
+        if mode == "triplet":
+            assert bool((batch.n_id[batch.dst_neg_index] % 2 == 0).all())
+        else:
+            drawn = batch.n_id[batch.edge_label_index[:, batch.edge_label == 0]] % 2
+            assert drawn.shape[1] == 200
+            assert drawn.tolist() == [[1] * 200, [0] * 200]
+
+
 def test_only_the_seed_decides_an_epoch(data):
     def epoch(**more):
         made = LinkNeighborLoader(
@@ -120,9 +133,14 @@ def test_only_the_seed_decides_an_epoch(data):
     [
         ({"edge_label_time": torch.zeros(3)}, NotImplementedError, "does not know edge_label_time"),
         (
-            {"neg_sampling": NegativeSampling("binary", 1, torch.ones(NUM_NODES))},
-            NotImplementedError,
-            "draws negatives uniformly",
+            {"neg_sampling": WEIGHTED, "strict": True},
+            ValueError,
+            "strict is True, and source_weights is given; strict negatives are uniform: leave one out",
+        ),
+        (
+            {"neg_sampling": NegativeSampling("binary", 1, torch.ones(3))},
+            ValueError,
+            "source_weights has 3 entries, for 100 nodes; give one each",
         ),
         ({"strict": True}, ValueError, "strict is of use with negatives only"),
         ({"strict": "no"}, TypeError, "strict is 'no'; it must be True or False"),

@@ -7,10 +7,9 @@ import torch
 import torch.utils.data
 import torch_geometric.loader
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.sampler import NegativeSampling
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
-from loader.pyg import LinkNeighborLoader, NeighborLoader, backend
+from loader.pyg import LinkNeighborLoader, NeighborLoader
 
 EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 0, 2]])
 BOTH = pytest.mark.parametrize("made", [NeighborLoader, LinkNeighborLoader])
@@ -90,27 +89,6 @@ def test_types_of_subgraphs_are_theirs(made):
     for a, b in zip(made(graph(), [2], directed=False, seed=1), induced, strict=True):
         assert torch.equal(a.edge_index, b.edge_index)
     assert len(list(made(graph(), NumNeighbors([2, 1])))) > 0
-
-
-def test_ways_out_of_types_work():
-    data = HeteroData()
-    data["a"].x, data["b"].x, data["b"].y = torch.rand(3, 2), torch.rand(2, 2), torch.ones(2)
-    data["a", "to", "b"].edge_index = torch.tensor([[0, 1], [1, 1]])
-    with pytest.raises(TypeError, match=r"data\.to_homogeneous\(\), .* first make these even: y$"):
-        LinkNeighborLoader(data, [2])
-    data["a"].y = torch.zeros(3)
-    with pytest.raises(TypeError, match=r"data\.to_homogeneous\(\), whose ids follow each other type by type$"):
-        LinkNeighborLoader(data, [2])
-    for batch in LinkNeighborLoader(data.to_homogeneous(), [2]):
-        assert not batch.y.isnan().any()
-
-
-@pytest.mark.skipif(backend() != "loader", reason="pyg-lib or torch-sparse is installed")
-def test_the_way_out_of_weighted_negatives_works():
-    weighted = NegativeSampling("binary", 1, src_weight=torch.ones(4), dst_weight=torch.ones(4))
-    with pytest.raises(NotImplementedError, match=r"take torch_geometric's own loader: `import loader\.pyg`"):
-        LinkNeighborLoader(graph(), [2], neg_sampling=weighted)
-    assert len(list(torch_geometric.loader.LinkNeighborLoader(graph(), [2], neg_sampling=weighted))) == 5
 
 
 @pytest.mark.skipif(backend() != "loader", reason="pyg-lib or torch-sparse is installed")

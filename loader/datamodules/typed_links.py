@@ -1,0 +1,74 @@
+"""Holds links of one relation out of a graph with several types."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from loader.datamodules.link_split import LinkSplit, check_on_cpu, check_shares, shared_out
+from loader.graph import EdgeType, Graph, HeteroGraph
+
+
+def split_typed_links(
+    graph: HeteroGraph, edge_type: EdgeType, reverse: EdgeType | None, *, val: float, test: float, seed: int
+) -> LinkSplit:
+    """Holds random links of a relation out for validation and test, see `split_links`.
+
+    A link is a pair of nodes with an edge of `edge_type`. If this is its own reverse, the direction does not count, and
+    a loop is no link.
+
+    Args:
+        graph: on the CPU.
+        edge_type: the relation of the links.
+        reverse: the relation with their reverses, which are held out, too; or None.
+        val, test: shares of the links, rounded down; at least one link remains for each part.
+        seed: of the draw, `0 <= seed < 2**64`.
+
+    Raises:
+        TypeError, ValueError: a share is none, or the shares leave no links for a part; another relation has exactly
+            the reverses of the links, so that a model would see those held out.
+    """
+    val, test = check_shares(val, test)
+    check_on_cpu(graph)
+    edges = {key: _ends(graph.relation(key)) for key in graph.edge_types}
+    count = len(graph.node_types[edge_type[2]])
+    every = edges[edge_type]
+    for key, ends in edges.items():
+        mirrored = key != reverse and (key[0], key[2]) == (edge_type[2], edge_type[0])
+        if mirrored and torch.equal(_keys(ends.flip(1), count).unique(), _keys(every, count).unique()):
+            raise ValueError(
+                f"the relation {key} has the reverse of each link of {edge_type}, so a model would see those that are "
+                f"held out: name it, reverse={'__'.join(key)}, with exclude=reverse"
+            )
+    if reverse == edge_type:
+        every = every.sort(1).values
+        every = every[every[:, 0] != every[:, 1]]
+    keys = _keys(every, count).unique()
+    links = torch.stack([keys // max(count, 1), keys % max(count, 1)], 1)
+    pairs = shared_out(links, val, test, seed)
+    held = _keys(torch.cat([pairs["val"], pairs["test"]]), count)
+    seen = dict(edges)
+    seen[edge_type] = _without(seen[edge_type], held, count)
+    if reverse is not None:
+        seen[reverse] = _without(seen[reverse].flip(1), held, count).flip(1)
+    sizes = {name: len(ids) for name, ids in graph.node_types.items()}
+    known = torch.cat([links, links.flip(1)]) if reverse == edge_type else links
+    return LinkSplit(
+        HeteroGraph.from_edges({key: ends.t() for key, ends in seen.items()}, sizes),
+        HeteroGraph.from_edges({edge_type: known.t()}, sizes),
+        pairs,
+    )
+
+
+def _ends(relation: Graph) -> Tensor:
+    """`[edges, 2]` int64, sources and destinations."""
+    dst = torch.arange(relation.num_dst).repeat_interleave(relation.in_degrees().long())
+    return torch.stack([relation.indices.long(), dst], 1)
+
+
+def _keys(pairs: Tensor, num_targets: int) -> Tensor:
+    return pairs[:, 0] * num_targets + pairs[:, 1]
+
+
+def _without(pairs: Tensor, held: Tensor, num_targets: int) -> Tensor:
+    return pairs[~torch.isin(_keys(pairs, num_targets), held)]

@@ -1,0 +1,154 @@
+"""The data module of links between nodes of several types: what is trained on, what is tested on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from small_loader import no_threads
+from typed_datasets import NUM_AUTHORS, make_typed
+
+from loader.datamodules.links import LinkDataModule
+from loader.datamodules.typed_links import split_typed_links
+from loader.datasets import DatasetError, HeteroDataset, NodeDataset
+from loader.graph import Graph, HeteroGraph
+from loader.samplers import FusedSampler
+
+WRITES, REV = ("author", "writes", "paper"), ("paper", "rev_writes", "author")
+
+
+def module(data: HeteroDataset | None = None, **options: Any) -> LinkDataModule:
+    arguments: dict[str, Any] = {
+        "sampler": FusedSampler([4, 3], edge_ids=True, num_threads=1),
+        "batch_size": 32,
+        "edge_type": "author__writes__paper",
+        "reverse": "paper__rev_writes__author",
+        **options,
+    }
+    made = LinkDataModule(data or make_typed(), **arguments)
+    made.setup("fit")
+    return made
+
+
+def ends_of(relation: Graph) -> set[tuple[int, int]]:
+    dst = torch.arange(relation.num_dst).repeat_interleave(relation.in_degrees().long())
+    return set(zip(relation.indices.tolist(), dst.tolist(), strict=True))
+
+
+def turned(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    return {(v, u) for u, v in pairs}
+
+
+def as_set(pairs: torch.Tensor) -> set[tuple[int, int]]:
+    return set(map(tuple, pairs.tolist()))
+
+
+def test_training_never_sees_held_out_links() -> None:
+    made = module()
+    assert made.split is not None
+    parts = {name: as_set(pairs) for name, pairs in made.split.pairs.items()}
+    known = ends_of(make_typed().graph.relation(WRITES))
+    assert set.union(*parts.values()) == known
+    assert sum(map(len, parts.values())) == len(known)
+    graph = made.split.graph
+    assert isinstance(graph, HeteroGraph)
+    assert ends_of(graph.relation(WRITES)) == turned(ends_of(graph.relation(REV))) == parts["train"]
+    of = ("term", "of", "paper")
+    assert ends_of(graph.relation(of)) == ends_of(make_typed().graph.relation(of))
+    met = []
+    for batch in made.train_dataloader():
+        n_id = batch.around.n_id
+        ends, truth = batch.pairs()
+        pairs = torch.stack([n_id["author"][ends[0]], n_id["paper"][ends[1]]], 1)
+        assert not known & as_set(pairs[truth == 0])
+        asked = as_set(pairs[truth == 1])
+        met += pairs[truth == 1].tolist()
+        for block in batch.around.blocks:
+            seen = {key: n_id[key[0]][of[0]].tolist() for key, of in block.edge_index_dict.items()}
+            to = {key: n_id[key[2]][of[1]].tolist() for key, of in block.edge_index_dict.items()}
+            edges = {key: set(zip(seen[key], to[key], strict=True)) for key in seen}
+            assert not edges[WRITES] & asked
+            assert not turned(edges[REV]) & asked
+    assert sorted(map(tuple, met)) == sorted(parts["train"])  # each once: ends have two types
+
+
+@pytest.mark.parametrize("name", ["val", "test"])
+def test_negatives_of_held_out_links_are_no_links(name) -> None:
+    made = module(ranked=7)
+    assert made.split is not None
+    known = ends_of(make_typed().graph.relation(WRITES))
+    held = made.held_out(name)
+    assert torch.equal(held.links, made.split.pairs[name])
+    assert held.negatives.shape == held.links.shape
+    assert held.targets.shape == (len(held.links), 7)
+    assert int(held.negatives[:, 0].max()) < NUM_AUTHORS
+    assert int(held.targets.max()) < 40
+    assert not known & as_set(held.negatives)
+    for (source, _), targets in zip(held.links.tolist(), held.targets.tolist(), strict=True):
+        assert not known & {(source, target) for target in targets}
+    assert torch.equal(made.held_out(name).negatives, held.negatives)
+
+
+def test_all_nodes_of_a_type_come_in_order() -> None:
+    made = module(drop_last=True)
+    held = made.held_out("val")
+    given = []
+    for _ in range(2):
+        batches = held.all_nodes("author")
+        ids = []
+        for batch in batches:
+            ids += batch.ids("seed").tolist()
+            given.append(batch.digest())
+            assert batch.x.keys() == {"author", "term"}
+        batches.release()
+        assert ids == list(range(NUM_AUTHORS))
+    assert given[: len(given) // 2] == given[len(given) // 2 :]  # the same each time
+    made.close()
+    assert no_threads()
+
+
+def test_an_own_reverse_has_both_directions() -> None:
+    cites = torch.randint(30, (2, 200), generator=torch.Generator().manual_seed(0))
+    graph = HeteroGraph.from_edges({("paper", "cites", "paper"): cites}, {"paper": 30})
+    key = ("paper", "cites", "paper")
+    split = split_typed_links(graph, key, key, val=0.1, test=0.2, seed=3)
+    held = as_set(torch.cat([split.pairs["val"], split.pairs["test"]]))
+    assert all(u < v for u, v in held)
+    seen = ends_of(split.graph.relation(key))
+    assert not seen & (held | turned(held))
+    assert ends_of(split.known.relation(key)) >= held | turned(held)
+    ids = torch.arange(30)
+    splits = {"train": ids[:9], "val": ids[9:12], "test": ids[12:]}
+    data = HeteroDataset("cited", graph, {"paper": torch.rand(30, 3)}, "paper", ids % 2, splits, 2)
+    made = module(data, edge_type=key, reverse=key)
+    met = [
+        tuple(pair)
+        for batch in made.train_dataloader()
+        for pair in batch.around.n_id["paper"][torch.stack([batch.sources, batch.targets], 1)].tolist()
+    ]
+    assert sorted(met) == sorted(turned(set(met)))
+    made.close()
+
+
+def test_a_reverse_that_is_not_named_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"has the reverse of each link of .* name it, reverse=paper__rev_writes__au"):
+        module(exclude="self", reverse=None)
+
+
+def test_bad_relations_are_refused() -> None:
+    for options, message in (
+        ({"edge_type": None, "reverse": None}, r"task=link predicts links of one relation; name it, .*author__writes"),
+        ({"edge_type": "author__likes__paper"}, r"edge_type is \('author', 'likes', 'paper'\), which is no relation"),
+        ({"reverse": "paper__by__author"}, r"reverse is \('paper', 'by', 'author'\), which is no relation of the gr"),
+        ({"reverse": "term__of__paper"}, "it must go the other way, from 'paper' to 'author'"),
+        ({"reverse": None}, "name the relation that has the links' reverses"),
+    ):
+        with pytest.raises((DatasetError, ValueError), match=message):
+            module(**options)
+    splits = {"train": torch.arange(2), "val": torch.arange(2, 3), "test": torch.arange(3, 4)}
+    graph = Graph.from_edges(torch.arange(3), torch.arange(1, 4), 4)
+    one_type = NodeDataset("plain", graph, torch.rand(4, 2), torch.arange(4) % 2, splits, 2)
+    plain = LinkDataModule(one_type, FusedSampler([2, 2]), exclude="self", edge_type=WRITES)
+    with pytest.raises(DatasetError, match=r"has one type of nodes and edges, and datamodule\.edge_type is"):
+        plain.prepare_data()

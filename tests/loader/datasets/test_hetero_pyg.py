@@ -29,7 +29,8 @@ def test_dblp_has_the_published_sizes(shared_data: Callable[[str], Path], tmp_pa
     sizes = {name: len(ids) for name, ids in data.graph.node_types.items()}
     assert sizes == {"author": 4057, "paper": 14328, "term": 7723, "conference": 20}
     assert data.graph.lists.num_dst == 54_784
-    assert "conference" not in data.features
+    assert data.num_features == {"author": 334, "paper": 4231, "term": 50, "conference": 20}
+    assert torch.equal(data.features["conference"], torch.eye(20))  # torch_geometric's has none
     assert (data.target, data.num_classes, data.graph.num_edges) == ("author", 4, 239_566)
     assert torch.equal(data.labels, torch.from_numpy(np.load(root / "dblp" / "raw" / "labels.npy")).long())
 

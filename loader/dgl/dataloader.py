@@ -13,7 +13,7 @@ from loader.dgl.edges import EdgePredictionSampler, links_of
 from loader.dgl.graphs import DGLS, blocks_of, edge_types, fill, graph_of, node_types, of_one_type
 from loader.dgl.plain import epoch_of, own_methods, tell
 from loader.dgl.samplers import BlockSampler
-from loader.dgl.typed import by_type, key_of, numbered, of_types, ranges_of, typed_blocks
+from loader.dgl.typed import by_type, key_of, numbered, of_types, put_rows, ranges_of, typed_blocks
 from loader.items import EdgeItems, Items, NodeItems, TypedNodeItems
 from loader.items.items import as_vertices
 from loader.loaders.asked import AskedSampler
@@ -248,7 +248,9 @@ class DataLoader:
             self.loader.gather_from(self._stores_ahead())
         for sample in self.loader:
             if isinstance(sample, HeteroMiniBatch):
-                inputs, outputs, blocks = self._typed(sample)
+                inputs, outputs, blocks = typed_blocks(self.graph, sample, self._near)
+                for kind, name, _, store in self._rows:
+                    put_rows(self.graph, sample, blocks, kind, name, store, self._ahead.get(kind) == name)
                 yield inputs, dict(outputs) if isinstance(self.indices, dict) else outputs, blocks
             elif isinstance(sample, MiniBatch):
                 blocks = self._blocks(sample)
@@ -323,25 +325,6 @@ class DataLoader:
                     assert block.edge_ids is not None
                     made.edata[name] = block.edge_features if here else store.gather(block.edge_ids)
         return blocks
-
-    def _typed(self, batch: HeteroMiniBatch) -> tuple[Any, Any, list[Any]]:
-        """Input nodes, output nodes and blocks of a mini-batch of several types."""
-        inputs, outputs, blocks = typed_blocks(self.graph, batch, self._near)
-        for kind, name, _, store in self._rows:
-            what, key = key_of(self.graph, kind)
-            here = self._ahead.get(kind) == name
-            if what == "node":
-                rows = batch.x[key] if here and batch.x is not None else store.gather(batch.n_id[key])
-                blocks[0].srcnodes[key].data[name] = rows
-            elif what == "seed":
-                size = blocks[-1].num_dst_nodes(key)
-                blocks[-1].dstnodes[key].data[name] = store.gather(batch.n_id[key][:size])
-            else:
-                rows = batch.rows[kind] if here else store.gather(batch.ids(kind))
-                sizes = [block.num_edges(key) for block in reversed(blocks)]
-                for block, part in zip(reversed(blocks), rows.split(sizes), strict=True):
-                    block.edges[key].data[name] = part
-        return inputs, outputs, blocks
 
     def _pairs(self, links: Any) -> list[Any]:
         """The graph of the positive links and, if there are any, that of the negative ones, over the same vertices."""

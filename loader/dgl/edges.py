@@ -52,7 +52,8 @@ class EdgePredictionSampler:
             )
         if reverse_eids is None and isinstance(exclude, str) and exclude == "reverse_id":
             raise ValueError("exclude='reverse_id' needs reverse_eids, the reverse of each edge")
-        if (reverse_etypes is not None) != (isinstance(exclude, str) and exclude == "reverse_types"):
+        by_types = isinstance(exclude, str) and exclude == "reverse_types"
+        if (reverse_etypes is not None) != by_types and not callable(exclude):
             raise ValueError(
                 f"exclude is {shown(exclude)} and reverse_etypes {shown(reverse_etypes)}; exclude='reverse_types' and "
                 "reverse_etypes, a dict from each edge type to its reverse, need each other"

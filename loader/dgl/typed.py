@@ -15,6 +15,7 @@ from loader.loaders.torch_options import as_ids
 from loader.machine.arguments import shown
 from loader.machine.optional import import_dgl
 from loader.samples.hetero import HeteroMiniBatch
+from loader.stores import FeatureStore
 
 
 def edge_type(name: str, g: Any, key: Any) -> tuple[str, str, str]:
@@ -149,6 +150,30 @@ def typed_blocks(g: Any, batch: HeteroMiniBatch, near: bool) -> tuple[Any, Any, 
     if len(g.ntypes) > 1:
         return inputs, outputs, blocks
     return next(iter(inputs.values())), next(iter(outputs.values())), blocks
+
+
+def put_rows(
+    g: Any, batch: HeteroMiniBatch, blocks: list[Any], kind: str, name: str, store: FeatureStore, gathered: bool
+) -> None:
+    """Puts prefetched features into blocks.
+
+    Args:
+        kind: of the rows, as "node/paper".
+        name: that they have in the blocks.
+        gathered: whether the mini-batch has these rows; else they come from the store.
+    """
+    what, key = key_of(g, kind)
+    if what == "node":
+        rows = batch.x[key] if gathered and batch.x is not None else store.gather(batch.n_id[key])
+        blocks[0].srcnodes[key].data[name] = rows
+    elif what == "seed":
+        size = blocks[-1].num_dst_nodes(key)
+        blocks[-1].dstnodes[key].data[name] = store.gather(batch.n_id[key][:size])
+    else:  # hop by hop from the seeds outward
+        rows = batch.rows[kind] if gathered else store.gather(batch.ids(kind))
+        hops = blocks[::-1]
+        for block, part in zip(hops, rows.split([block.num_edges(key) for block in hops]), strict=True):
+            block.edges[key].data[name] = part
 
 
 def fill_typed(g: Any, made: Any) -> None:

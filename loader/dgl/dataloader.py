@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from loader.dgl.edges import EdgePredictionSampler, links_of
+from loader.dgl.features import Rows, store_of
 from loader.dgl.graphs import DGLS, blocks_of, edge_types, fill, graph_of, node_types, of_one_type
 from loader.dgl.plain import epoch_of, own_methods, tell
 from loader.dgl.samplers import BlockSampler
@@ -21,14 +22,11 @@ from loader.loaders.base import Loader
 from loader.loaders.options import check_distinct
 from loader.loaders.torch_options import as_ids, device_of, read_options, refuse
 from loader.machine.arguments import as_flag, kind_of, shown
-from loader.machine.kept import Kept, Seen, version_of
+from loader.machine.kept import Seen
 from loader.machine.optional import import_dgl
 from loader.samplers import LinkSampler, Sampler
 from loader.samples import HeteroMiniBatch, MiniBatch
-from loader.stores import FeatureStore, HostFeatures, TensorRows, auto_features
-
-_stores = Kept()  # loaders of one tensor share its rows on a GPU
-
+from loader.stores import FeatureStore
 
 # Arguments and attributes of DGL's and torch's loaders that a loader reads when it is made.
 _FIXED = frozenset(
@@ -160,7 +158,7 @@ class DataLoader:
         self._uva, self._own = as_flag("use_uva", use_uva), own
         self._picks = () if own else self._settings()
         self._seed = meaning.seed
-        self._rows: list[_Rows] = []
+        self._rows: list[Rows] = []
         self._ahead: dict[str, str] = {}
         prob = None if own else self._picks[0].prob
         place = torch.device("cpu") if own else self.device
@@ -374,42 +372,17 @@ class DataLoader:
         kept = {i: rows for i, (rows, now) in both if rows.seen.is_of(now)}
         self._rows = []
         for i, ((kind, name), now) in enumerate(zip(self._names(), features, strict=True)):
-            self._rows.append(kept.get(i) or _Rows(kind, name, Seen.of(now), self._store(now)))
+            self._rows.append(kept.get(i) or Rows(kind, name, Seen.of(now), store_of(now, self.device, self._uva)))
 
     def _stores_ahead(self) -> dict[str, FeatureStore]:
         """Of what is gathered ahead, by kind."""
         return {rows.kind: rows.store for rows in self._rows if self._ahead.get(rows.kind) == rows.name}
-
-    def _store(self, rows: Tensor) -> FeatureStore:
-        tensor = rows.detach().contiguous()
-        if tensor.device == self.device and tensor.device.type != "cpu":
-            return TensorRows(tensor)
-        if self.device.type == "cpu":
-            return HostFeatures(tensor.cpu())
-        device, uva = self.device, self._uva
-        make = _pinned if uva else auto_features
-        return _stores.get(rows, version_of(rows), (device, uva), lambda: make(tensor.cpu(), device))
 
 
 def _again(cls: type[DataLoader], given: dict[str, Any], state: dict[str, Any]) -> DataLoader:
     made = cls(**given)
     made.loader.load_state_dict(state)
     return made
-
-
-class _Rows(NamedTuple):
-    """Features of a graph: kind, name, the tensor as it was read, and where its rows are."""
-
-    kind: str
-    name: str
-    seen: Seen
-    store: FeatureStore
-
-
-def _pinned(tensor: Tensor, device: torch.device) -> FeatureStore:
-    from loader.stores import PinnedFeatures
-
-    return PinnedFeatures(tensor, device)
 
 
 def _turns() -> dict[str, int]:

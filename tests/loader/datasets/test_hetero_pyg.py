@@ -64,6 +64,27 @@ def test_a_small_imdb_is_read_as_written(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_conferences_of_a_small_dblp_are_one_hot(tmp_path: Path) -> None:
+    raw = tmp_path / "dblp" / "raw"
+    raw.mkdir(parents=True)
+    sizes = (3, 4, 2, 3)  # authors, papers, terms, conferences
+    for i, size in enumerate(sizes[:2]):
+        sp.save_npz(raw / f"features_{i}.npz", sp.csr_matrix(np.ones((size, 5))))
+    np.save(raw / "features_2.npy", np.ones((2, 5)))
+    np.save(raw / "node_types.npy", np.repeat(np.arange(4), sizes))
+    matrix = np.zeros((12, 12))
+    for paper in range(4):
+        for other in (paper % 3, 7 + paper % 2, 9 + paper % 3):
+            matrix[3 + paper, other] = matrix[other, 3 + paper] = 1
+    sp.save_npz(raw / "adjM.npz", sp.csr_matrix(matrix))
+    np.save(raw / "labels.npy", np.array([0, 1, 2]))
+    np.savez(raw / "train_val_test_idx.npz", train_idx=[0], val_idx=[1], test_idx=[2])
+    dataset = HeteroPyGDataset("dblp", data_dir=tmp_path, cache_dir=tmp_path / "cache")
+    for data in (dataset.load(), dataset.load()):  # converted, and read again
+        assert data.num_features == {"author": 5, "paper": 5, "term": 5, "conference": 3}
+        assert torch.equal(data.features["conference"], torch.eye(3))
+
+
 def test_other_names_are_refused() -> None:
     with pytest.raises(ValueError, match="name is 'mag'; it must be one of dblp, imdb"):
         HeteroPyGDataset("mag")

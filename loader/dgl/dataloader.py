@@ -120,7 +120,7 @@ class DataLoader:
             own = own or ["EdgePredictionSampler.sample"]
         if own and use_uva:
             raise NotImplementedError(
-                f"use_uva is not possible with {own[0]}, which is not of loader.dgl; leave it out"
+                f"use_uva is not possible with {own[0]}, which is called for each mini-batch; leave it out"
             )
         if use_uva and device is None:
             device = "cuda"

@@ -369,3 +369,27 @@ def test_impossible_types_are_refused(typed: Any) -> None:
     ):
         with pytest.raises(error, match=message):
             make()
+
+
+def test_edges_of_several_types_refuse_use_uva(typed: Any) -> None:
+    import loader.dgl as ours
+
+    sampler = ours.as_edge_prediction_sampler(ours.NeighborSampler([2]))
+    with pytest.raises(
+        NotImplementedError, match=r"use_uva is not possible with EdgePredictionSampler\.sample, which is"
+    ):
+        ours.DataLoader(typed, {"writes": torch.arange(3)}, sampler, use_uva=True)
+
+
+def test_labor_takes_types(typed: Any) -> None:
+    import loader.dgl as ours
+
+    alike, apart = (
+        sum(
+            sum(map(len, inputs.values()))
+            for _ in range(20)
+            for inputs, *_ in ours.DataLoader(typed, {"paper": torch.arange(60)}, sampler, batch_size=30, seed=3)
+        )
+        for sampler in (ours.LaborSampler([1, 1], layer_dependency=True), ours.NeighborSampler([1, 1]))
+    )
+    assert alike < apart

@@ -240,6 +240,14 @@ def convergence(result: Result) -> tuple[str, bool]:
     return f"{shown} of {len(found)} comparisons, largest difference {furthest:.2f} points", shown == len(found)
 
 
+def typed_accuracy(result: Result) -> tuple[str, bool]:
+    found = [row["difference"] for row in result["rows"]]
+    shown = sum(d["equivalent"] for d in found)
+    furthest = max(abs(d["value"]) for d in found)
+    text = f"{shown} of {len(found)} comparisons, {result['seeds']} seeds, largest difference {furthest:.2f} points"
+    return text, shown == len(found) and result["seeds"] >= 10
+
+
 def convergence_labor(result: Result) -> tuple[str, bool]:
     text, shown = convergence(result)
     graphs = {}

@@ -321,10 +321,24 @@ def sides(result: Result) -> Iterator[Result]:
             found = {**row, **side, "sampler": name, "seeds": len(side["seeds"]), "seconds": side["seconds_mean"][-1]}
             found["test"] = f"{side['test_mean']:.2f} ± {side['test_std'] or 0:.2f}"
             if d := row["differences"].get(name):
-                found["less"] = f"{d['value']:+.2f} [{d['low']:+.2f}, {d['high']:+.2f}]"
-                found["equal"] = f"{'yes' if d['equivalent'] else 'not shown'}, p = {d['p_equivalent']:.2g}"
+                found |= _shown(d)
                 found["gap"] = d["first_loss_gap"]
             yield found
+
+
+def typed_sides(result: Result) -> Iterator[Result]:
+    for row in result["rows"]:
+        means = {side: f"{row[side]['mean']:.2f} ± {row[side]['std']:.2f}" for side in ("ours", "theirs")}
+        yield {**row, **means, **_shown(row["difference"]), "published": "{:.2f} to {:.2f}".format(*row["published"])}
+
+
+def _shown(difference: Result) -> Result:
+    """A `Difference` as tables have it."""
+    d = difference
+    return {
+        "less": f"{d['value']:+.2f} [{d['low']:+.2f}, {d['high']:+.2f}]",
+        "equal": f"{'yes' if d['equivalent'] else 'not shown'}, p = {d['p_equivalent']:.2g}",
+    }
 
 
 def embeddings(result: Result) -> Iterator[Result]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from loader.datasets.cache import CachedArrays
+from loader.datasets.hetero import HeteroDataset
 from loader.datasets.hetero_edges import HeteroEdges, HeteroEdgesDataset
 from loader.datasets.node_dataset import SPLITS
 from loader.datasets.reader import ReaderFiles
@@ -33,8 +38,9 @@ class HeteroPyGDataset(ReaderFiles, HeteroEdgesDataset):
     """dblp or imdb (Fu et al. 2020, MAGNN, arXiv:2002.01680) with their official splits, at `data_dir/dblp` and
     `data_dir/imdb`.
 
-    dblp: authors with labels, papers, terms, and conferences without features. imdb: movies with labels, directors and
-    actors. Both directions of every edge are there; all relations are called "to".
+    dblp: authors with labels, papers, terms, and conferences. Conferences have one-hot features, as in that paper. In
+    torch_geometric's dataset they have none, and a model cannot tell them apart. imdb: movies with labels, directors
+    and actors. Both directions of every edge are there; all relations are called "to".
 
     Args:
         name: "dblp" or "imdb".
@@ -66,5 +72,15 @@ class HeteroPyGDataset(ReaderFiles, HeteroEdgesDataset):
             features={name: data[name].x.numpy() for name in data.node_types if "x" in data[name]},
             splits={
                 split: ids_of(of[f"{split}_mask"].numpy(), of.num_nodes, f"{self.name}: {split}") for split in SPLITS
+            },
+        )
+
+    def _assemble(self, cached: CachedArrays) -> HeteroDataset:
+        data = super()._assemble(cached)
+        types = data.graph.node_types
+        return replace(
+            data,
+            features={
+                name: data.features[name] if name in data.features else torch.eye(len(types[name])) for name in types
             },
         )

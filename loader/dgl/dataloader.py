@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from loader.dgl.edges import EdgePredictionSampler, links_of
+from loader.dgl.features import Rows, store_of
 from loader.dgl.graphs import DGLS, blocks_of, edge_types, fill, graph_of, node_types, of_one_type
 from loader.dgl.plain import epoch_of, own_methods, tell
 from loader.dgl.samplers import BlockSampler
-from loader.items import EdgeItems, Items, NodeItems
+from loader.dgl.typed import by_type, key_of, numbered, of_types, put_rows, ranges_of, typed_blocks
+from loader.items import EdgeItems, Items, NodeItems, TypedNodeItems
 from loader.items.items import as_vertices
 from loader.loaders.asked import AskedSampler
 from loader.loaders.base import Loader
 from loader.loaders.options import check_distinct
 from loader.loaders.torch_options import as_ids, device_of, read_options, refuse
 from loader.machine.arguments import as_flag, kind_of, shown
-from loader.machine.kept import Kept, Seen, version_of
+from loader.machine.kept import Seen
 from loader.machine.optional import import_dgl
 from loader.samplers import LinkSampler, Sampler
-from loader.samples import MiniBatch
-from loader.stores import FeatureStore, HostFeatures, TensorRows, auto_features
-
-_stores = Kept()  # loaders of one tensor share its rows on a GPU
-
+from loader.samples import HeteroMiniBatch, MiniBatch
+from loader.stores import FeatureStore
 
 # Arguments and attributes of DGL's and torch's loaders that a loader reads when it is made.
 _FIXED = frozenset(
@@ -59,9 +58,10 @@ class DataLoader:
     thread; after it they go on as before.
 
     Args:
-        graph: a graph of one type, which may have names. It is sorted once for all its loaders.
-        indices: `[n]`, distinct vertices; or edge ids if `graph_sampler` samples around edges. A dict from the name of
-            the type gives `output_nodes` as such a dict, as in DGL.
+        graph: a graph of one or several types. It is sorted once for all its loaders. Of several types, nodes are dicts
+            by type, as in DGL, and mini-batches around edges are made as those of methods of your own.
+        indices: `[n]`, distinct vertices; or edge ids if `graph_sampler` samples around edges. A dict, type -> ids,
+            gives `output_nodes` as such a dict, as in DGL.
         graph_sampler: a sampler of `loader.dgl`, a subclass of one, or one of DGL.
         device: where mini-batches are sampled and arrive; by default the device of the graph. A graph on the CPU is
             copied to the GPU.
@@ -115,12 +115,12 @@ class DataLoader:
                 f"graph_sampler is {kind_of(graph_sampler)}; it must be one of loader.dgl, as its NeighborSampler, or "
                 "one of DGL"
             )
-        if not graph.is_homogeneous and isinstance(indices, dict):
-            raise NotImplementedError(f"indices by type are not possible; give a tensor, or take {DGLS}")
         own = own_methods(graph_sampler)
+        if edges and (not graph.is_homogeneous or graph_sampler.exclude == "reverse_types"):
+            own = own or ["EdgePredictionSampler.sample"]
         if own and use_uva:
             raise NotImplementedError(
-                f"use_uva is not possible with {own[0]}, which is not of loader.dgl; leave it out"
+                f"use_uva is not possible with {own[0]}, which is called for each mini-batch; leave it out"
             )
         if use_uva and device is None:
             device = "cuda"
@@ -144,12 +144,21 @@ class DataLoader:
         if not use_ddp:
             self._given |= {"generator": None, "seed": meaning.seed}  # a copy picks the same
         self.graph, self.indices, self.graph_sampler = graph, indices, graph_sampler
-        types = (edge_types(graph) if edges or theirs else []) + (node_types(graph) if not edges else [])
-        self._seeds = as_ids("indices", of_one_type("indices", indices, types))
+        self._ranges: dict[Any, range] | None = None  # of several types, the ids of each in the numbering of the items
+        if graph.is_homogeneous:
+            types = (edge_types(graph) if edges or theirs else []) + (node_types(graph) if not edges else [])
+            self._seeds = as_ids("indices", of_one_type("indices", indices, types))
+        else:
+            around_edges = edges or (theirs and not _are_nodes(graph, indices))
+            self._ranges = ranges_of(graph, edges=around_edges)
+            distinct = not (edges or theirs)
+            self._seeds = numbered("indices", graph, indices, edges=around_edges, distinct=distinct)
+            if edges:
+                graph_sampler.check_types(graph, by_type("indices", graph, indices, edges=True))
         self._uva, self._own = as_flag("use_uva", use_uva), own
         self._picks = () if own else self._settings()
         self._seed = meaning.seed
-        self._rows: list[_Rows] = []
+        self._rows: list[Rows] = []
         self._ahead: dict[str, str] = {}
         prob = None if own else self._picks[0].prob
         place = torch.device("cpu") if own else self.device
@@ -158,11 +167,15 @@ class DataLoader:
         self._read = [Seen.of(each) for each in self._read_once()]
         self._near = graph.device == self.device  # else DGL, too, would have to move rows when they are asked for
         links = (
-            links_of(graph, self._seeds, graph_sampler) if isinstance(graph_sampler, EdgePredictionSampler) else None
+            links_of(graph, self._seeds, graph_sampler)
+            if graph.is_homogeneous and isinstance(graph_sampler, EdgePredictionSampler)
+            else None
         )
         ids = as_vertices("indices", self._seeds)
         items: Items = NodeItems(ids)
-        if not edges and not theirs:
+        if self._ranges is not None:
+            items = TypedNodeItems(ids, torch.tensor([of.start for of in self._ranges.values()], device=ids.device))
+        elif not edges and not theirs:
             check_distinct("indices", ids, graph.num_nodes())
         options = {"seed": meaning.seed, "device": self.device, **meaning.loader}
         sampler: Sampler = AskedSampler({"seed": meaning.seed, "methods": own})
@@ -178,7 +191,7 @@ class DataLoader:
             self._open_rows(self._features())
             # A sample has one place for rows of a kind. The rest is gathered when the mini-batch is given out.
             for kind, name in self._names():
-                if kind == "node" or (kind == "edge" and not edges):
+                if kind.startswith("node") or (kind.startswith("edge") and not edges):
                     self._ahead.setdefault(kind, name)
         self.loader = Loader(made, items, sampler, batch_size, stores=self._stores_ahead(), **options)
 
@@ -232,7 +245,12 @@ class DataLoader:
             self._open_rows(features)
             self.loader.gather_from(self._stores_ahead())
         for sample in self.loader:
-            if isinstance(sample, MiniBatch):
+            if isinstance(sample, HeteroMiniBatch):
+                inputs, outputs, blocks = typed_blocks(self.graph, sample, self._near)
+                for kind, name, _, store in self._rows:
+                    put_rows(self.graph, sample, blocks, kind, name, store, self._ahead.get(kind) == name)
+                yield inputs, dict(outputs) if isinstance(self.indices, dict) else outputs, blocks
+            elif isinstance(sample, MiniBatch):
                 blocks = self._blocks(sample)
                 yield self._ids(sample.input_nodes), self._as_given(sample.output_nodes), blocks
             else:
@@ -269,6 +287,10 @@ class DataLoader:
 
     def _as_given(self, ids: Tensor) -> Any:
         """Ids of items, in the form of `indices`."""
+        if self._ranges is not None:
+            found = of_types(ids.to(self.graph.device), self._ranges)
+            found = {key: self._ids(of) for key, of in found.items()}
+            return found if isinstance(self.indices, dict) else next(iter(found.values()))
         ids = self._ids(ids.to(self.graph.device) if self._own else ids)
         return dict.fromkeys(self.indices, ids) if isinstance(self.indices, dict) else ids
 
@@ -325,14 +347,15 @@ class DataLoader:
 
     def _read_once(self) -> list[Any]:
         """What the sampler reads: DGL's index, another object after a change of vertices or edges, and the weights."""
-        weights = None if self._prob is None else self.graph.edata.get(self._prob)
-        return [self.graph._graph, weights]
+        frames = [self.graph.edges[key].data for key in self.graph.canonical_etypes]
+        return [self.graph._graph, *(frame.get(self._prob) for frame in frames if self._prob is not None)]
 
     def _features(self) -> list[Tensor]:
         """Those that are prefetched, as the graph has them now."""
         found = []
         for kind, name in self._names():
-            frame = self.graph.ndata if kind in ("node", "seed") else self.graph.edata
+            what, key = key_of(self.graph, kind)
+            frame = (self.graph.nodes if what in ("node", "seed") else self.graph.edges)[key].data
             if name not in frame:
                 raise ValueError(f"{name!r} is to be prefetched; the graph has {sorted(frame)}")
             if frame[name].requires_grad:
@@ -349,21 +372,11 @@ class DataLoader:
         kept = {i: rows for i, (rows, now) in both if rows.seen.is_of(now)}
         self._rows = []
         for i, ((kind, name), now) in enumerate(zip(self._names(), features, strict=True)):
-            self._rows.append(kept.get(i) or _Rows(kind, name, Seen.of(now), self._store(now)))
+            self._rows.append(kept.get(i) or Rows(kind, name, Seen.of(now), store_of(now, self.device, self._uva)))
 
     def _stores_ahead(self) -> dict[str, FeatureStore]:
         """Of what is gathered ahead, by kind."""
         return {rows.kind: rows.store for rows in self._rows if self._ahead.get(rows.kind) == rows.name}
-
-    def _store(self, rows: Tensor) -> FeatureStore:
-        tensor = rows.detach().contiguous()
-        if tensor.device == self.device and tensor.device.type != "cpu":
-            return TensorRows(tensor)
-        if self.device.type == "cpu":
-            return HostFeatures(tensor.cpu())
-        device, uva = self.device, self._uva
-        make = _pinned if uva else auto_features
-        return _stores.get(rows, version_of(rows), (device, uva), lambda: make(tensor.cpu(), device))
 
 
 def _again(cls: type[DataLoader], given: dict[str, Any], state: dict[str, Any]) -> DataLoader:
@@ -372,22 +385,12 @@ def _again(cls: type[DataLoader], given: dict[str, Any], state: dict[str, Any]) 
     return made
 
 
-class _Rows(NamedTuple):
-    """Features of a graph: kind, name, the tensor as it was read, and where its rows are."""
-
-    kind: str
-    name: str
-    seen: Seen
-    store: FeatureStore
-
-
-def _pinned(tensor: Tensor, device: torch.device) -> FeatureStore:
-    from loader.stores import PinnedFeatures
-
-    return PinnedFeatures(tensor, device)
-
-
 def _turns() -> dict[str, int]:
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         raise ValueError("use_ddp needs torch.distributed; call init_process_group first, or leave it out")
     return {"rank": torch.distributed.get_rank(), "world_size": torch.distributed.get_world_size()}
+
+
+def _are_nodes(g: Any, indices: Any) -> bool:
+    """Whether a sampler of DGL's is given nodes, as the types of a dict say; a tensor is of nodes."""
+    return not isinstance(indices, dict) or all(key in g.ntypes for key in indices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -12,9 +12,9 @@ from torch import Tensor
 from loader.dgl.graphs import DGLS, edge_types, of_one_type
 from loader.dgl.negative_sampler import negatives_of
 from loader.dgl.samplers import BlockSampler, names_of, theirs
+from loader.dgl.typed import by_edge_type, edge_type
 from loader.graph.interop import dgl_edges
 from loader.items.items import as_vertices
-from loader.loaders.torch_options import refuse
 from loader.machine.arguments import kind_of, shown
 from loader.machine.optional import import_dgl
 from loader.samplers import Negatives
@@ -44,19 +44,27 @@ class EdgePredictionSampler:
                 f"{type(sampler).__name__}.sample takes no ids of edges to leave out; it must take (g, seed_nodes, "
                 "exclude_eids=None)"
             ) from None
-        refuse("as_edge_prediction_sampler", DGLS, {"reverse_etypes": (reverse_etypes, None)})
-        named = exclude is None or (isinstance(exclude, str) and exclude in ("self", "reverse_id"))
+        named = exclude is None or (isinstance(exclude, str) and exclude in ("self", "reverse_id", "reverse_types"))
         if not named and not callable(exclude):
             raise NotImplementedError(
-                f"exclude is {shown(exclude)}; None, 'self', 'reverse_id' and a function are possible, or take {DGLS}"
+                f"exclude is {shown(exclude)}; None, 'self', 'reverse_id', 'reverse_types' and a function are "
+                f"possible, or take {DGLS}"
             )
         if reverse_eids is None and isinstance(exclude, str) and exclude == "reverse_id":
             raise ValueError("exclude='reverse_id' needs reverse_eids, the reverse of each edge")
-        types = list(reverse_eids) if isinstance(reverse_eids, dict) else []  # that of the graph is not known yet
-        only = of_one_type("reverse_eids", reverse_eids, types)
-        if only is not None and not isinstance(only, Tensor):
-            raise TypeError(f"reverse_eids is {shown(only)}; it must be a tensor of edge ids, [num_edges]")
-        self.sampler, self.exclude, self.reverse_eids, self.reverse_etypes = sampler, exclude, reverse_eids, None
+        by_types = isinstance(exclude, str) and exclude == "reverse_types"
+        if (reverse_etypes is not None) != by_types and not callable(exclude):
+            raise ValueError(
+                f"exclude is {shown(exclude)} and reverse_etypes {shown(reverse_etypes)}; exclude='reverse_types' and "
+                "reverse_etypes, a dict from each edge type to its reverse, need each other"
+            )
+        if reverse_etypes is not None and not isinstance(reverse_etypes, Mapping):
+            raise TypeError(f"reverse_etypes is {shown(reverse_etypes)}; it must be a dict: edge type -> its reverse")
+        for ids in reverse_eids.values() if isinstance(reverse_eids, Mapping) else [reverse_eids]:
+            if ids is not None and not isinstance(ids, Tensor):
+                raise TypeError(f"reverse_eids is {shown(ids)}; it must be a tensor of edge ids, [num_edges]")
+        self.sampler, self.exclude = sampler, exclude
+        self.reverse_eids, self.reverse_etypes = reverse_eids, reverse_etypes
         self.negative_sampler, self.output_device = negative_sampler, None
         self.negatives()
         self.prefetch_labels = names_of("prefetch_labels", prefetch_labels)
@@ -89,8 +97,10 @@ class EdgePredictionSampler:
         """The graph of the pairs that the negative sampler returns."""
         drawn = self.negative_sampler(g, seed_edges)
         # Not by DGL: to it a short name of the type is another type, and the graph would have no edges.
-        sources, targets = of_one_type("the result of negative_sampler", drawn, edge_types(g))
-        ends, sizes = {g.canonical_etypes[0]: (sources, targets)}, {g.ntypes[0]: g.num_nodes()}
+        none = torch.empty(0, dtype=g.idtype, device=g.device)
+        ends = dict.fromkeys(g.canonical_etypes, (none, none))
+        ends |= by_edge_type("the result of negative_sampler", g, drawn)
+        sizes = {name: g.num_nodes(name) for name in g.ntypes}
         return import_dgl("loader.dgl").heterograph(ends, sizes, idtype=g.idtype)
 
     def negatives(self) -> Negatives | None:
@@ -108,9 +118,60 @@ class EdgePredictionSampler:
             return None
         if callable(self.exclude):
             return self.exclude(given)
+        if not g.is_homogeneous or self.exclude == "reverse_types":
+            return self._excluded_by_type(g, by_edge_type("indices", g, given))
         if self.exclude == "reverse_id":
             ids = torch.cat([ids, self.reverses(g).to(ids)[ids.long()]])
         return g.edge_ids(*dgl_edges(g, ids), return_uv=True)[2]  # all parallel ones: each shows the answer
+
+    def _excluded_by_type(self, g: Any, given: Mapping[Any, Tensor]) -> dict[Any, Tensor]:
+        """The same, by type."""
+        found = {key: [ids] for key, ids in given.items()}
+        for key, ids in given.items():
+            if self.exclude == "reverse_id":
+                found[key].append(by_edge_type("reverse_eids", g, self.reverse_eids)[key].to(ids)[ids.long()])
+            elif self.exclude == "reverse_types":
+                back = self._reverse_types(g).get(key)
+                if back is not None:
+                    found.setdefault(back, []).append(ids)
+        # All parallel ones: each shows the answer.
+        return {
+            key: g.edge_ids(*dgl_edges(g, torch.cat(parts), key), return_uv=True, etype=key)[2]
+            for key, parts in found.items()
+        }
+
+    def check_types(self, g: Any, seeds: Iterable[Any]) -> None:
+        """Raises ValueError for reverses that do not fit a graph of several types.
+
+        Args:
+            seeds: the edge types of the seeds.
+        """
+        self._reverse_types(g)
+        if self.exclude == "reverse_id":
+            reverse = by_edge_type("reverse_eids", g, self.reverse_eids)
+            for key in seeds:
+                if key not in reverse:
+                    raise ValueError(f"reverse_eids has none for the edge type {key}; give the reverse of each edge")
+                _check_reverses(reverse[key], g.num_edges(key))
+
+    def _reverse_types(self, g: Any) -> dict[Any, Any]:
+        """Edge type -> its reverse, whose edges have the same ids.
+
+        Raises:
+            ValueError: there is no such type, or the reverse leads elsewhere.
+        """
+        found = {}
+        for key, back in (self.reverse_etypes or {}).items():
+            forth, back = edge_type("reverse_etypes", g, key), edge_type("reverse_etypes", g, back)
+            if (forth[0], forth[2]) != (back[2], back[0]):
+                raise ValueError(f"reverse_etypes says that {back} is the reverse of {forth}, which joins other types")
+            if g.num_edges(forth) != g.num_edges(back):
+                raise ValueError(
+                    f"reverse_etypes says that {back} is the reverse of {forth}, but they have {g.num_edges(back)} and "
+                    f"{g.num_edges(forth)} edges; an edge and its reverse must have the same id"
+                )
+            found[forth] = back
+        return found
 
 
 def as_edge_prediction_sampler(
@@ -125,15 +186,17 @@ def as_edge_prediction_sampler(
 
     Args:
         sampler: samples the neighbourhood of the ends of edges.
-        exclude: None; "self": leave the mini-batch's own edges out of the blocks; "reverse_id": and their reverses. If
-            a pair has parallel edges, all of them are left out, because a parallel edge also shows the answer. DGL
-            leaves out only the edges of the given ids. Or a function of the mini-batch's edge ids that returns the ids
-            to leave out; see `DataLoader` on functions of your own.
-        reverse_eids: `[num_edges]`, with "reverse_id": the id of the reverse of each edge.
+        exclude: None; "self": leave the mini-batch's own edges out of the blocks; "reverse_id": and their reverses, of
+            the same type; "reverse_types": and their reverses, of the edge type that `reverse_etypes` names. If a pair
+            has parallel edges, all of them are left out, because a parallel edge also shows the answer. DGL leaves out
+            only the edges of the given ids. Or a function of the mini-batch's edge ids that returns the ids to leave
+            out; see `DataLoader` on functions of your own.
+        reverse_eids: `[num_edges]`, with "reverse_id": the id of the reverse of each edge; or a dict by type.
+        reverse_etypes: with "reverse_types": edge type -> the type of its reverse, whose edges have the same ids.
         negative_sampler: one of `loader.dgl.negative_sampler`, DGL's `Uniform`, or a function of the graph and the edge
             ids that returns sources and destinations.
-        prefetch_labels: names in `g.edata`, gathered for the positive edges: `pair_graph.edata[name]`.
-        reverse_etypes: an option of DGL; must be None.
+        prefetch_labels: names in `g.edata`, gathered for the positive edges: `pair_graph.edata[name]`; by type if there
+            are several.
 
     Raises:
         NotImplementedError: an option of DGL is not supported.

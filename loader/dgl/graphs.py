@@ -1,4 +1,4 @@
-"""Graphs of DGL with one type: as ours, and the blocks of our mini-batches with their names and features."""
+"""Graphs of DGL as ours, and the blocks of our mini-batches of one type with their names and features."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loader.graph import Graph
+from loader.graph import Graph, HeteroGraph
 from loader.machine.kept import Kept, version_of
 from loader.machine.optional import import_dgl
 from loader.samples import MiniBatch
@@ -19,45 +19,56 @@ DGLS = "dgl.dataloading, which has it on the CPU"
 _graphs = Kept()  # loaders of one graph share it
 
 
-def graph_of(g: Any, prob: str | None, device: torch.device, uva: bool = False) -> Graph:
-    """The graph where a sampler reads it, made once.
+def graph_of(g: Any, prob: str | None, device: torch.device, uva: bool = False) -> Graph | HeteroGraph:
+    """The graph where a sampler reads it, made once. Of several types it is a `HeteroGraph`.
 
     Args:
-        g: a graph of one type.
+        g: the graph.
         prob: name in `g.edata` of the weights by which neighbours are picked, or None.
         device: of the sampler.
         uva: leave it in page-locked host memory.
 
     Raises:
-        TypeError: the graph has several types.
         ValueError: there are no such weights.
     """
-    state: tuple[int, ...]
-    owner, state = g, (g.num_nodes(), g.num_edges(), id(g._graph))
-    if prob is not None:
-        if prob not in g.edata:
-            raise ValueError(f"prob is {prob!r}; the edges of the graph have {sorted(g.edata)}")
-        owner = g.edata[prob]
-        state = *state, version_of(owner)
-    made = _graphs.get(owner, state, "graph", lambda: Graph.from_dgl(g, weight_attr=prob).to("cpu"))
+    weights = weights_of(g, prob)
+    owner = weights[0] if weights else g
+    state = (g.num_nodes(), g.num_edges(), id(g._graph), *((id(w), version_of(w)) for w in weights))
+    make: Any = Graph.from_dgl if g.is_homogeneous else HeteroGraph.from_dgl
+    made = _graphs.get(owner, state, "graph", lambda: make(g, weight_attr=prob).to("cpu"))
     return _graphs.get(owner, state, (device, uva), lambda: made.pin_memory() if uva else made.to(device))
 
 
+def weights_of(g: Any, prob: str | None) -> list[Tensor]:
+    """The weights by which neighbours are picked, of all relations that have some.
+
+    Raises:
+        ValueError: no relation has weights of this name.
+    """
+    if prob is None:
+        return []
+    frames = [g.edges[key].data for key in g.canonical_etypes]
+    found = [frame[prob] for frame in frames if prob in frame]
+    if not found:
+        had = sorted({name for frame in frames for name in frame})
+        raise ValueError(f"prob is {prob!r}; the edges of the graph have {had}")
+    return found
+
+
 def of_one_type(name: str, value: Any, types: list[Any]) -> Any:
-    """What a dict by type says of a graph's only type; other values as they are.
+    """What a dict by type says of the only type of a graph; other values as they are.
 
     Args:
         name: of the argument, for the messages.
         types: names of the type: that of vertices, or the short and the full one of edges.
 
     Raises:
-        NotImplementedError: there are several types.
-        ValueError: the graph has another one.
+        ValueError: it is of several types, or of another one.
     """
     if not isinstance(value, Mapping):
         return value
     if len(value) != 1:
-        raise NotImplementedError(f"{name} by type is not possible for {len(value)} types; give one, or take {DGLS}")
+        raise ValueError(f"{name} is of the types {list(value)}; the graph has the type {types[-1]!r}: give one")
     ((key, only),) = value.items()
     if key not in types:
         raise ValueError(f"{name} is of type {key!r}; the graph has the type {types[-1]!r}")

@@ -8,24 +8,34 @@ from typing import Any, NamedTuple
 import torch
 
 from loader.dgl.graphs import DGLS, blocks_of, edge_types, graph_of, node_types, of_one_type, without_edges
+from loader.dgl.typed import (
+    by_node_type,
+    by_type,
+    fanouts_by_edge_type,
+    numbered,
+    typed_blocks,
+    without_typed_edges,
+)
+from loader.graph import HeteroGraph
 from loader.loaders.torch_options import as_fanouts, as_ids, refuse
 from loader.machine.arguments import as_flag, as_size, shown
 from loader.machine.optional import import_dgl
 from loader.samplers import NeighborSampler as Neighbors
 from loader.samplers import fused
 from loader.samplers.base import MAX_HOPS, resolve_fanouts
+from loader.samplers.relations import as_fanout
 
 
 class Picking(NamedTuple):
     """What a sampler around vertices picks in a graph.
 
     Attributes:
-        fanouts: neighbours of a vertex, counted from the seeds, as the rest of this package counts.
+        fanouts: neighbours of a vertex, counted from the seeds, as the rest of this package counts; or by edge type.
         prob: name in `g.edata` of the weights, or None.
         options: of `loader.FusedSampler`.
     """
 
-    fanouts: tuple[int, ...]
+    fanouts: tuple[int, ...] | dict[tuple[str, str, str], tuple[int, ...]]
     prob: str | None
     options: dict[str, Any]
 
@@ -59,10 +69,10 @@ class BlockSampler:
         self.output_device = output_device
 
     def sample_blocks(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Any]]:
-        """`(input_nodes, output_nodes, blocks)` around `seed_nodes`, `[n]` vertices.
+        """`(input_nodes, output_nodes, blocks)` around `seed_nodes`, `[n]` vertices, by type if there are several.
 
         Args:
-            exclude_eids: `[n]` ids of edges to leave out, or None.
+            exclude_eids: `[n]` ids of edges to leave out, by type if there are several; or None.
         """
         raise NotImplementedError(f"{type(self).__name__} has no sample_blocks; implement it")
 
@@ -76,20 +86,31 @@ class BlockSampler:
         return self.assign_lazy_features(self.sample_blocks(g, seed_nodes, exclude_eids=exclude_eids))
 
     def to_prefetch(self, g: Any) -> dict[str, list[str]]:
-        """The names of features to prefetch, by the kind of their rows in a mini-batch."""
-        nodes, edges = node_types(g), edge_types(g)
-        return {
-            "node": of_one_type("prefetch_node_feats", self.prefetch_node_feats, nodes),
-            "seed": of_one_type("prefetch_labels", self.prefetch_labels, nodes),
-            "edge": of_one_type("prefetch_edge_feats", self.prefetch_edge_feats, edges),
+        """The names of features to prefetch, by the kind of their rows in a mini-batch; of several types, by
+        "node/TYPE", "seed/TYPE" and "edge/SOURCE__NAME__TARGET".
+        """
+        asked = {
+            "node": ("prefetch_node_feats", self.prefetch_node_feats),
+            "seed": ("prefetch_labels", self.prefetch_labels),
+            "edge": ("prefetch_edge_feats", self.prefetch_edge_feats),
         }
+        if g.is_homogeneous:
+            return {
+                kind: of_one_type(option, names, edge_types(g) if kind == "edge" else node_types(g))
+                for kind, (option, names) in asked.items()
+            }
+        found = {}
+        for kind, (option, names) in asked.items():
+            for key, of_type in by_type(option, g, names, edges=kind == "edge").items() if names else ():
+                found[f"{kind}/{'__'.join(key) if kind == 'edge' else key}"] = of_type
+        return found
 
 
 class FanoutSampler(BlockSampler):
     """Base of the samplers with fanouts.
 
     Args:
-        fanouts: neighbours of a vertex, from the input layer to the seeds.
+        fanouts: neighbours of a vertex, from the input layer to the seeds; or a dict by edge type.
         options: of `BlockSampler`.
     """
 
@@ -123,16 +144,21 @@ class FanoutSampler(BlockSampler):
         Torch's generator decides the picks. A `DataLoader` seeds it for each mini-batch, if it calls this.
 
         Args:
-            seed_nodes: `[n]`, distinct vertices.
-            exclude_eids: `[n]` ids of edges to leave out after they were picked, or None.
+            seed_nodes: `[n]`, distinct vertices; a dict by type, if the graph has several types of vertices.
+            exclude_eids: `[n]` ids of edges to leave out after they were picked, by type if there are several; or None.
 
         Raises:
-            TypeError, ValueError, NotImplementedError: an argument is not as said above, or the graph has
-                several types.
+            TypeError, ValueError, NotImplementedError: an argument is not as said above.
         """
         picking = self.picking(g)
         graph = graph_of(g, picking.prob, g.device)
-        seeds = as_ids("seed_nodes", of_one_type("seed_nodes", seed_nodes, node_types(g)))
+        typed = isinstance(graph, HeteroGraph)
+        if typed:
+            nodes = by_node_type("seed_nodes", g, seed_nodes)
+            in_order = {name: nodes[name] for name in g.ntypes if name in nodes}
+            seeds = numbered("seed_nodes", g, in_order, edges=False)
+        else:
+            seeds = as_ids("seed_nodes", of_one_type("seed_nodes", seed_nodes, node_types(g)))
         if (dependency := picking.options.get("batch_dependency", 1)) > 1:
             raise NotImplementedError(
                 f"batch_dependency is {dependency}, but a mini-batch by itself follows no other; give 1, or pass the "
@@ -141,28 +167,43 @@ class FanoutSampler(BlockSampler):
         if self._kept is None or self._kept[0] != (picking, g.device):
             self._kept = (picking, g.device), picking.sampler(g.device)
         batch = self._kept[1].sample(graph, seeds, epoch=int(torch.randint(2**62, ())))
+        if typed:
+            inputs, _, blocks = typed_blocks(g, batch, near=True)
+            if exclude_eids is not None:
+                inputs, blocks = without_typed_edges(g, seed_nodes, blocks, exclude_eids)
+            return inputs, seed_nodes, blocks
         if exclude_eids is not None:
             ids = as_ids("exclude_eids", of_one_type("exclude_eids", exclude_eids, edge_types(g)))
             batch = without_edges(batch, ids)
         return batch.input_nodes.to(g.idtype), seed_nodes, blocks_of(g, batch, near=True)
 
-    def _fanouts(self, g: Any) -> tuple[int, ...]:
+    def _fanouts(self, g: Any) -> Any:
         given = as_fanouts("fanouts", self.fanouts)
-        types = None if g is None else edge_types(g)
-        numbers = [of_one_type("fanouts", k, list(k) if types is None else types) if isinstance(k, Mapping) else k
-                   for k in given]  # fmt: skip
-        return resolve_fanouts(numbers)[::-1]
+        typed = [layer for layer in given if isinstance(layer, Mapping)]
+        for key, number in (pair for layer in typed for pair in layer.items()):
+            as_fanout(key, number)
+        if g is None:  # only the graph says which types there are
+            given = [1 if isinstance(layer, Mapping) else layer for layer in given]
+        elif g.is_homogeneous:
+            given = [of_one_type("fanouts", layer, edge_types(g)) for layer in given]
+        elif typed:
+            return fanouts_by_edge_type(g, given)
+        return resolve_fanouts(given)[::-1]
 
 
 class NeighborSampler(FanoutSampler):
     """`dgl.dataloading.NeighborSampler`: picks neighbours of each vertex, layer by layer.
 
+    If the graph has several types, a vertex gets that many neighbours by each edge type that leads to it.
+
     Args:
         fanouts: neighbours of a vertex, **from the input layer to the seeds**, as DGL counts: 1 to 1024, or -1 for all.
+            A layer may have a dict, edge type -> number, with each edge type of the graph; then 0 picks none.
         prob: name in `g.edata` of the weights, float32 or float64, by which neighbours are picked; None picks
-            uniformly. Edges of weight 0 are never picked.
+            uniformly. Edges of weight 0 are never picked. Edge types without such weights are picked uniformly.
         replace: pick with replacement.
-        prefetch_node_feats: names in `g.ndata`, gathered for the input vertices: `blocks[0].srcdata[name]`.
+        prefetch_node_feats: names in `g.ndata`, gathered for the input vertices: `blocks[0].srcdata[name]`. If the
+            graph has several types, this and the next two are dicts, type -> names.
         prefetch_labels: names in `g.ndata`, gathered for the seeds: `blocks[-1].dstdata[name]`.
         prefetch_edge_feats: names in `g.edata`, gathered for the edges of all blocks: `block.edata[name]`.
         fused: an option of DGL without effect here: all hops are always sampled in one call.
@@ -174,7 +215,7 @@ class NeighborSampler(FanoutSampler):
 
     def __init__(
         self,
-        fanouts: Sequence[int],
+        fanouts: Sequence[Any],
         edge_dir: str = "in",
         prob: str | None = None,
         mask: str | None = None,
@@ -285,9 +326,9 @@ def theirs() -> Any:
 
 
 def names_of(option: str, names: Any) -> Any:
-    """A list of names, or a dict of one from a type."""
+    """A list of names, or a dict of them by type."""
     if isinstance(names, Mapping) and names:
-        return {kind: names_of(option, of_one_type(option, names, [kind])) for kind in names}
+        return {kind: names_of(option, of_type) for kind, of_type in names.items()}
     if isinstance(names, str) or (names is not None and not isinstance(names, Iterable)):
         raise TypeError(f"{option} is {shown(names)}; it must be a list of names")
     return list(names or [])

@@ -1,7 +1,7 @@
 """The items of an epoch, their order, and how ranks (processes that train together) share the mini-batches."""
 
 from loader.items.edges import EdgeItems
-from loader.items.items import Items, NodeItems, Seeds
+from loader.items.items import Items, NodeItems, Seeds, TypedNodeItems
 from loader.items.order import Order
 from loader.items.sequence import BatchSequence, Turn, Turns
 from loader.items.walkers import Walkers
@@ -16,6 +16,7 @@ __all__ = [
     "Seeds",
     "Turn",
     "Turns",
+    "TypedNodeItems",
     "Walkers",
     "as_seed",
     "as_size",

@@ -158,3 +158,26 @@ class NodeItems(Items):
             if array is not None:
                 digest.update(array.to("cpu", torch.int64).contiguous().numpy().data)
         return digest.hexdigest()[:16]
+
+
+class TypedNodeItems(NodeItems):
+    """Vertices of several types, by ids of a `HeteroGraph`'s one range. Those of a mini-batch come type after type, as
+    samplers take them, and within a type in the order of the epoch.
+
+    Args:
+        ids: `[n]`, integer, not empty.
+        starts: the first id of each type, ascending.
+    """
+
+    def __init__(self, ids: Tensor, starts: Tensor) -> None:
+        super().__init__(ids)
+        self.starts = starts
+
+    def take(self, positions: Tensor | slice, sizes: Sequence[int]) -> list[Seeds]:
+        def ordered(ids: Tensor) -> Tensor:
+            return ids[torch.bucketize(ids, self.starts, right=True).argsort(stable=True)]
+
+        return [Seeds(ordered(part.ids)) for part in super().take(positions, sizes)]
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> TypedNodeItems:
+        return TypedNodeItems(super().to(device, dtype).ids, self.starts.to(device, dtype))

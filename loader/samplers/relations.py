@@ -52,9 +52,9 @@ def resolve_relation_fanouts(fanouts: Mapping[Any, Any], num_hops: int | None) -
         if relation in given:
             raise ValueError(f"fanouts names the edge type {relation} twice; give it once")
         if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-            given[relation] = tuple(_as_fanout(relation, k) for k in value)
+            given[relation] = tuple(as_fanout(relation, k) for k in value)
         else:
-            given[relation] = _as_fanout(relation, value)
+            given[relation] = as_fanout(relation, value)
     lengths = {len(value): relation for relation, value in given.items() if isinstance(value, tuple)}
     if num_hops is not None:
         num_hops = as_size("num_hops", num_hops, least=0)
@@ -141,7 +141,8 @@ def require_type_order(starts: Tensor, seeds: Tensor) -> None:
             raise ValueError("seeds of several node types are mixed; give those of each type together, in their order")
 
 
-def _as_fanout(relation: EdgeType, k: Any) -> int:
+def as_fanout(relation: Any, k: Any) -> int:
+    """`k` as a number of picks; raises TypeError or ValueError, which name the relation, unless it is one."""
     number = as_index(k)
     if number is None:
         raise TypeError(f"the fanout {shown(k)} of {relation} is not an integer; give 0 to {MAX_FANOUT}, or -1 for all")

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from _intervals import compare, half_width
+from _intervals import compare, compare_pairs, half_width
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -35,6 +35,27 @@ def test_equivalence_needs_a_small_difference_and_enough_values() -> None:
     assert compare(list(a), list(b), 0.5).equivalent
     assert not compare(list(a), list(b + 0.6), 0.5).equivalent
     assert not compare(list(a[:2]), list(b[:2] + 0.3), 0.5).equivalent
+
+
+@given(st.lists(st.tuples(st.integers(-99, 99), st.integers(-99, 99)), min_size=2, max_size=12), st.floats(0.01, 10))
+def test_difference_of_pairs_is_students(pairs, margin) -> None:
+    a, b = map(np.array, zip(*pairs, strict=True))
+    if len(set((a - b).tolist())) == 1:
+        assert compare_pairs(list(a), list(b), margin).equivalent == (abs(a[0] - b[0]) < margin)
+        return
+    found = compare_pairs(list(a), list(b), margin)
+    interval = stats.ttest_rel(a, b).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+    above = stats.ttest_rel(a + margin, b, alternative="greater").pvalue
+    below = stats.ttest_rel(a - margin, b, alternative="less").pvalue
+    assert found.p_equivalent == pytest.approx(max(above, below), abs=1e-12)
+
+
+def test_unpaired_values_are_refused() -> None:
+    for a, b, margin, message in (([1.0, 2.0], [1.0], 1.0, "2 and 1 values"), ([1.0], [1.0], 1.0, "1 and 1"),
+                                  ([1.0, 2.0], [1.0, 2.0], 0.0, "margin is 0.0")):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            compare_pairs(a, b, margin)
 
 
 def test_constant_values_have_an_interval_of_width_zero() -> None:

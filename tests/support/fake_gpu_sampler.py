@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.samplers.gpu import hetero as cuda_hetero
 from loader.samplers import trees
+from loader.samplers.gpu import hetero as cuda_hetero
 from loader.samplers.gpu import sampler as cuda
 from loader.samplers.gpu import session as cuda_session
 from loader.samplers.gpu import trees as cuda_trees

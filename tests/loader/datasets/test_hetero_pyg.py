@@ -29,7 +29,8 @@ def test_dblp_has_the_published_sizes(shared_data: Callable[[str], Path], tmp_pa
     sizes = {name: len(ids) for name, ids in data.graph.node_types.items()}
     assert sizes == {"author": 4057, "paper": 14328, "term": 7723, "conference": 20}
     assert data.graph.lists.num_dst == 54_784
-    assert "conference" not in data.features
+    assert data.num_features == {"author": 334, "paper": 4231, "term": 50, "conference": 20}
+    assert torch.equal(data.features["conference"], torch.eye(20))  # torch_geometric's has none
     assert (data.target, data.num_classes, data.graph.num_edges) == ("author", 4, 239_566)
     assert torch.equal(data.labels, torch.from_numpy(np.load(root / "dblp" / "raw" / "labels.npy")).long())
 
@@ -61,6 +62,27 @@ def test_a_small_imdb_is_read_as_written(tmp_path: Path) -> None:
     assert {name: list(table.shape) for name, table in data.features.items()} == {
         "movie": [5, 4], "director": [2, 4], "actor": [3, 4],
     }  # fmt: skip
+
+
+def test_conferences_of_a_small_dblp_are_one_hot(tmp_path: Path) -> None:
+    raw = tmp_path / "dblp" / "raw"
+    raw.mkdir(parents=True)
+    sizes = (3, 4, 2, 3)  # authors, papers, terms, conferences
+    for i, size in enumerate(sizes[:2]):
+        sp.save_npz(raw / f"features_{i}.npz", sp.csr_matrix(np.ones((size, 5))))
+    np.save(raw / "features_2.npy", np.ones((2, 5)))
+    np.save(raw / "node_types.npy", np.repeat(np.arange(4), sizes))
+    matrix = np.zeros((12, 12))
+    for paper in range(4):
+        for other in (paper % 3, 7 + paper % 2, 9 + paper % 3):
+            matrix[3 + paper, other] = matrix[other, 3 + paper] = 1
+    sp.save_npz(raw / "adjM.npz", sp.csr_matrix(matrix))
+    np.save(raw / "labels.npy", np.array([0, 1, 2]))
+    np.savez(raw / "train_val_test_idx.npz", train_idx=[0], val_idx=[1], test_idx=[2])
+    dataset = HeteroPyGDataset("dblp", data_dir=tmp_path, cache_dir=tmp_path / "cache")
+    for data in (dataset.load(), dataset.load()):  # converted, and read again
+        assert data.num_features == {"author": 5, "paper": 5, "term": 5, "conference": 3}
+        assert torch.equal(data.features["conference"], torch.eye(3))
 
 
 def test_other_names_are_refused() -> None:

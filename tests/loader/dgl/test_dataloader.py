@@ -285,16 +285,20 @@ def test_unsupported_options_are_refused(g):
         (lambda: ours.DataLoader([g], seeds, sampler), TypeError, "graph is a list; it must be a dgl.DGLGraph"),
         (lambda: ours.DataLoader(g, "all", sampler), TypeError, "indices is 'all'; it must be a tensor or a list"),
         (lambda: ours.NeighborSampler([0, 2]), ValueError, "fanout 0 is not possible: give 1 to 1024, or -1"),
-        (lambda: ours.NeighborSampler([{"a": 2, "b": 3}]), NotImplementedError, "fanouts by type"),
+        (
+            lambda: ours.DataLoader(g, seeds, ours.NeighborSampler([{"a": 2, "b": 3}])),
+            ValueError,
+            r"fanouts is of the types \['a', 'b'\]; the graph has the type",
+        ),
         (
             lambda: ours.DataLoader(g, seeds, ours.NeighborSampler([{"a": 2}])),
             ValueError,
             r"fanouts is of type 'a'; the graph has the type \('_N', '_E', '_N'\)",
         ),
         (
-            lambda: ours.NeighborSampler([2], prefetch_labels={"a": ["x"], "b": ["x"]}),
-            NotImplementedError,
-            "prefetch_labels by type is not possible for 2 types",
+            lambda: ours.DataLoader(g, seeds, ours.NeighborSampler([2], prefetch_labels={"a": ["x"], "b": ["x"]})),
+            ValueError,
+            r"prefetch_labels is of the types \['a', 'b'\]; the graph has the type '_N'",
         ),
         (
             lambda: ours.DataLoader(g, seeds, ours.NeighborSampler([2], prefetch_labels={"a": ["x"]})),
@@ -324,7 +328,7 @@ def test_unsupported_options_are_refused(g):
             ValueError,
             "indices is of type 'a'; the graph has the type '_N'",
         ),
-        (lambda: ours.DataLoader(g, {"a": seeds, "b": seeds}, sampler), NotImplementedError, "indices by type"),
+        (lambda: ours.DataLoader(g, {"a": seeds, "b": seeds}, sampler), ValueError, "indices is of the types"),
         (lambda: ours.DataLoader(g, seeds, sampler, gpu_cache={"node": {}}), NotImplementedError, "gpu_cache"),
         (lambda: ours.DataLoader(g, seeds, sampler, device="cpu", use_uva=True), ValueError, "use_uva lets a GPU"),
         (lambda: ours.DataLoader(g, seeds, sampler, use_ddp=True), ValueError, "use_ddp needs torch.distributed"),

@@ -141,7 +141,6 @@ def test_reverse_ids_may_have_a_type(both, typed):
 
 
 def test_other_types_are_refused(named):
-    import dgl
 
     seeds, sampler = torch.arange(5), ours.NeighborSampler([2])
     for make, error, message in (
@@ -159,11 +158,6 @@ def test_other_types_are_refused(named):
             lambda: ours.DataLoader(named, {"u": seeds}, ours.as_edge_prediction_sampler(sampler)),
             ValueError,
             "indices is of type 'u'; the graph has the type .*'r'",
-        ),
-        (
-            lambda: ours.DataLoader(dgl.heterograph({("a", "x", "b"): ([0], [0])}), {"a": torch.tensor([0])}, sampler),
-            NotImplementedError,
-            "indices by type are not possible",
         ),
     ):
         with pytest.raises(error, match=message):

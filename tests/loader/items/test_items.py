@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from loader.items import NodeItems
+from loader.items import NodeItems, TypedNodeItems
 
 IDS = torch.arange(100, 200)
 
@@ -66,6 +66,16 @@ def test_times_are_part_of_a_fingerprint() -> None:
 def test_bad_times_are_refused(times: torch.Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         NodeItems(torch.tensor([1, 2]), times=times)
+
+
+def test_vertices_of_a_mini_batch_come_by_type() -> None:
+    items = TypedNodeItems(torch.tensor([12, 3, 25, 11, 1, 24]), torch.tensor([0, 10, 20]))
+    narrow = items.to(torch.device("cpu"), torch.int32)
+    assert isinstance(narrow, TypedNodeItems)
+    assert narrow.starts.dtype == torch.int32
+    for one in (items, narrow):
+        assert [seeds.ids.tolist() for seeds in one.take(slice(0, 6), [4, 2])] == [[3, 12, 11, 25], [1, 24]]
+        assert [seeds.ids.tolist() for seeds in one.take(torch.tensor([5, 0]), [2])] == [[12, 24]]
 
 
 def test_a_fingerprint_tells_lists_and_orders_apart() -> None:

@@ -10,6 +10,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from loader.pyg import LinkNeighborLoader, NeighborLoader
+from loader.pyg.backend import backend
 
 EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 0, 2]])
 BOTH = pytest.mark.parametrize("made", [NeighborLoader, LinkNeighborLoader])

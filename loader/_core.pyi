@@ -209,7 +209,7 @@ class TreeSampler:
         num_threads: int,
         picks: Labor | Race | None = None,
     ) -> None:
-        """Samples trees on the CPU, see `loader.samplers.TreeSampler`. `fanouts`, `types`: as of `TypedHopwiseSampler`."""
+        """Samples trees on the CPU, see `loader.samplers.TreeSampler`; for `types` see `TypedHopwiseSampler`."""
 
     def sample(
         self, seeds: Tensor, times: Tensor | None, key: int, next_key: int = 0, phase: int = 0
@@ -217,8 +217,8 @@ class TreeSampler:
         """Samples a mini-batch. `times`: `[n]` int64, of the seeds.
 
         Returns:
-            Nodes within each number of hops; edges and lists of each hop; new nodes, `[hops + 1][types]`, flat; offsets of
-            the arrays, and their memory: nodes, trees, and each hop's indptr, indices and edge ids, if asked for.
+            Nodes within each number of hops; edges and lists of each hop; new nodes, `[hops + 1][types]`, flat; offsets
+            of the arrays, and their memory: nodes, trees, and each hop's indptr, indices and edge ids, if asked for.
         """
 
 max_walk_length: int

@@ -233,7 +233,8 @@ class _LinkSession(Session):
         drawn = sampler.negatives
         self._known: tuple[Tensor, Tensor] | None = None
         if drawn is not None and drawn.strict:
-            self._known = _ascending(ends.edges(graph if sampler.known is None else sampler.known), self._device)
+            edges = self._edges = ends.edges(graph if sampler.known is None else sampler.known)  # kept: its pages
+            self._known = _ascending(edges, self._device)  # are pinned as long as it is there
         self._on_gpu: GpuLinks | None = None
         if self._device.type == "cuda" and (drawn is None or drawn.weights == (None, None)):
             of = ends.sources, ends.targets, ends.num_nodes, ends.dtype

@@ -81,7 +81,8 @@ class Sample(ABC):
         for t in self.tensors():
             sha.update(repr((tuple(t.shape), str(t.dtype))).encode())
             if t.numel():  # one without entries may have strides that no other type can view
-                sha.update(t.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+                own = t.detach().cpu().clone(memory_format=torch.contiguous_format)  # one entry may have any stride
+                sha.update(own.view(-1).view(torch.uint8).numpy().tobytes())
         return sha.hexdigest()
 
     def replace(self, **changes: Any) -> Self:

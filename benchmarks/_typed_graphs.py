@@ -17,6 +17,32 @@ RELATIONS = {
 }
 
 
+SECONDS = 315_360_000  # ten years
+
+
+def paper_times(graph: HeteroGraph, seed: int = 2026) -> Tensor:
+    """`[papers]` seconds within ten years, more of them late."""
+    g = torch.Generator(graph.device).manual_seed(seed + 1)
+    uniform = torch.rand(len(graph.node_types["paper"]), generator=g, device=graph.device, dtype=torch.float64)
+    return (SECONDS * uniform.sqrt()).long()
+
+
+def timed(graph: HeteroGraph, times: Tensor) -> HeteroGraph:
+    """The graph with times of its edges: that of the paper at an end, of two papers the later one."""
+    edges, of_edges = {}, {}
+    g = torch.Generator(graph.device).manual_seed(1)
+    for key in graph.edge_types:
+        lists = graph.relation(key)
+        target = torch.arange(lists.num_dst, device=graph.device).repeat_interleave(lists.in_degrees().long())
+        edges[key] = torch.stack([lists.indices.long(), target])
+        ends = [times[edges[key][i]] for i, name in ((0, key[0]), (1, key[2])) if name == "paper"]
+        if not ends:
+            ends = [torch.randint(SECONDS, target.shape, generator=g, device=graph.device)]
+        of_edges[key] = torch.stack(ends).amax(0)
+    sizes = {name: len(ids) for name, ids in graph.node_types.items()}
+    return HeteroGraph.from_edges(edges, sizes, edge_times=of_edges)
+
+
 def mag_shaped(scale: float = 1.0, device: str = "cuda", seed: int = 2026) -> HeteroGraph:
     """A bipartite Chung-Lu graph per relation, and its reverse. Expected degrees are Lomax(2.5), cut at a fiftieth of
     the other side; parallel edges are left out.

@@ -119,7 +119,7 @@ TYPED = {
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("task", ["node", "link"])
 def test_ranks_share_mini_batches_of_types(tmp_path: Path, task: str, ranks: int) -> None:
-    """Also if the last mini-batches are fewer than the ranks, and every rank has the same weights in the end."""
+    """Also if the last mini-batches are fewer than the ranks."""
     options = (
         "device=cpu", "num_threads=1", "dataset=hetero_npz", "model.hidden=8", "callbacks=quiet", *TYPED[task],
         "callbacks.early_stopping=null", "logger=none",

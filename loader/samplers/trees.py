@@ -184,7 +184,7 @@ class TreeSampler(GpuOptions):
             )
         return TreeSession(self, graph)
 
-    def sample(  # type: ignore[override]
+    def sample(
         self, graph: Any, seeds: Any, times: Any = None, *, epoch: int = 0, batch: int = 0
     ) -> TreeMiniBatch:
         """Samples one mini-batch, see `Sampler.sample`.

@@ -1,0 +1,129 @@
+"""Sampling trees by time on a GPU, beside mini-batches of one type.
+
+    PYTHONPATH=. python benchmarks/trees_gpu.py
+
+Milliseconds per mini-batch, median over mini-batches of different seeds, synchronised at both ends, as in typed_gpu.py.
+Seeds are papers of a graph of the size of ogbn-mag, each at its own time; no edge is later than its seed, and each seed
+has a tree of its own. A fanout holds for each of the eight relations. Interactions: 10 million events of 10,000 users
+and 10,000 items; 600 events ask for a user, an item and another item each. The units are mini-batches of one type: Y1
+and Y3 with bitmaps on a graph of the size of ogbn-products, (10, 10) x 1,024 and (10, 10, 10) x 2,048, H1 and H3 the
+same with hash sets on a graph of 2.5 million nodes of degree 12. Of each case it is looked whether the CPU's mini-batch
+has the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from _common import RESULTS, write_json
+from _gpu_batches import products_shaped
+from _typed_graphs import mag_shaped, paper_times, timed
+from sampler_gpu_paper import regular_graph
+from torch import Tensor
+from typed_gpu import median_ms, mini_batches
+
+from loader.graph import HeteroGraph
+from loader.samplers import CudaSampler, Request, TreeSampler
+
+PAPERS: list[tuple[list[int], int, int, str, dict[str, Any]]] = [
+    ([10, 10], 1024, 1, "H1", {}),
+    ([10, 10], 1024, 1, "H1", {"last": True}),
+    ([10, 10], 1024, 8, "H1", {}),
+    ([10, 10], 4096, 1, "H1", {}),
+    ([15, 10, 5], 1024, 1, "H3", {}),
+    ([10, 10], 1024, 1, "Y1", {"trees": "paths"}),
+    ([15, 10, 5], 1024, 1, "Y3", {"trees": "paths"}),
+    ([10, 10], 1024, 1, "H1", {"times": "none"}),
+]
+QUERIES: list[tuple[list[int], int, int, str, dict[str, Any]]] = [
+    ([10], 1800, 1, "Y1", {"trees": "paths", "last": True}),
+    ([10, 10], 1800, 1, "Y1", {"trees": "paths"}),
+    ([10], 1800, 1, "Y1", {"last": True}),
+    ([10, 10], 1800, 1, "Y1", {}),
+    ([10], 1800, 16, "Y1", {"trees": "paths", "last": True}),
+]
+
+
+def interactions(events: int = 10_000_000, side: int = 10_000, seed: int = 7) -> tuple[HeteroGraph, Tensor]:
+    """Events between users and items as edges both ways, and `[n, 2]` queries: nodes and times."""
+    g = torch.Generator("cuda").manual_seed(seed)
+
+    def drawn(count: int) -> Tensor:  # skewed
+        return (side * torch.rand(count, generator=g, device="cuda", dtype=torch.float64) ** 2).long()
+
+    user, item = drawn(events), side + drawn(events)
+    times = torch.randint(1, 40, (events,), generator=g, device="cuda").cumsum(0)
+    pairs = torch.stack([torch.cat([user, item]), torch.cat([item, user])])
+    key = ("node", "meets", "node")
+    graph = HeteroGraph.from_edges({key: pairs}, {"node": 2 * side}, edge_times={key: times.repeat(2)})
+    asked = torch.arange(events // 2, events // 2 + 600 * 200, device="cuda")
+    nodes = torch.stack([user[asked], item[asked], side + drawn(asked.numel())], 1).view(-1)
+    return graph, torch.stack([nodes, times[asked].repeat_interleave(3)], 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--passes", type=int, default=5)
+    parser.add_argument("--json", type=Path, default=RESULTS / "trees_gpu.json")
+    arguments = parser.parse_args()
+    cases: list[tuple[dict[str, Any], Callable[[int], list[Any]], int]] = []
+    for name, plain, kind in (("Y", products_shaped(), "bitmap"), ("H", regular_graph(2_500_000, 12), "hash")):
+        order = torch.randperm(plain.num_nodes, device="cuda").to(plain.indices.dtype)
+        for unit, fanouts, size in ((f"{name}1", [10, 10], 1024), (f"{name}3", [10, 10, 10], 2048)):
+            sample = mini_batches(CudaSampler(fanouts, vertex_set=kind).open(plain), order, size, 1)
+            cases.append(({"unit": unit, "fanouts": fanouts, "batch": size, "together": 1}, sample, 1))
+    mag = mag_shaped()
+    times = paper_times(mag)
+    mag = timed(mag, times)
+    ids = torch.randperm(times.numel(), device="cuda")
+    papers = torch.stack([ids + mag.node_types["paper"].start, times[ids]], 1)
+    stream, queries = interactions()
+    print(torch.cuda.get_device_name(), mag, stream, flush=True)
+    for name, graph, items, rows in (("papers", mag, papers, PAPERS), ("interactions", stream, queries, QUERIES)):
+        on_cpu = graph.to("cpu")
+        for fanouts, size, together, unit, given in rows:
+            options = {"times": "edge", "rule": "<=" if name == "papers" else "<"} | given
+            if options["times"] == "none":
+                del options["rule"]
+            of = items[:, 0].contiguous() if options["times"] == "none" else items
+            session = TreeSampler(fanouts, device="cuda", batches_per_launch=together, **options).open(graph)
+            sample = mini_batches(session, of, size, together)
+            (found, *_) = sample(0)
+            wanted = TreeSampler(fanouts, **options).open(on_cpu).begin([Request(of[:size].cpu(), 0, 0)])[0]()
+            row = {"graph": name, "fanouts": fanouts, "batch": size, "together": together, "unit": unit, **options}
+            row |= {"nodes": found.nodes.numel(), "edges": found.num_edges}
+            row["equal_to_the_cpu"] = found.digest() == wanted.digest()
+            cases.append((row, sample, together))
+        del on_cpu
+    for row, _, _ in cases:
+        row["all_ms"] = []
+    for _ in range(arguments.passes):
+        for row, sample, together in cases:
+            row["all_ms"].append(median_ms(sample) / together)
+    of_unit: dict[str, float] = {}
+    for row, _, _ in cases:
+        row["ms"] = statistics.median(row["all_ms"])
+        if "graph" in row:
+            row["of_unit"] = row["ms"] / of_unit[row["unit"]]
+        else:
+            of_unit[row["unit"]] = row["ms"]
+        print(row, flush=True)
+    write_json(
+        arguments.json,
+        {
+            "gpu": torch.cuda.get_device_name(),
+            "passes": arguments.passes,
+            "papers_edges": mag.num_edges,
+            "interactions_edges": stream.num_edges,
+            "rows": [row for row, _, _ in cases],
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

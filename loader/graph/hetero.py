@@ -399,8 +399,10 @@ class HeteroGraph:
         return self.lists.node_times[of.start : of.stop].to(self.device)
 
     def entries(self, edge_type: EdgeType) -> tuple[Tensor, Tensor]:
-        """Of a relation's entries, list after list, the places in the arrays by edge and the destinations' ids within
-        their type; both `[num_edges]` int64, on the device of `lists.indices`.
+        """The places of a relation's entries in the arrays by edge, and their destinations' ids within the type.
+
+        Returns:
+            Two tensors `[num_edges]` int64, list after list, on the device of `lists.indices`.
 
         Raises:
             ValueError: the graph has no such relation.

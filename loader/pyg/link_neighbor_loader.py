@@ -148,7 +148,7 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
         else:
             pinned = is_pinned(graph, place)
             if edge_types:
-                typed = typed_graph_of(data, weight_attr, place, pinned)
+                typed = typed_graph_of(data, weight_attr, None, place, pinned)
             else:
                 typed = placed(graph_without_edges(data, self._type), place, pinned)
             check_ends(self._type, links, typed)

@@ -36,11 +36,13 @@ class Items(ABC):
         kind: of the items: "node", "edge", "walker", or a kind of your own. A sampler names the kind that it takes.
         device: where the items lie. The positions for `take` lie there, too.
         first: the id that the first label is of.
+        by_number: labels are those of the items, by `Seeds.numbers`, and not those of the ids.
     """
 
     kind: str
     device: torch.device
     first: int = 0
+    by_number: bool = False
 
     @abstractmethod
     def __len__(self) -> int:
@@ -109,7 +111,8 @@ class NodeItems(Items):
     def __init__(self, ids: Tensor, *, first: int = 0, times: Tensor | None = None, numbered: bool = False) -> None:
         self.ids, self.first = as_vertices("seeds", ids), first
         self.device = self.ids.device
-        self.numbered = numbered or times is not None
+        self.by_number = times is not None
+        self.numbered = numbered or self.by_number
         self.times = None if times is None else seed_times(times).to(self.device)
         if self.times is not None:
             check_length("times", self.times, self.ids.numel(), f"seeds has {self.ids.numel()}")

@@ -10,7 +10,7 @@ from torch import Tensor
 from loader.graph import EdgeType, Graph, HeteroGraph, require_graph, require_square
 from loader.items import NodeItems
 from loader.loaders.base import Loader
-from loader.loaders.options import check_distinct, check_labels, check_options, check_sampler
+from loader.loaders.options import check_distinct, check_labels, check_options, check_sampler, check_timed
 from loader.loaders.typed import edge_stores, node_stores, typed_items
 from loader.samplers.base import Sampler
 from loader.stores import FeatureStore, TensorRows, as_store
@@ -33,6 +33,9 @@ class NodeLoader(Loader):
         seeds: `[num_seeds]`, integer, distinct: the vertices of an epoch.
         sampler: samples the neighbourhood of the seeds of a mini-batch.
         batch_size: seeds of a mini-batch, at least 1.
+        times: `[num_seeds]` integers or whole floats, the time of each seed, for a sampler that samples by time, see
+            `TreeSampler`. A node may then be a seed at several times, and `labels` are `[num_seeds]` or
+            `[num_seeds, C]`, of the seeds.
         edge_features: a store, or a tensor `[rows, D]`, of rows by edge id, gathered for the edges of every block. The
             sampler must return edge ids.
         options: see `Loader`.
@@ -51,6 +54,7 @@ class NodeLoader(Loader):
         sampler: Sampler,
         batch_size: int,
         *,
+        times: Tensor | None = None,
         edge_features: FeatureStore | Tensor | Mapping[EdgeType, FeatureStore | Tensor | None] | None = None,
         **options: Any,
     ) -> None:
@@ -60,15 +64,19 @@ class NodeLoader(Loader):
         if isinstance(graph, HeteroGraph):
             require_graph(graph)
             check_sampler("sampler", sampler, "node")
-            self.node_type, items = typed_items(graph, seeds)
+            check_timed(sampler, times)
+            self.node_type, items = typed_items(graph, seeds, times)
             self.features, self.edge_features = node_stores(graph, features), edge_stores(graph, edge_features, sampler)
-            count, what = len(graph.node_types[self.node_type]), f"nodes of type {self.node_type!r}"
-            self.labels = _label_store(labels, count, f"the graph {count} {what}; give a label each", sampler)
+            count = len(graph.node_types[self.node_type]) if times is None else len(items)
+            what = f"the graph {count} nodes of type {self.node_type!r}" if times is None else f"seeds {count} ids"
+            self.labels = _label_store(labels, count, f"{what}; give a label each", sampler)
             stores = {f"node/{name}": store for name, store in self.features.items()}
             stores |= {f"edge/{'__'.join(key)}": store for key, store in self.edge_features.items()}
         else:
             items = NodeItems(seeds)  # type: ignore[arg-type]  # it says what is wrong
             require_graph(graph)
+            if times is not None or getattr(sampler, "timed", False):
+                raise ValueError("seeds have times in a HeteroGraph only: HeteroGraph.of(graph) makes one of the graph")
             check_sampler("sampler", sampler, "node")
             require_square(graph, type(self).__name__)
             check_distinct("seeds", items.ids, graph.num_nodes)

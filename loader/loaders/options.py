@@ -36,6 +36,17 @@ def check_options(options: Mapping[str, Any], who: str) -> None:
     check_known(who, options, known, dict.fromkeys(("num_workers", "persistent_workers", "prefetch_factor"), way))
 
 
+def check_timed(sampler: Sampler, times: Any) -> None:
+    """Raises ValueError unless seeds have times if, and only if, the sampler wants them."""
+    if sampler.timed and times is None:
+        raise ValueError(f"times is None, and {sampler!r} samples by the seeds' times; give the time of each seed")
+    if times is not None and not sampler.timed:
+        raise ValueError(
+            f"times is given, and {sampler!r} does not sample by the seeds' times; take a TreeSampler whose `times` "
+            "count, or leave times out"
+        )
+
+
 def check_distinct(name: str, ids: Tensor, num_nodes: int, way: str = "") -> None:
     """Raises ValueError unless `ids` are vertices, each there once.
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from loader.graph import EdgeType, HeteroGraph
+from loader.graph.checks import check_range
 from loader.items import NodeItems
 from loader.items.items import as_vertices
 from loader.loaders.options import check_distinct
@@ -17,11 +18,12 @@ from loader.stores import FeatureStore, PartitionedFeatures, ShardedFeatures, St
 _NOT_BY_TYPE = (PartitionedFeatures, ShardedFeatures, StagedFeatures)
 
 
-def typed_items(graph: HeteroGraph, seeds: Any) -> tuple[str, NodeItems]:
+def typed_items(graph: HeteroGraph, seeds: Any, times: Any = None) -> tuple[str, NodeItems]:
     """The type of the seeds, and the items: ids of the graph's one range.
 
     Args:
-        seeds: `("paper", ids)` or `{"paper": ids}`, distinct ids within the type.
+        seeds: `("paper", ids)` or `{"paper": ids}`, ids within the type; distinct unless they have times.
+        times: of the seeds, or None.
 
     Raises:
         TypeError, ValueError: they are not; the message says how to give them.
@@ -38,8 +40,11 @@ def typed_items(graph: HeteroGraph, seeds: Any) -> tuple[str, NodeItems]:
         raise ValueError(f"seeds names the node type {name!r}; the graph has {types}")
     label, ids = f"seeds[{name!r}]", graph.node_types[name]
     found = as_vertices(label, given)
-    check_distinct(label, found, len(ids))
-    return name, NodeItems(found.long() + ids.start, first=ids.start)
+    if times is None:
+        check_distinct(label, found, len(ids))
+    else:
+        check_range(label, found, len(ids))
+    return name, NodeItems(found.long() + ids.start, first=ids.start, times=times)
 
 
 def node_stores(graph: HeteroGraph, features: Any) -> dict[str, FeatureStore]:

@@ -162,11 +162,13 @@ class Sampler(ABC):
         num_hops: hops of a sample from its seeds; a model has a layer per hop. 0 for samples without hops, such as
             walks.
         edge_ids: whether samples hold the ids of their edges.
+        timed: whether the seeds are pairs, ids and times.
     """
 
     items: str = "node"
     num_hops: int = 0
     edge_ids: bool = False
+    timed: bool = False
 
     _closed = False
 

@@ -26,7 +26,6 @@ from loader.samples.trees import TreeMiniBatch
 
 if TYPE_CHECKING:
     from loader.graph.times import TimedLists
-    from loader.samples.hetero import HeteroBlock
 
 TREES = ("unique", "paths")
 TIMES = ("none", "node", "edge", "both")
@@ -107,8 +106,8 @@ class TreeSampler(GpuOptions):
             raise ValueError(f"bound is {shown(bound)}; it must be one of {', '.join(map(repr, BOUNDS))}")
         self.trees, self.times, self.rule, self.bound, self.missing_times = trees, times, rule, bound, missing_times
         self.window = None if window is None else as_size("window", window, 1, 2**63 - 1)
-        self.last = as_flag("last", last)
-        if times == "none":
+        self.last, self.timed = as_flag("last", last), times != "none"
+        if not self.timed:
             self._require_no_times()
         if bound == "edge" and trees != "paths":
             raise ValueError(
@@ -184,9 +183,7 @@ class TreeSampler(GpuOptions):
             )
         return TreeSession(self, graph)
 
-    def sample(
-        self, graph: Any, seeds: Any, times: Any = None, *, epoch: int = 0, batch: int = 0
-    ) -> TreeMiniBatch:
+    def sample(self, graph: Any, seeds: Any, times: Any = None, *, epoch: int = 0, batch: int = 0) -> TreeMiniBatch:
         """Samples one mini-batch, see `Sampler.sample`.
 
         Args:
@@ -350,31 +347,19 @@ class TreeSession(Session):
             hops.append((indptr, indices, ids if ids is None or lists.edge_ids is None else lists.edge_ids[ids]))
         types = len(self._sight.graph.node_types)
         sizes = [new_by_type[i : i + types] for i in range(0, len(new_by_type), types)]
-        place = request.epoch, request.batch
-        return tree_mini_batch(self._sight.graph, nodes, tree, sizes, typed_blocks(frontiers, hops, True), times, place)
+        return TreeMiniBatch(
+            nodes,
+            tuple(map(tuple, sizes)),
+            typed_blocks(frontiers, hops, True),
+            *(self._sight.graph.node_types, self._sight.graph.edge_types),
+            *(request.epoch, request.batch),
+            tree=tree,
+            seed_times=times,
+            items=None if times is None else request.numbers,
+        )
 
     def close(self) -> None:
         self._engine = None
-
-
-def tree_mini_batch(
-    graph: HeteroGraph,
-    nodes: Tensor,
-    tree: Tensor,
-    sizes: Sequence[Sequence[int]],
-    blocks: tuple[HeteroBlock, ...],
-    times: Tensor | None,
-    place: tuple[int, int],
-) -> TreeMiniBatch:
-    """The mini-batch of these arrays.
-
-    Args:
-        sizes: numbers of new nodes, `[hops + 1][node types]`.
-        times: of the seeds.
-        place: epoch and mini-batch.
-    """
-    counts = tuple(map(tuple, sizes))
-    return TreeMiniBatch(nodes, counts, blocks, graph.node_types, graph.edge_types, *place, tree=tree, seed_times=times)
 
 
 def _picks(sampler: TreeSampler, lists: Graph) -> Any:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from loader.samples.hetero import HeteroMiniBatch
@@ -23,25 +22,25 @@ class TreeMiniBatch(HeteroMiniBatch):
     Attributes:
         tree: `[num_nodes]` int32, the tree of each node.
         seed_times: `[batch_size]` int64, the times of the seeds, or None if they have none.
+        items: `[batch_size]` int64, the seeds' numbers in the list of a loader, or None. Labels of the kind "seed" are
+            gathered by these, since a node may be a seed at several times.
     """
 
     tree: Tensor = None  # type: ignore[assignment]  # it follows attributes that have defaults
     seed_times: Tensor | None = None
+    items: Tensor | None = None
+
+    def ids(self, kind: str) -> Tensor:
+        return super().ids(kind) if kind != "seed" or self.items is None else self.items
 
     def tree_of(self, node_type: str) -> Tensor:
         """`[n]` int32, the trees of the nodes of a type, in the order of `n_id`."""
         return self.segments.of_type(self.tree, self.segments.type_of(node_type))
 
     def tensors(self) -> list[Tensor]:
-        found = [*super().tensors(), self.tree]
-        return found if self.seed_times is None else [*found, self.seed_times]
+        return [*super().tensors(), self.tree, *(t for t in (self.seed_times, self.items) if t is not None)]
 
     def map(self, f: Callable[[Tensor], Tensor]) -> TreeMiniBatch:
-        times = None if self.seed_times is None else f(self.seed_times)
         mapped: Any = super().map(f)
-        return mapped.replace(tree=f(self.tree), seed_times=times)
-
-
-def tree_order(tree: Tensor) -> Tensor:
-    """The places of nodes in the order of their trees; nodes of a tree keep their order."""
-    return torch.argsort(tree, stable=True)
+        of_seeds = {"seed_times": self.seed_times, "items": self.items}
+        return mapped.replace(tree=f(self.tree), **{k: None if t is None else f(t) for k, t in of_seeds.items()})

@@ -88,8 +88,12 @@ class SampleStage(Stage):
         return self._items.take(at, sizes)
 
     def _rows(self, store: FeatureStore, seeds: Sequence[Seeds]) -> Sequence[Tensor | None]:
-        ids = seeds[0].ids if len(seeds) == 1 else torch.cat([s.ids for s in seeds])
-        rows = store.gather(ids - self._items.first if self._items.first else ids)
+        if self._items.by_number:
+            numbers = [s.numbers for s in seeds if s.numbers is not None]
+            rows = store.gather(torch.cat(numbers))
+        else:
+            ids = seeds[0].ids if len(seeds) == 1 else torch.cat([s.ids for s in seeds])
+            rows = store.gather(ids - self._items.first if self._items.first else ids)
         if len(seeds) == 1:
             return [rows]
         # "Unsafe": what is done to one part in place is not taken for a change of the others.

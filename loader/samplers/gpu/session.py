@@ -82,9 +82,9 @@ class CudaSession(Session):
                 self._check_padded()
             with made_current(self._device):
                 begun = []
-                for seeds, epoch, batch, _ in group:
-                    check_position(epoch, batch)
-                    begun.append(self._take(seeds, epoch, batch, ahead))
+                for request in group:
+                    check_position(request.epoch, request.batch)
+                    begun.append(self._take(request, ahead))
                 if len(begun) <= self.together and not self._pad:
                     self._launch(space, begun)
                 else:
@@ -112,7 +112,8 @@ class CudaSession(Session):
     def _as_seeds(self, seeds: Tensor) -> Tensor:
         return as_seeds(self._opened().graph, seeds)
 
-    def _take(self, seeds: Tensor, epoch: int, batch: int, ahead: bool) -> Begun:
+    def _take(self, request: Request, ahead: bool) -> Begun:
+        seeds, epoch, batch, _ = request
         if seeds.device != self._device or seeds.dtype != self._dtype or not seeds.is_contiguous():
             seeds = self._as_seeds(seeds).to(self._device, non_blocking=True)
         return Begun(self, seeds, seeds.numel(), epoch, batch, ahead)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph, HeteroGraph
 from loader.machine.gpu import current_stream
-from loader.samplers.base import as_seeds
+from loader.samplers.base import Request, as_seeds
 from loader.samplers.gpu.hetero import TypedWorkspace
 from loader.samplers.gpu.layout import Layout
 from loader.samplers.gpu.session import Begun, CudaSession
@@ -19,10 +19,8 @@ from loader.samplers.gpu.sizes import HEADROOM, GpuOptions, Plan
 from loader.samplers.gpu.workspace import Workspace
 from loader.samplers.hetero import typed_blocks
 from loader.samplers.relations import node_types_of
-from loader.samplers.trees import Sight, TreeSampler, tree_mini_batch
-
-if TYPE_CHECKING:
-    from loader.samples.trees import TreeMiniBatch
+from loader.samplers.trees import Sight, TreeSampler
+from loader.samples.trees import TreeMiniBatch
 
 _PILOT = 64  # trees, from which the first sizes are learnt
 _FIRST_ROWS, _FIRST_PICKS = 1 << 14, 1 << 16  # of all trees of a mini-batch, before the first told how many there are
@@ -173,24 +171,23 @@ class TreeCudaSession(CudaSession):
     def _as_seeds(self, seeds: Tensor) -> Tensor:
         return as_seeds(self._graph, seeds)
 
-    def _take(self, seeds: Tensor, epoch: int, batch: int, ahead: bool) -> Begun:
-        space = self._opened()
+    def _take(self, request: Request, ahead: bool) -> Begun:
+        space, seeds = self._opened(), request.seeds
         assert isinstance(space, TreeWorkspace)
-        sight, times = space.sight, None
+        sight = space.sight
         if sight.timed is None:
-            begun = super()._take(seeds, epoch, batch, ahead)
-            return TreeBegun(self, begun.seeds, begun.num_seeds, epoch, batch, ahead)
+            plain = super()._take(request, ahead)
+            return TreeBegun(self, plain.seeds, plain.num_seeds, plain.epoch, plain.index, ahead)
         # Pairs on the GPU are read as they are, and the kernel checks their ids.
         pairs = seeds.dim() == 2 and seeds.shape[1] == 2 and seeds.dtype == torch.int64
         if not (pairs and seeds.device == self._device and seeds.is_contiguous()):
             ids, at = sight.split(self._sampler, seeds)
             assert at is not None
             seeds = torch.stack([ids.long(), at], 1).to(self._device, non_blocking=True)
-        times = seeds[:, 1]
-        begun = TreeBegun(self, seeds, seeds.shape[0], epoch, batch, ahead)
+        begun = TreeBegun(self, seeds, seeds.shape[0], request.epoch, request.batch, ahead)
+        begun.times, begun.numbers = seeds[:, 1], request.numbers
         if not sight.sees_times:
             begun.seeds = seeds[:, 0].to(self._dtype)
-        begun.times = times
         return begun
 
     def _told(self, begun: Begun) -> int:
@@ -238,19 +235,27 @@ class TreeCudaSession(CudaSession):
             begun.memory.record_stream(current_stream(self._index))
             ids = [space.edge_ids()[i] for i in ids]
         hops = [(indptr[h], indices[h], ids[h] if ids else None) for h in range(len(edges))]
-        place = begun.epoch, begun.index
-        blocks, tree = typed_blocks(frontiers, hops, True), begun.tree[: frontiers[-1]]
-        return tree_mini_batch(self._graph, nodes, tree, new_by_type, blocks, begun.times, place)
+        return TreeMiniBatch(
+            nodes,
+            tuple(map(tuple, new_by_type)),
+            typed_blocks(frontiers, hops, True),
+            *(self._graph.node_types, self._graph.edge_types),
+            *(begun.epoch, begun.index),
+            tree=begun.tree[: frontiers[-1]],
+            seed_times=begun.times,
+            items=begun.numbers,
+        )
 
 
 class TreeBegun(Begun):
     """Trees that were launched."""
 
-    __slots__ = ("times", "tree")
+    __slots__ = ("numbers", "times", "tree")
 
     times: Tensor | None
+    numbers: Tensor | None  # of the seeds in a loader's list
     tree: Tensor
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.times = None
+        self.times = self.numbers = None

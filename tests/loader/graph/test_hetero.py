@@ -17,7 +17,7 @@ from torch import Tensor
 from typed_graphs import EdgeType, lists_of, rows_of, typed_edges
 
 import loader
-from loader import FusedSampler, LinkLoader, LinkSampler, WalkSampler, random_walk
+from loader import WalkSampler, random_walk
 from loader.datamodules.link_split import split_links
 from loader.datasets import NodeDataset
 from loader.graph import Graph, HeteroGraph, require_graph
@@ -479,8 +479,6 @@ def test_where_a_graph_is_wanted_relations_are_named() -> None:
         lambda: bfs(typed, ids),  # type: ignore[arg-type]
         lambda: random_walk(typed, ids, 2),  # type: ignore[arg-type]
         lambda: WalkSampler(walk_length=2).open(typed),  # type: ignore[arg-type]
-        lambda: LinkSampler(FusedSampler([2])).open(typed),  # type: ignore[arg-type]
-        lambda: LinkLoader(typed, None, torch.zeros(1, 2).long(), LinkSampler(FusedSampler([2])), 1),  # type: ignore[arg-type]
         lambda: degree_hotness(typed),  # type: ignore[arg-type]
         lambda: split_links(typed),  # type: ignore[arg-type]
         lambda: NodeDataset("m", typed, torch.rand(7, 1), ids, {}, 0),  # type: ignore[arg-type]

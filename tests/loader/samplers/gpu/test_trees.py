@@ -61,7 +61,7 @@ def test_large_mini_batches_in_groups_are_the_cpus(fanouts: list[int], last: boo
     session.close()
 
 
-def test_what_does_not_fit_is_sampled_with_more_room() -> None:
+def test_what_does_not_fit_gets_more_room() -> None:
     graph = large()
     session = TreeSampler([20, 20], device="cuda", times="edge").open(graph.to("cuda"))
     on_cpu = TreeSampler([20, 20], times="edge").open(graph)
@@ -74,7 +74,7 @@ def test_what_does_not_fit_is_sampled_with_more_room() -> None:
     session.close()
 
 
-def test_a_hub_in_every_tree_is_cut_at_its_time() -> None:
+def test_hubs_are_cut_at_their_time() -> None:
     count = 100_000
     times = torch.arange(count).flip(0)
     edges = torch.stack([torch.arange(1, count + 1), torch.zeros(count, dtype=torch.int64)])

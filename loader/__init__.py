@@ -25,10 +25,11 @@ if TYPE_CHECKING:
         LinkSampler,
         Next,
         Sampler,
+        TreeSampler,
         WalkSampler,
         random_walk,
     )
-    from loader.samples import Block, HeteroMiniBatch, Links, MiniBatch, Walks
+    from loader.samples import Block, HeteroMiniBatch, Links, MiniBatch, TreeMiniBatch, Walks
 
 __version__ = "0.1.0"
 
@@ -50,6 +51,8 @@ _HOMES = {
     "Next": "loader.samplers",
     "NodeLoader": "loader.loaders.nodes",
     "Sampler": "loader.samplers",
+    "TreeMiniBatch": "loader.samples",
+    "TreeSampler": "loader.samplers",
     "WalkSampler": "loader.samplers",
     "Walkers": "loader.items",
     "Walks": "loader.samples",
@@ -73,6 +76,8 @@ __all__ = [
     "Next",
     "NodeLoader",
     "Sampler",
+    "TreeMiniBatch",
+    "TreeSampler",
     "WalkSampler",
     "Walkers",
     "Walks",

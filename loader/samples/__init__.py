@@ -7,6 +7,7 @@ from loader.samples.lazy_rows import LazyRows
 from loader.samples.links import Links
 from loader.samples.minibatch import Block, MiniBatch
 from loader.samples.subgraph import Subgraph, bidirectional, subgraph_of
+from loader.samples.trees import TreeMiniBatch
 from loader.samples.walks import Walks
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Rows",
     "Sample",
     "Subgraph",
+    "TreeMiniBatch",
     "Walks",
     "bidirectional",
     "hetero_subgraph_of",

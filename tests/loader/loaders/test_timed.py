@@ -11,7 +11,7 @@ from torch import Tensor
 from loader import NodeLoader
 from loader.graph import Graph, HeteroGraph
 from loader.samplers import FusedSampler, TreeSampler
-from loader.samples.trees import TreeMiniBatch
+from loader.samples import TreeMiniBatch
 
 BUYS, REVERSE = ("user", "buys", "item"), ("item", "rev_buys", "user")
 
@@ -85,7 +85,7 @@ def test_bad_times_are_refused(options: dict[str, Any], message: str) -> None:
         loader_of(**options)
 
 
-def test_labels_and_samplers_that_do_not_fit_are_refused() -> None:
+def test_what_does_not_fit_is_refused() -> None:
     graph, seeds = graph_of(), ("user", USERS)
     timed = TreeSampler([2], times="edge")
     with pytest.raises(ValueError, match=r"labels has shape \[20\], seeds 50 ids; give a label each"):

@@ -205,7 +205,7 @@ class TreeEngine {
           }
           return doing("launching the sampler", [&] {
             const gpu::OnDevice current(device_);
-            return launch_trees(args, takes_all_, std::max(most, args.num_batches), threads_, device_, on);
+            return launch_trees(args, takes_all_, most, threads_, device_, on);
           });
         },
         args_);

@@ -1,5 +1,5 @@
-// The extension's GPU sampler of trees as a module of the host: the bindings and the kernels as they are, with a
-// stand-in for CUDA.
+// The extension's GPU sampler of trees as a module of the host: the bindings and the kernels as they are,
+// with a stand-in for CUDA.
 #include "device_code.h"
 // The stand-in for CUDA comes first.
 #include "sampler/cuda/tree_kernels.cuh"

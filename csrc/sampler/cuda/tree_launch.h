@@ -31,8 +31,8 @@ int tree_width(int widest, bool takes_all) {
   return widest > 10 ? 20 : 10;
 }
 
-// Launches the sampling of mini-batches, see launch_sample. `blocks`: at most, and at most those that there
-// is workspace for.
+// Launches the sampling of mini-batches, see launch_sample, in at most `blocks` blocks of `threads` threads.
+// If there are fewer blocks than mini-batches, several launches take as many of them as there are blocks.
 template <typename Args>
 int launch_trees(Args args, bool takes_all, int blocks, int threads, int device, gpu::Stream stream) {
   constexpr int kMostPerMultiprocessor = 16;
@@ -43,13 +43,16 @@ int launch_trees(Args args, bool takes_all, int blocks, int threads, int device,
     const int resident =
         kernel.resident_blocks(device, threads, shared, kMostPerMultiprocessor, kDeclaredBytes);
     const int most = std::min(resident, blocks);
-    if (most < args.num_batches)
-      throw std::runtime_error("a GPU with room for " + std::to_string(most) + " thread blocks was given " +
-                               std::to_string(args.num_batches) + " mini-batches in one launch; use fewer");
-    gpu::launch<Args>(kernel, device,
-                      {static_cast<unsigned>(most), static_cast<unsigned>(threads), shared, stream, true},
-                      args);
-    return 1;
+    Args some = args;
+    int launches = 0;
+    for (int first = 0; first < args.num_batches; first += some.num_batches, ++launches) {
+      some.num_batches = std::min(most, args.num_batches - first);
+      std::copy_n(args.batches + first, some.num_batches, some.batches);
+      const auto threads_of = static_cast<unsigned>(threads);
+      gpu::launch<Args>(kernel, device, {static_cast<unsigned>(most), threads_of, shared, stream, true},
+                        some);
+    }
+    return launches;
   };
   const int width = tree_width<Args>(args.widest, takes_all);
   if constexpr (kNarrow) {

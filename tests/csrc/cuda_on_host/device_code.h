@@ -88,7 +88,7 @@ inline Stacks stacks;
 struct Fiber {
   Context context;
   Stacks::Stack stack;
-  Dim thread, block, grid;
+  Dim thread, block, size, grid;
   Warp* warp = nullptr;
   Block* home = nullptr;
   bool done = false;
@@ -205,6 +205,7 @@ void run_grid(unsigned blocks, unsigned threads, size_t shared, const Kernel& ke
         Fiber& fiber = fibers[t];
         fiber.thread.x = t;
         fiber.block.x = b;
+        fiber.size.x = threads;
         fiber.grid.x = blocks;
         fiber.home = &home;
         fiber.warp = &home.warps[t / 32];
@@ -252,6 +253,7 @@ inline unsigned char* launch_memory() { return on_host::running->home->shared.da
 
 #define threadIdx (on_host::running->thread)
 #define blockIdx (on_host::running->block)
+#define blockDim (on_host::running->size)
 #define gridDim (on_host::running->grid)
 
 inline void __syncthreads() { on_host::meet(on_host::running->home->meeting); }

@@ -177,19 +177,17 @@ class Times:
         *,
         strict: bool,
         window: int | None,
-        sees_missing: bool,
         of_edge: bool,
         first_of: Tensor | None,
     ) -> None:
         """The times of a graph's entries, and what is seen.
 
         Args:
-            ranks: `[num_edges]` int32, places of times in `values`, ascending in each list.
+            ranks: `[num_edges]` int32, places of times in `values`, ascending in each list; -1 is always seen.
             always: `[(relations + 31) / 32]` int32, a bit for each relation that is visible at any time.
             values: `[n]` int64, the distinct times, ascending.
             strict: what is as late as the bound is not seen.
             window: what is as late as the bound minus this is not seen.
-            sees_missing: entries of rank -1 are seen.
             of_edge: the bound of a picked node is the time of the edge that led to it.
             first_of: `[n]` int32, with `of_edge` and a window: of each time the first rank that is seen.
         """

@@ -160,8 +160,7 @@ class AnyTreeSampler {
           with_equal ? std::upper_bound(known.values, end, at) : std::lower_bound(known.values, end, at);
       return static_cast<int32_t>(place - known.values);
     };
-    return {known.has_window ? until(known.since(time), true) : known.first,
-            until(time, !options_.bounds.strict)};
+    return {known.has_window ? until(known.since(time), true) : 0, until(time, !options_.bounds.strict)};
   }
 
   const py::object indptr_, indices_, times_, picks_;  // the core holds addresses of theirs

@@ -18,7 +18,6 @@ struct Times {
   py::object values;    // [number of distinct times] int64, ascending
   bool strict;          // what is as late as the bound is not seen
   py::object window;    // an integer, or None, see SeedTimes
-  bool sees_missing;    // entries of rank -1 are always seen
   bool of_edge;         // see BoundRule
   py::object first_of;  // [number of distinct times] int32, or None
 
@@ -33,12 +32,8 @@ struct Times {
 
   SeedTimes of_seeds(bool on_gpu) const {
     const auto count = values.attr("numel")().cast<int64_t>();
-    return {true,
-            read_by_sampler<int64_t>(values, "values", count, on_gpu),
-            count,
-            !window.is_none(),
-            window.is_none() ? 0 : window.cast<int64_t>(),
-            sees_missing ? -1 : 0};
+    return {true, read_by_sampler<int64_t>(values, "values", count, on_gpu), count, !window.is_none(),
+            window.is_none() ? 0 : window.cast<int64_t>()};
   }
 
   template <typename P, typename N>
@@ -53,12 +48,12 @@ struct Times {
 inline void bind_times(py::module_& m) {
   py::class_<Times>(m, "Times", py::module_local())
       .def(py::init([](py::object ranks, py::object always, py::object values, bool strict, py::object window,
-                       bool sees_missing, bool of_edge, py::object first_of) {
-             return Times{std::move(ranks),  std::move(always), std::move(values), strict,
-                          std::move(window), sees_missing,      of_edge,           std::move(first_of)};
+                       bool of_edge, py::object first_of) {
+             return Times{std::move(ranks),  std::move(always), std::move(values),  strict,
+                          std::move(window), of_edge,           std::move(first_of)};
            }),
            py::arg("ranks"), py::arg("always"), py::arg("values"), py::kw_only(), py::arg("strict"),
-           py::arg("window"), py::arg("sees_missing"), py::arg("of_edge"), py::arg("first_of"));
+           py::arg("window"), py::arg("of_edge"), py::arg("first_of"));
 }
 
 // The graph of these lists; `times`: Times or None.

@@ -83,10 +83,10 @@ Function Kernel::on(int device) {
 int Kernel::resident_blocks(int device, int threads, size_t shared, int per_multiprocessor,
                             size_t most_declared) {
   OnOne& known = on_[static_cast<size_t>(device)];
-  const int blocks = known.blocks.load(std::memory_order_acquire);
-  if (blocks > 0 && known.threads.load(std::memory_order_acquire) == threads &&
+  const uint64_t fit_before = known.fit.load(std::memory_order_acquire);
+  if (fit_before >> 32 == static_cast<uint64_t>(threads) &&
       shared <= known.shared.load(std::memory_order_acquire))
-    return blocks;
+    return static_cast<int>(fit_before & 0xFFFFFFFF);
   const Function function = on(device);
   const Driver& cuda = driver();
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -109,8 +109,8 @@ int Kernel::resident_blocks(int device, int threads, size_t shared, int per_mult
                 name_ + " does not fit this GPU with " + std::to_string(shared) + " bytes of shared memory");
   const int resident = std::min(fit, per_multiprocessor) * attribute(device, Attribute::kMultiprocessors);
   known.shared.store(shared, std::memory_order_release);
-  known.threads.store(threads, std::memory_order_release);
-  known.blocks.store(resident, std::memory_order_release);
+  known.fit.store(static_cast<uint64_t>(threads) << 32 | static_cast<uint64_t>(resident),
+                  std::memory_order_release);
   return resident;
 }
 

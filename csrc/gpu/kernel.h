@@ -37,9 +37,8 @@ class Kernel {
 
   // Thread blocks of `threads` threads, with `shared` bytes of dynamic shared memory each, that are resident
   // at once on the device, at most `per_multiprocessor` on each of its multiprocessors. Asked for once, and
-  // again if they need more memory than before or have
-  // other threads: a launch must not wait for the driver. `most_declared`: bytes
-  // of shared memory that the kernel may declare on top.
+  // again for other threads or more memory than before: a launch must not wait for the driver.
+  // `most_declared`: bytes of shared memory that the kernel may declare on top.
   int resident_blocks(int device, int threads, size_t shared, int per_multiprocessor, size_t most_declared);
 
   // Asks for a share of a multiprocessor's first-level memory as shared memory, in percent; once per device.
@@ -51,7 +50,7 @@ class Kernel {
 
   struct OnOne {
     std::atomic<Function> function{nullptr};
-    std::atomic<int> blocks{0}, threads{0};
+    std::atomic<uint64_t> fit{0};  // threads of a block << 32 | blocks
     std::atomic<size_t> shared{0};
     std::atomic<int> carveout{-1};
   };

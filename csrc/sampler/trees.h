@@ -39,7 +39,6 @@ struct SeedTimes {
   int64_t num_values = 0;
   bool has_window = false;
   int64_t window = 0;  // what is as late as the seed's time minus this is not seen
-  int32_t first = 0;   // Bound::first without a window
 
   LOADER_HD int64_t since(int64_t time) const {
     constexpr int64_t kFirst = -0x7FFFFFFFFFFFFFFF - 1;
@@ -54,7 +53,9 @@ struct BoundRule {
   const int32_t* first_of = nullptr;  // of_edge with a window: Bound::first by rank of the edge
 
   LOADER_HD Bound after(Bound bound, int32_t rank) const {
-    return {first_of ? load(first_of + rank) : bound.first, strict ? rank : rank + 1};
+    // Entries of rank -1 are earlier than everything, and always seen.
+    const int32_t end = strict ? rank : rank + 1;
+    return {first_of ? load(first_of + rank) : bound.first, end < 0 ? 0 : end};
   }
 };
 

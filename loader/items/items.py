@@ -113,7 +113,7 @@ class NodeItems(Items):
         self.device = self.ids.device
         self.by_number = times is not None
         self.numbered = numbered or self.by_number
-        self.times = None if times is None else seed_times(times).to(self.device)
+        self.times = None if times is None else seed_times(times).to(self.device, copy=True)
         if self.times is not None:
             check_length("times", self.times, self.ids.numel(), f"seeds has {self.ids.numel()}")
 

@@ -11,7 +11,7 @@ from loader.graph import EdgeType, Graph, HeteroGraph, require_graph, require_sq
 from loader.items import NodeItems
 from loader.loaders.base import Loader
 from loader.loaders.options import check_distinct, check_labels, check_options, check_sampler, check_timed
-from loader.loaders.typed import edge_stores, node_stores, typed_items
+from loader.loaders.typed import check_not_later, edge_stores, node_stores, typed_items
 from loader.samplers.base import Sampler
 from loader.stores import FeatureStore, TensorRows, as_store
 
@@ -66,6 +66,8 @@ class NodeLoader(Loader):
             check_sampler("sampler", sampler, "node")
             check_timed(sampler, times)
             self.node_type, items = typed_items(graph, seeds, times)
+            if times is not None:
+                check_not_later(graph, self.node_type, items, getattr(sampler, "times", "both"))
             self.features, self.edge_features = node_stores(graph, features), edge_stores(graph, edge_features, sampler)
             count = len(graph.node_types[self.node_type]) if times is None else len(items)
             what = f"the graph {count} nodes of type {self.node_type!r}" if times is None else f"seeds {count} ids"

@@ -47,6 +47,25 @@ def typed_items(graph: HeteroGraph, seeds: Any, times: Any = None) -> tuple[str,
     return name, NodeItems(found.long() + ids.start, first=ids.start, times=times)
 
 
+def check_not_later(graph: HeteroGraph, node_type: str, items: NodeItems, times: Any) -> None:
+    """Raises ValueError if a seed's node is later than the seed.
+
+    Args:
+        times: whose times count, "node", "edge" or "both".
+    """
+    of_nodes = graph.lists.node_times
+    if times == "edge" or node_type not in graph.timed_types or of_nodes is None or items.times is None:
+        return
+    own = of_nodes[items.ids.to(of_nodes.device)].to(items.times.device)
+    later = (own > items.times).nonzero()
+    if later.numel():
+        first = int(later[0])
+        raise ValueError(
+            f"{later.numel()} of {len(items)} seeds are nodes that are later than their time, the first at {first} "
+            f"({int(own[first])} and {int(items.times[first])}); leave them out, or count times='edge' alone"
+        )
+
+
 def node_stores(graph: HeteroGraph, features: Any) -> dict[str, FeatureStore]:
     """Node type -> store of the features.
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph, HeteroGraph, require_graph
+from loader.graph.times import TIMES, check_rule, check_times, seed_times
 from loader.machine.arguments import as_flag, as_size, check_known, kind_of, shown
 from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.gpu import cuda_device, require_cuda
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from loader.graph.times import TimedLists
 
 TREES = ("unique", "paths")
-TIMES = ("none", "node", "edge", "both")
-RULES = ("<=", "<")
 BOUNDS = ("seed", "edge")
 _PROCESS = os.getpid()  # a forked child shares its parent's memory; to put it on huge pages there would copy it
 
@@ -99,11 +98,11 @@ class TreeSampler(GpuOptions):
         }
         check_known(type(self).__name__, options, known, ways)
         super().__init__(fanouts, num_hops, weights=weights, weight_tables=weights is None, expand="new", **options)
-        for name, value, of in (("trees", trees, TREES), ("times", times, TIMES), ("rule", rule, RULES)):
+        for name, value, of in (("trees", trees, TREES), ("times", times, ("none", *TIMES)), ("bound", bound, BOUNDS)):
             if value not in of:
                 raise ValueError(f"{name} is {shown(value)}; it must be one of {', '.join(map(repr, of))}")
-        if bound not in BOUNDS:
-            raise ValueError(f"bound is {shown(bound)}; it must be one of {', '.join(map(repr, BOUNDS))}")
+        check_times("both", missing_times)
+        check_rule(rule, window, missing_times)
         self.trees, self.times, self.rule, self.bound, self.missing_times = trees, times, rule, bound, missing_times
         self.window = None if window is None else as_size("window", window, 1, 2**63 - 1)
         self.last, self.timed = as_flag("last", last), times != "none"
@@ -199,8 +198,17 @@ class TreeSampler(GpuOptions):
                     raise ValueError(f"times names {shown(unknown[0])}, of which there are no seeds")
                 if missing := [name for name in seeds if name not in times]:
                     raise ValueError(f"times has none for the seeds of {missing[0]!r}; each seed needs a time")
-                parts = [torch.as_tensor(times[name]) for name in graph.node_types if name in seeds]
-                times = torch.cat(parts)
+                given = {name: torch.as_tensor(times[name]) for name in graph.node_types if name in seeds}
+                for name, at in given.items():
+                    if at.shape != (len(seeds[name]),):
+                        raise ValueError(
+                            f"times[{name!r}] has shape {list(at.shape)} for {len(seeds[name])} seeds; give each a time"
+                        )
+                times = torch.cat(list(given.values()))
+            elif times is not None and len(seeds) > 1:
+                raise TypeError(
+                    f"times is {kind_of(times)} for seeds of the types {list(seeds)}; give a dict: node type -> times"
+                )
             seeds = seeds_by_type(graph, seeds)
         if times is not None:
             seeds = pairs_of(seeds, times)
@@ -214,8 +222,6 @@ class TreeSampler(GpuOptions):
 
 def pairs_of(seeds: Tensor, times: Tensor) -> Tensor:
     """`[n, 2]` int64 of seeds and their times; raises TypeError or ValueError if they do not go together."""
-    from loader.graph.times import seed_times
-
     if not isinstance(seeds, Tensor) or seeds.dim() != 1:
         raise TypeError(f"seeds is {kind_of(seeds)}; with times it must be a vector of node ids")
     at = seed_times(times)
@@ -257,14 +263,13 @@ class Sight(NamedTuple):
             return None
         first_of, of_edge = None, sampler.bound == "edge"
         if of_edge and sampler.window is not None:
-            first_of = timed.ranks_of(timed.values, sampler.rule, sampler.window)[0]
+            first_of = timed.ranks_of(timed.values, sampler.rule, sampler.window)[0].to(device)
         return _core.Times(
-            timed.ranks,
+            timed.ranks.to(device),  # of a graph in pinned memory, too
             _as_bits(timed.always).to(device),
-            timed.values,
+            timed.values.to(device),
             strict=sampler.rule == "<",
             window=sampler.window,
-            sees_missing=sampler.missing_times == "always",
             of_edge=of_edge,
             first_of=first_of,
         )

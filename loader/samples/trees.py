@@ -11,7 +11,7 @@ from torch import Tensor
 from loader.samples.hetero import HeteroMiniBatch
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TreeMiniBatch(HeteroMiniBatch):
     """The sampled trees of a batch of seeds in a `HeteroGraph`: tree `i` is that of seed `i`.
 
@@ -32,6 +32,31 @@ class TreeMiniBatch(HeteroMiniBatch):
 
     def ids(self, kind: str) -> Tensor:
         return super().ids(kind) if kind != "seed" or self.items is None else self.items
+
+    def to_dgl(self) -> tuple[dict[str, Tensor], dict[str, Tensor], list[Any]]:
+        """See `HeteroMiniBatch.to_dgl`.
+
+        Raises:
+            ValueError: there are several hops. DGL's blocks follow on each other, and those of trees do not.
+        """
+        if len(self.blocks) > 1:
+            raise ValueError("DGL's blocks sample all nodes so far at each hop, and trees only the new ones: to_pyg()")
+        return super().to_dgl()
+
+    def to_pyg(self) -> Any:
+        """See `HeteroMiniBatch.to_pyg`. Each node type has `batch`, the trees of its nodes, and the seeds' type
+        `seed_time`, and as `input_id` the numbers of the seeds in a loader's list, if these are known.
+        """
+        data = super().to_pyg()
+        for name in self.node_types:
+            data[name].batch = self.tree_of(name).long()
+        if self.batch_size:
+            of_seeds = data[self.seed_type]
+            if self.seed_times is not None:
+                of_seeds.seed_time = self.seed_times
+            if self.items is not None:
+                of_seeds.input_id = self.items
+        return data
 
     def tree_of(self, node_type: str) -> Tensor:
         """`[n]` int32, the trees of the nodes of a type, in the order of `n_id`."""

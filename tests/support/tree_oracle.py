@@ -83,6 +83,8 @@ class SeenLists(Lists):
         """The places of each row that lie within its bound: from the first up to the second."""
         begin, end = self.starts[row], self.ends[row]
         timed = self.timed[relation]
+        if sight.rule == "<":  # what is unknown is earlier than any bound, an unknown one included
+            bound = np.maximum(bound, MISSING + 1)
         high = self._first(begin, end, bound, after=sight.rule == "<=")
         low = begin
         if sight.window is not None:

@@ -213,7 +213,7 @@ struct Trees {
       const int32_t end = times_until(time, !args.bounds.strict);
       if (thread() == 0) bound.end = end;
     } else if (warp == 1) {
-      int32_t first = args.times.first;
+      int32_t first = 0;
       if (args.times.has_window) {
         first = times_until(args.times.since(time), true);
       }
@@ -513,8 +513,8 @@ struct Trees {
     table.sorted_places = numbers + args.shared_places;
     const bool far = places > static_cast<uint32_t>(args.shared_places);
     const bool far_order = sorted > static_cast<uint32_t>(args.shared_sorted);
-    const uint32_t needed = max(far ? places : 0, far_order ? 4 * sorted : 0);
-    if (needed > args.table_capacity) {
+    const uint64_t needed = max(far ? uint64_t{places} : 0, far_order ? 4 * uint64_t{sorted} : 0);
+    if (needed > static_cast<uint64_t>(args.table_capacity)) {
       if (thread() == 0) atomicMax(&state().table.value, static_cast<unsigned long long>(needed));
       if (thread() == 0) fail(SampleStatus::kOverflow, 0);
       return false;

@@ -20,6 +20,8 @@ from loader.samplers.gpu.workspace import Workspace
 from loader.samplers.picks import batch_keys
 from loader.samples import Block, MiniBatch
 
+_MOST_LAUNCHES = 50  # of a mini-batch; each has more room than the one before
+
 _OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE, _BAD_WEIGHT, _SEED_ORDER = range(6)
 
 
@@ -142,7 +144,7 @@ class CudaSession(Session):
 
     def _opened(self) -> Workspace:
         if self._space is None:
-            raise RuntimeError("this session of a CudaSampler was closed; open another one")
+            raise RuntimeError("this session of a GPU sampler was closed; open another one")
         return self._space
 
     def _launches(self, begun: list[Begun]) -> Iterator[list[Begun]]:
@@ -267,6 +269,10 @@ class Begun:
         self.session, self.seeds, self.num_seeds = session, seeds, num_seeds
         self.epoch, self.index, self.ahead = epoch, index, ahead
 
+    def kept(self) -> list[Tensor]:
+        """The memory that its launch writes."""
+        return [self.memory]
+
     def finish(self) -> Any:
         session = self.session
         space = session._opened()
@@ -274,9 +280,16 @@ class Begun:
             return session.build(self, list(self.plan.frontiers), list(self.plan.edges))
         with made_current(session._device):  # else the default stream would be another GPU's
             told = self.result.wait()
+            launches = 1
             while told[0] != _OK:
                 self._again(space, told)
                 told = self.result.wait()
+                launches += 1
+                if launches == _MOST_LAUNCHES:
+                    raise RuntimeError(
+                        f"a mini-batch of {self.num_seeds} seeds does not fit after {launches} launches, which should "
+                        "not happen: report it, and sample on the CPU"
+                    )
         frontiers, edges, tasks, grown, lines = told[3:8]
         if grown:
             with session._lock:
@@ -297,7 +310,8 @@ class Begun:
         stream = current_stream(session._index)
         if stream is not self.stream:  # it waited for the first launch alone
             stream.wait_stream(self.stream)
-            self.memory.record_stream(stream)
+            for t in self.kept():
+                t.record_stream(stream)
         if before.vertex_set == "hash" and self.plan.has_room_of(before):
             raise RuntimeError(
                 f"a mini-batch of at most {before.frontiers[-1]} vertices does not fit a hash set for them, which "

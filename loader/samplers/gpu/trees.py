@@ -111,11 +111,10 @@ class TreeWorkspace(TypedWorkspace):
         frontiers, rows, edges = [num_seeds], list[int](), list[int]()
         for hop, k in enumerate(self._fanouts):
             new = frontiers[-1] - (frontiers[-2] if hop else 0)
-            bound = most_into * new
             if hop < len(self._most_rows):
-                rows.append(min(bound, self._with_headroom(self._most_rows[hop])))
+                rows.append(self._with_headroom(self._most_rows[hop]))
             else:
-                rows.append(min(bound, max(int(self._guess * _FIRST_ROWS), 2 * new)))
+                rows.append(min(most_into * new, max(int(self._guess * _FIRST_ROWS), 2 * new)))
             bound = self.most_edges if k == -1 else min(rows[-1] * k, self.most_edges)
             if hop < len(known_edges):
                 edges.append(min(bound, self._with_headroom(known_edges[hop])))
@@ -176,6 +175,8 @@ class TreeCudaSession(CudaSession):
         assert isinstance(space, TreeWorkspace)
         sight = space.sight
         if sight.timed is None:
+            if seeds.dim() != 1:
+                sight.split(self._sampler, seeds)  # says what is wrong
             plain = super()._take(request, ahead)
             return TreeBegun(self, plain.seeds, plain.num_seeds, plain.epoch, plain.index, ahead)
         # Pairs on the GPU are read as they are, and the kernel checks their ids.
@@ -259,3 +260,6 @@ class TreeBegun(Begun):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.times = self.numbers = None
+
+    def kept(self) -> list[Tensor]:
+        return [self.memory, self.tree]

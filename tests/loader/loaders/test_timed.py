@@ -93,4 +93,19 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match=r"times is given, and FusedSampler.* does not sample by the seeds' times"):
         NodeLoader(graph, X, None, ("user", USERS.unique()), FusedSampler([2]), 8, times=AT)
     with pytest.raises(ValueError, match=r"HeteroGraph\.of\(graph\) makes one of the graph"):
-        NodeLoader(Graph.from_edges(torch.tensor([0, 1]), torch.tensor([1, 2]), 3), None, None, torch.arange(3), timed, 2)
+        NodeLoader(
+            Graph.from_edges(torch.tensor([0, 1]), torch.tensor([1, 2]), 3), None, None, torch.arange(3), timed, 2
+        )
+
+
+def test_nodes_later_than_their_seed_are_refused() -> None:
+    edges = {BUYS: torch.tensor([[0], [0]])}
+    graph = HeteroGraph.from_edges(edges, {"item": 1, "user": 2}, node_times={"user": torch.tensor([5, 50])})
+    seeds, times = ("user", torch.tensor([0, 1, 1])), torch.tensor([5, 50, 3])
+    with pytest.raises(ValueError, match=r"1 of 3 seeds are nodes that are later than their time, the first at 2 \(50"):
+        NodeLoader(graph, None, None, seeds, TreeSampler([1], times="node"), 2, times=times)
+    kept = times.clone()
+    loader = NodeLoader(graph, None, None, seeds, TreeSampler([1], times="node"), 2, times=times.clamp_(min=50))
+    times[0] = 1
+    assert [batch.seed_times.tolist() for batch in loader] == [[50, 50], [50]]
+    assert kept[2] == 3

@@ -63,8 +63,7 @@ class TimedLists:
             name: of the times, in messages.
 
         Returns:
-            `first` and `end`, `[n]` int32 on the device of `lists`. A `first` of 0 leaves nothing out, so entries of
-            rank -1 are seen, too.
+            `first` and `end`, `[n]` int32 on the device of `lists`. Without a window, `first` is not above any rank.
 
         Raises:
             TypeError: the times are no vector of numbers.
@@ -78,7 +77,7 @@ class TimedLists:
         """`bounds` of times that were checked; so a GPU is not waited for."""
         end = torch.searchsorted(self.values, at, right=rule == "<=", out_int32=True)
         if window is None:
-            return torch.zeros_like(end), end
+            return torch.full_like(end, _ALWAYS if self.missing_times == "always" else 0), end
         since = torch.where(at < MISSING_TIME + window, MISSING_TIME, at - window)
         return torch.searchsorted(self.values, since, right=True, out_int32=True), end
 

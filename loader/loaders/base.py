@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from loader.datasets.node_dataset import digest_of
 from loader.graph import Graph, HeteroGraph, require_graph
 from loader.items import BatchSequence, Items, Order, Turns
 from loader.loaders.epoch import Epoch
@@ -361,6 +362,7 @@ class Loader:
             "seed": self._order.seed,
             "shuffle": self._order.shuffle,
             **_types_of(self.graph),
+            **(_times_of(self.graph) if self.neighbor_sampler.timed else {}),
         }
 
     def _open(self) -> Pipeline:
@@ -477,6 +479,12 @@ def _types_of(graph: Graph | HeteroGraph) -> dict[str, Any]:
         return {}
     sizes = [[name, len(ids)] for name, ids in graph.node_types.items()]
     return {"node_types": sizes, "edge_types": ["__".join(key) for key in graph.edge_types]}
+
+
+def _times_of(graph: Graph | HeteroGraph) -> dict[str, Any]:
+    """Times of nodes and edges, as a state has them."""
+    lists = graph.lists if isinstance(graph, HeteroGraph) else graph
+    return {"times": digest_of(lists.node_times, lists.edge_times)}
 
 
 def _stores_of(stores: Mapping[str, Any] | None) -> dict[str, FeatureStore]:

@@ -72,6 +72,17 @@ def test_it_goes_on_amid_an_epoch() -> None:
     assert head + [batch.digest() for batch in second] == whole
 
 
+def test_it_does_not_go_on_with_other_times() -> None:
+    state = loader_of().state_dict()
+    graph = graph_of()
+    assert graph.lists.edge_times is not None
+    graph.lists.edge_times += 50
+    sampler = TreeSampler([3, 2], times="edge", edge_ids=True, seed=4)
+    other = NodeLoader(graph, X, LABELS, ("user", USERS), sampler, 8, times=AT, shuffle=True, seed=3)
+    with pytest.raises(ValueError, match="cannot resume: times was"):
+        other.load_state_dict(state)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

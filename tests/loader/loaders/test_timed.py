@@ -93,4 +93,6 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match=r"times is given, and FusedSampler.* does not sample by the seeds' times"):
         NodeLoader(graph, X, None, ("user", USERS.unique()), FusedSampler([2]), 8, times=AT)
     with pytest.raises(ValueError, match=r"HeteroGraph\.of\(graph\) makes one of the graph"):
-        NodeLoader(Graph.from_edges(torch.tensor([0, 1]), torch.tensor([1, 2]), 3), None, None, torch.arange(3), timed, 2)
+        NodeLoader(
+            Graph.from_edges(torch.tensor([0, 1]), torch.tensor([1, 2]), 3), None, None, torch.arange(3), timed, 2
+        )

@@ -14,6 +14,7 @@ from loader.machine.kept import Kept
 from loader.pyg.calls import drawn, on_gpu, refuse_induced
 from loader.pyg.checked import num_threads
 from loader.pyg.repeated import sample_from
+from loader.pyg.typed import refuse_missing_times
 from loader.samplers import SubgraphSampler
 from loader.samplers.base import MAX_FANOUT
 from loader.samplers.trees import TreeSampler
@@ -55,7 +56,7 @@ def hetero_neighbor_sample(
         seed_dict: node type -> ids within the type.
         node_time_dict, edge_time_dict: node type -> `[num_nodes]`, relation -> `[num_edges]` in the order of `col`:
             times, integers or whole floats, in any order. An edge is seen from the later of its time and its source's
-            on. What is not named is always seen. They need `disjoint`.
+            on. A type or relation that is not named is always seen. None may be missing. They need `disjoint`.
         seed_time_dict: node type -> `[n]`, times of the seeds; by default those of their nodes.
         disjoint: each seed has a tree of its own.
         temporal_strategy: with times, "uniform", or "last": the latest ones.
@@ -250,9 +251,12 @@ def _graph_of(sizes: Mapping[str, int], lists: Sequence[_Lists], times: TimesGiv
             weights[one.relation] = one.weights
         if (key := "__".join(one.given)) in times.of_edges:
             edge_times[one.relation] = times.of_edges[key]
-    return HeteroGraph.from_edges(
+    graph = HeteroGraph.from_edges(
         edges, sizes, edge_weights=weights or None, node_times=times.of_nodes, edge_times=edge_times
     )
+    given = {one.relation: f"edge_time_dict[{'__'.join(one.given)!r}]" for one in lists}
+    refuse_missing_times(graph, lambda key: given.get(key) or f"node_time_dict[{key!r}]")
+    return graph
 
 
 def _fanouts(one: _Lists, fanouts: Sequence[int], replace: bool) -> list[int]:

@@ -289,6 +289,14 @@ def test_trees_count_seeds_in_the_order_given() -> None:
             "seed_time_dict names 'b', which has no seeds; seed_dict has ",
         ),
         ({"edge_time_dict": {"a__to__b": torch.arange(3)}}, "has 3 entries, the relation has 4 edges"),
+        (
+            {"node_time_dict": {"a": torch.tensor([1, torch.nan, 0])}},
+            r"^node_time_dict\['a'\] has 1 missing times of 3; leave these rows out, or give them a time$",
+        ),
+        (
+            {"edge_time_dict": {"a__to__b": torch.full((4,), -(2**63))}, "seed_time_dict": {"a": torch.arange(1)}},
+            r"^edge_time_dict\['a__to__b'\] has 4 missing times of 4; leave these rows out, or give them a time$",
+        ),
         ({"temporal_strategy": "first"}, "temporal_strategy is 'first'; it must be 'uniform' or 'last'"),
     ],
 )

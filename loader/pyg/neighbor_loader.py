@@ -160,7 +160,7 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
         if of_times.disjoint:
             if shape == "induced":
                 raise ValueError("subgraph_type is 'induced', which has no trees; take 'directional'")
-            counted, fanouts = counted_times(made, time_attr), hops if typed else {EDGES: hops}
+            counted, fanouts = counted_times(made, time_attr), hops if typed else {EDGES: hops or [0]}
             picks = picks_by(weight_attr, hops)
             sampler: Any = tree_sampler_of(fanouts, shape, place, meaning, picks, replace, of_times, counted)
         else:

@@ -241,3 +241,13 @@ def test_a_gpu_gives_the_same_trees(data: Data, typed: HeteroData, device: str) 
                 assert torch.equal(mine.batch, other.batch.cpu())
             for mine, other in zip(ours.edge_stores, theirs.edge_stores, strict=True):
                 assert torch.equal(mine.edge_index, other.edge_index.cpu())
+
+
+def test_no_hops_give_the_seeds(data: Data, typed: HeteroData) -> None:
+    for options in ({}, {"time_attr": "time"}, {"disjoint": True}):
+        batch = next(iter(NeighborLoader(typed, [], input_nodes=("paper", [3, 8]), batch_size=2, **options)))
+        assert batch["paper"].n_id.tolist() == [3, 8]
+        assert batch["author"].n_id.numel() == batch[CITES].edge_index.numel() == 0
+        batch = next(iter(NeighborLoader(data, [], input_nodes=[3, 8], batch_size=2, **options)))
+        assert batch.n_id.tolist() == [3, 8]
+        assert batch.edge_index.numel() == 0

@@ -71,8 +71,8 @@ class LinkEncoder(ToHetero):
         """
         x, edges = self.inputs(batch)
         embedded = self.outputs(x, edges)
-        count = x[self.ends[0]].shape[0]
-        return embedded[:count], embedded[-x[self.ends[1]].shape[0] :]
+        sources, targets = (x[name].shape[0] for name in self.ends)
+        return embedded[:sources], embedded[embedded.shape[0] - targets :]  # a mini-batch may have none of a type
 
     def _rows(self, nodes: Any, name: str, width: int) -> Tensor:
         if name in self.rows:

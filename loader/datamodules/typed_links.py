@@ -25,26 +25,34 @@ def split_typed_links(
         seed: of the draw, `0 <= seed < 2**64`.
 
     Raises:
-        TypeError, ValueError: a share is none, or the shares leave no links for a part; another relation has exactly
-            the reverses of the links, so that a model would see those held out.
+        TypeError, ValueError: a share is none, or the shares leave no links for a part; another relation has the
+            reverses of more than half of the links, so that a model would see those held out.
     """
     val, test = check_shares(val, test)
     check_on_cpu(graph)
     edges = {key: _ends(graph.relation(key)) for key in graph.edge_types}
     count = len(graph.node_types[edge_type[2]])
     every = edges[edge_type]
-    for key, ends in edges.items():
-        mirrored = key != reverse and (key[0], key[2]) == (edge_type[2], edge_type[0])
-        if mirrored and torch.equal(_keys(ends.flip(1), count).unique(), _keys(every, count).unique()):
-            raise ValueError(
-                f"the relation {key} has the reverse of each link of {edge_type}, so a model would see those that are "
-                f"held out: name it, reverse={'__'.join(key)}, with exclude=reverse"
-            )
-    if reverse == edge_type:
+    own = reverse == edge_type
+    if own:
         every = every.sort(1).values
         every = every[every[:, 0] != every[:, 1]]
     keys = _keys(every, count).unique()
     links = torch.stack([keys // max(count, 1), keys % max(count, 1)], 1)
+    for key, ends in edges.items():
+        if key == reverse or (key[0], key[2]) != (edge_type[2], edge_type[0]):
+            continue
+        turned = ends.sort(1).values if own else ends.flip(1)
+        if key == edge_type:
+            turned = turned[turned[:, 0] != turned[:, 1]]  # a loop goes with its link
+        shown = int(torch.isin(keys, _keys(turned, count)).sum())
+        if 2 * shown > keys.numel():
+            way = f"name it, reverse={'__'.join(key)}, with exclude=reverse"
+            raise ValueError(
+                f"the relation {key} has the reverse of {shown} of the {keys.numel()} links of {edge_type}, more than "
+                "half of them, so a model would see links that are held out: "
+                + (way if reverse is None else f"leave it out of the graph, as reverse is {'__'.join(reverse)}")
+            )
     pairs = shared_out(links, val, test, seed)
     held = _keys(torch.cat([pairs["val"], pairs["test"]]), count)
     seen = dict(edges)
@@ -52,7 +60,7 @@ def split_typed_links(
     if reverse is not None:
         seen[reverse] = _without(seen[reverse].flip(1), held, count).flip(1)
     sizes = {name: len(ids) for name, ids in graph.node_types.items()}
-    known = torch.cat([links, links.flip(1)]) if reverse == edge_type else links
+    known = torch.cat([links, links.flip(1)]) if own else links
     return LinkSplit(
         HeteroGraph.from_edges({key: ends.t() for key, ends in seen.items()}, sizes),
         HeteroGraph.from_edges({edge_type: known.t()}, sizes),

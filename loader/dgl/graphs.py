@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from loader.graph import Graph, HeteroGraph
-from loader.machine.kept import Kept, version_of
+from loader.machine.kept import Kept
 from loader.machine.optional import import_dgl
 from loader.samples import MiniBatch
 from loader.samples.interop import dgl_block
@@ -32,25 +32,30 @@ def graph_of(g: Any, prob: str | None, device: torch.device, uva: bool = False) 
         ValueError: there are no such weights.
     """
     weights = weights_of(g, prob)
-    owner = weights[0] if weights else g
-    state = (g.num_nodes(), g.num_edges(), id(g._graph), *((id(w), version_of(w)) for w in weights))
+    state = g.num_nodes(), g.num_edges()
+    names = tuple(g.ntypes), tuple(g.canonical_etypes), prob, tuple(key for key, _ in weights)
     make: Any = Graph.from_dgl if g.is_homogeneous else HeteroGraph.from_dgl
-    made = _graphs.get(owner, state, "graph", lambda: make(g, weight_attr=prob).to("cpu"))
-    return _graphs.get(owner, state, (device, uva), lambda: made.pin_memory() if uva else made.to(device))
+    kept = _graphs.get(g._graph, state, names, Kept)  # copies of g share its edges, not its names
+
+    def once(key: Any, make: Callable[[], Any]) -> Any:
+        return kept.get_of([w for _, w in weights], key, make) if weights else kept.get(g._graph, state, key, make)
+
+    made = once("graph", lambda: make(g, weight_attr=prob).to("cpu"))
+    return once((device, uva), lambda: made.pin_memory() if uva else made.to(device))
 
 
-def weights_of(g: Any, prob: str | None) -> list[Tensor]:
-    """The weights by which neighbours are picked, of all relations that have some.
+def weights_of(g: Any, prob: str | None) -> list[tuple[Any, Tensor]]:
+    """The weights by which neighbours are picked, each with its relation, of all relations that have some.
 
     Raises:
         ValueError: no relation has weights of this name.
     """
     if prob is None:
         return []
-    frames = [g.edges[key].data for key in g.canonical_etypes]
-    found = [frame[prob] for frame in frames if prob in frame]
+    frames = {key: g.edges[key].data for key in g.canonical_etypes}
+    found = [(key, frame[prob]) for key, frame in frames.items() if prob in frame]
     if not found:
-        had = sorted({name for frame in frames for name in frame})
+        had = sorted({name for frame in frames.values() for name in frame})
         raise ValueError(f"prob is {prob!r}; the edges of the graph have {had}")
     return found
 

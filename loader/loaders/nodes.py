@@ -65,7 +65,7 @@ class NodeLoader(Loader):
             require_graph(graph)
             check_sampler("sampler", sampler, "node")
             check_timed(sampler, times)
-            self.node_type, items = typed_items(graph, seeds, times)
+            self.node_type, items = typed_items(graph, seeds, times, distinct=not sampler.in_trees)
             if times is not None:
                 check_not_later(graph, self.node_type, items, getattr(sampler, "times", "both"))
             self.features, self.edge_features = node_stores(graph, features), edge_stores(graph, edge_features, sampler)

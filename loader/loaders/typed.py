@@ -18,12 +18,13 @@ from loader.stores import FeatureStore, PartitionedFeatures, ShardedFeatures, St
 _NOT_BY_TYPE = (PartitionedFeatures, ShardedFeatures, StagedFeatures)
 
 
-def typed_items(graph: HeteroGraph, seeds: Any, times: Any = None) -> tuple[str, NodeItems]:
+def typed_items(graph: HeteroGraph, seeds: Any, times: Any = None, *, distinct: bool = True) -> tuple[str, NodeItems]:
     """The type of the seeds, and the items: ids of the graph's one range.
 
     Args:
-        seeds: `("paper", ids)` or `{"paper": ids}`, ids within the type; distinct unless they have times.
+        seeds: `("paper", ids)` or `{"paper": ids}`, ids within the type.
         times: of the seeds, or None.
+        distinct: refuse an id that is there twice.
 
     Raises:
         TypeError, ValueError: they are not; the message says how to give them.
@@ -40,7 +41,7 @@ def typed_items(graph: HeteroGraph, seeds: Any, times: Any = None) -> tuple[str,
         raise ValueError(f"seeds names the node type {name!r}; the graph has {types}")
     label, ids = f"seeds[{name!r}]", graph.node_types[name]
     found = as_vertices(label, given)
-    if times is None:
+    if distinct:
         check_distinct(label, found, len(ids))
     else:
         check_range(label, found, len(ids))

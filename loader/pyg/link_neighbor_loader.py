@@ -123,7 +123,7 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
         if edge_types is not None:
             refuse_induced(who, shape)
             self._type, links = links_of(data, edge_label_index)
-            hops = _typed_hops(num_neighbors, edge_types or [self._type])
+            hops = hops_by_type(num_neighbors, edge_types or [self._type])
             around = sampler_of(hops, "directional", place, meaning, weight_attr, replace)
         else:
             hops = hops_of(num_neighbors)
@@ -208,12 +208,6 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
         given = None if self._labels is None else self._labels[sample.places]
         of.edge_label = labels_of(truth, given, self._negatives is not None)
         return data
-
-
-def _typed_hops(num_neighbors: Any, edge_types: Sequence[EdgeType]) -> dict[EdgeType, list[Any]]:
-    """Picks per hop of each edge type; no hops are one hop without picks, which a sampler of several types has."""
-    hops = hops_by_type(num_neighbors, edge_types)
-    return {edge_type: of_type or [0] for edge_type, of_type in hops.items()}
 
 
 def _ids(input_id: Any, links: int) -> Tensor | None:

@@ -99,7 +99,7 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
             in. An input node may come several times, also on a GPU.
         time_attr: name of the times in `data`, of nodes or of edges: integers, or floats that are whole numbers. Each
             input node has a tree, in which nothing is later than its time. An edge counts as late as its source, or as
-            late as it is itself. What has no time is always there.
+            late as it is itself. A type without times is always visible. In a type with times, none may be missing.
         input_time: `[n]`, times of the input nodes, needed for times of edges; by default those of the nodes. A
             mini-batch has them as `seed_time`.
         temporal_strategy: of the neighbors that an input node may know, "uniform" picks any, "last" the latest.
@@ -160,7 +160,7 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
         if of_times.disjoint:
             if shape == "induced":
                 raise ValueError("subgraph_type is 'induced', which has no trees; take 'directional'")
-            counted, fanouts = counted_times(made, time_attr), hops if typed else {EDGES: hops}
+            counted, fanouts = counted_times(made, time_attr), hops if typed else {EDGES: hops or [0]}
             picks = picks_by(weight_attr, hops)
             sampler: Any = tree_sampler_of(fanouts, shape, place, meaning, picks, replace, of_times, counted)
         else:

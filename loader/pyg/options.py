@@ -83,6 +83,8 @@ def hops_of(num_neighbors: Any) -> list[Any]:
 def hops_by_type(num_neighbors: Any, edge_types: Sequence[EdgeType]) -> dict[EdgeType, list[Any]]:
     """Picks per hop of each edge type, of a list for all of them, a dict, or a `NumNeighbors` of torch_geometric.
 
+    No hops are one hop without picks, which a sampler of several types has.
+
     Raises:
         TypeError: it is none of them.
         ValueError: an edge type is missing, or unknown.
@@ -94,7 +96,7 @@ def hops_by_type(num_neighbors: Any, edge_types: Sequence[EdgeType]) -> dict[Edg
         num_neighbors, default = num_neighbors.values, num_neighbors.default
     if not isinstance(num_neighbors, Mapping):
         hops = as_fanouts("num_neighbors", num_neighbors)
-        return {edge_type: list(hops) for edge_type in edge_types}
+        return {edge_type: list(hops) or [0] for edge_type in edge_types}
     names = {"__".join(edge_type): edge_type for edge_type in edge_types}
     given: dict[EdgeType, list[Any]] = {}
     for key, hops in num_neighbors.items():
@@ -112,7 +114,7 @@ def hops_by_type(num_neighbors: Any, edge_types: Sequence[EdgeType]) -> dict[Edg
             f"num_neighbors has {' and '.join(map(str, counts))} hops; the number of hops must be the same across all "
             "edge types: give 0 where no neighbors are picked"
         )
-    return by_type
+    return {edge_type: hops or [0] for edge_type, hops in by_type.items()}
 
 
 def picks_by(weight_attr: str | None, hops: Sequence[Any] | Mapping[Any, Sequence[Any]]) -> str | None:

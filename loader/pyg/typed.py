@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch_geometric.data import HeteroData, remote_backend_utils
 
 from loader.graph import EdgeType, Graph, HeteroGraph
+from loader.graph.checks import MISSING_TIME
 from loader.loaders.options import check_graph_memory
 from loader.loaders.torch_options import device_of
 from loader.machine.arguments import shown
@@ -63,7 +65,7 @@ def counted_times(graph: Graph | HeteroGraph, time_attr: str | None) -> str:
     """Which times of a graph count, as a sampler's option, if `time_attr` names some.
 
     Raises:
-        ValueError: both nodes and edges have them.
+        ValueError: both nodes and edges have them, or some are missing.
     """
     if time_attr is None:
         return "none"
@@ -73,7 +75,34 @@ def counted_times(graph: Graph | HeteroGraph, time_attr: str | None) -> str:
         nodes, edges = graph.node_times is not None, graph.edge_times is not None
     if nodes and edges:
         raise ValueError(f"time_attr is {time_attr!r}, which both nodes and edges have; rename one of them")
+    refuse_missing_times(graph, lambda key: f"data.{time_attr}" if key is None else f"data[{key!r}].{time_attr}")
     return "node" if nodes else "edge"
+
+
+def refuse_missing_times(graph: Graph | HeteroGraph, label: Callable[[Any], str]) -> None:
+    """Raises ValueError if nodes or edges that have times lack some: torch_geometric knows no missing times.
+
+    Args:
+        label: what a message calls the times of a node type or a relation; None: of a graph of one type.
+    """
+    given: dict[Any, Tensor | None]
+    if isinstance(graph, HeteroGraph):
+        of_nodes, of_edges = graph.lists.node_times, graph.lists.edge_times
+        given = {}
+        for name in graph.timed_types:
+            assert of_nodes is not None
+            given[name] = of_nodes[graph.node_types[name].start : graph.node_types[name].stop]
+        for key in graph.timed_relations:
+            assert of_edges is not None
+            given[key] = of_edges[graph.entries(key)[0].to(of_edges.device)]
+    else:
+        given = {None: graph.node_times if graph.edge_times is None else graph.edge_times}
+    for key, times in given.items():
+        if times is not None and (missing := int((times == MISSING_TIME).sum())):
+            raise ValueError(
+                f"{label(key)} has {missing} missing times of {times.numel()}; leave these rows out, or give them a "
+                "time"
+            )
 
 
 def _graph_of_stores(features: Any, store: Any, weight_attr: str | None, time_attr: str | None) -> HeteroGraph:

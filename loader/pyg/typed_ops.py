@@ -14,6 +14,7 @@ from loader.machine.kept import Kept
 from loader.pyg.calls import drawn, on_gpu, refuse_induced
 from loader.pyg.checked import num_threads
 from loader.pyg.repeated import sample_from
+from loader.pyg.typed import refuse_missing_times
 from loader.samplers import SubgraphSampler
 from loader.samplers.base import MAX_FANOUT
 from loader.samplers.trees import TreeSampler
@@ -55,7 +56,7 @@ def hetero_neighbor_sample(
         seed_dict: node type -> ids within the type.
         node_time_dict, edge_time_dict: node type -> `[num_nodes]`, relation -> `[num_edges]` in the order of `col`:
             times, integers or whole floats, in any order. An edge is seen from the later of its time and its source's
-            on. What is not named is always seen. They need `disjoint`.
+            on. A type or relation that is not named is always seen. None may be missing. They need `disjoint`.
         seed_time_dict: node type -> `[n]`, times of the seeds; by default those of their nodes.
         disjoint: each seed has a tree of its own.
         temporal_strategy: with times, "uniform", or "last": the latest ones.
@@ -71,7 +72,7 @@ def hetero_neighbor_sample(
     """
     refuse_induced(directed)
     times = TimesGiven(node_time_dict or {}, edge_time_dict or {}, seed_time_dict or {})
-    times.check(disjoint, temporal_strategy)
+    times.check(disjoint, temporal_strategy, seed_dict)
     keys = {relation: "__".join(relation) for relation in edge_types}
     for relation, key in keys.items():
         for name, given in (
@@ -82,6 +83,11 @@ def hetero_neighbor_sample(
             if key not in given:
                 raise ValueError(f"{name} has nothing for the edge type {relation}; give it under {key!r}")
     weights = edge_weight_dict or {}
+    for name, of_edges in (("edge_weight_dict", weights), ("edge_time_dict", times.of_edges)):
+        if unknown := of_edges.keys() - keys.values():
+            raise ValueError(
+                f"{name} has the key {min(unknown)!r}, which is no edge type; there are {[*keys.values()]}"
+            )
     lists = [_Lists.of(key, rowptr_dict[name], col_dict[name], weights.get(name), csc) for key, name in keys.items()]
     fanouts = {one.relation: tuple(_fanouts(one, num_neighbors_dict[keys[one.given]], replace)) for one in lists}
     dtype = lists[0].indptr.dtype if lists else torch.int64
@@ -94,7 +100,8 @@ def hetero_neighbor_sample(
     def once(key: Any, make: Callable[[], Any]) -> Any:
         return _known.get_of(tensors, key, make)
 
-    names = tuple(node_types), tuple(one.relation for one in lists)
+    whose = tuple(times.of_nodes), tuple(times.of_edges)  # the same tensor may be of another type in the next call
+    names = tuple(node_types), tuple(one.relation for one in lists), whose
     sizes = once(("sizes", names), lambda: _sizes(node_types, lists, times.of_nodes))
     for name, ids in seed_dict.items():  # nobody says how many nodes there are of a type without lists
         if name in sizes and name not in {one.relation[2] for one in lists} and ids.numel():
@@ -144,7 +151,7 @@ class TimesGiven(NamedTuple):
             return "both"
         return "node" if self.of_nodes else "edge" if self.of_edges else "none"
 
-    def check(self, disjoint: bool, strategy: str) -> None:
+    def check(self, disjoint: bool, strategy: str, seeds: Mapping[str, Tensor]) -> None:
         """Raises ValueError if they do not go with the other arguments."""
         if strategy not in ("uniform", "last"):
             raise ValueError(f"temporal_strategy is {strategy!r}; it must be 'uniform' or 'last'")
@@ -152,6 +159,14 @@ class TimesGiven(NamedTuple):
             raise ValueError("seeds have times, and neither nodes nor edges have any; give those, or leave these out")
         if self.counted != "none" and not disjoint:
             raise ValueError("times need disjoint=True: what a node may know depends on the seed")
+        for name, of in self.of_seeds.items():
+            if name not in seeds:
+                raise ValueError(f"seed_time_dict names {name!r}, which has no seeds; seed_dict has {list(seeds)}")
+            if of.shape != seeds[name].shape:
+                raise ValueError(
+                    f"seed_time_dict[{name!r}] has shape {list(of.shape)}, the seeds {list(seeds[name].shape)}; they "
+                    "must be equal"
+                )
 
     def last(self, strategy: str) -> bool:
         return strategy == "last" and self.counted != "none"
@@ -236,9 +251,12 @@ def _graph_of(sizes: Mapping[str, int], lists: Sequence[_Lists], times: TimesGiv
             weights[one.relation] = one.weights
         if (key := "__".join(one.given)) in times.of_edges:
             edge_times[one.relation] = times.of_edges[key]
-    return HeteroGraph.from_edges(
+    graph = HeteroGraph.from_edges(
         edges, sizes, edge_weights=weights or None, node_times=times.of_nodes, edge_times=edge_times
     )
+    given = {one.relation: f"edge_time_dict[{'__'.join(one.given)!r}]" for one in lists}
+    refuse_missing_times(graph, lambda key: given.get(key) or f"node_time_dict[{key!r}]")
+    return graph
 
 
 def _fanouts(one: _Lists, fanouts: Sequence[int], replace: bool) -> list[int]:

@@ -163,12 +163,14 @@ class Sampler(ABC):
             walks.
         edge_ids: whether samples hold the ids of their edges.
         timed: whether the seeds are pairs, ids and times.
+        in_trees: each seed has a sample of its own.
     """
 
     items: str = "node"
     num_hops: int = 0
     edge_ids: bool = False
     timed: bool = False
+    in_trees: bool = False
 
     _closed = False
 

@@ -96,7 +96,7 @@ class LinkSampler(Sampler):
     Of a `HeteroGraph` links are of one relation, `edge_type`. Both ends are numbered within their types.
 
     Args:
-        sampler: samples the neighbourhood of the ends; a sampler of vertices.
+        sampler: samples the neighbourhood of the ends; a sampler of vertices, but not of trees.
         negatives: how negative links are drawn; None draws none.
         exclude: "none"; "self": leave out the edges that are positive links; "reverse": and those in the opposite
             direction. With types these are edges of `edge_type`, and of `reverse` in the opposite direction.
@@ -127,6 +127,11 @@ class LinkSampler(Sampler):
         super().__init__()
         if not isinstance(sampler, Sampler) or sampler.items != "node":
             raise TypeError(f"sampler is {shown(sampler)}; it must be a Sampler that takes vertices, as FusedSampler")
+        if sampler.in_trees:
+            raise ValueError(
+                f"{type(sampler).__name__} samples a tree per seed, where the other end of a link is another node, so "
+                "exclude does not reach it; take FusedSampler or SubgraphSampler"
+            )
         if negatives is not None and not isinstance(negatives, Negatives):
             raise TypeError(
                 f"negatives is {shown(negatives)}; it must be a loader.samplers.Negatives, e.g. Negatives('binary', 1)"

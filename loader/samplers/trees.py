@@ -71,6 +71,7 @@ class TreeSampler(GpuOptions):
     """
 
     picks = "trees.h"  # of csrc/sampler/
+    in_trees = True
 
     def __init__(
         self,

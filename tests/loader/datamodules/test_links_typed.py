@@ -132,8 +132,41 @@ def test_an_own_reverse_has_both_directions() -> None:
 
 
 def test_a_reverse_that_is_not_named_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"has the reverse of each link of .* name it, reverse=paper__rev_writes__au"):
+    way = r"links that are held out: name it, reverse=paper__rev_writes__author, with exclude=reverse"
+    with pytest.raises(ValueError, match=rf"has the reverse of (\d+) of the \1 links of .*, .* {way}"):
         module(exclude="self", reverse=None)
+
+
+@pytest.mark.parametrize(("kept", "refused"), [(19, True), (11, True), (10, False), (0, False)])
+def test_most_reverses_without_a_name_are_refused(kept, refused) -> None:
+    links = torch.stack([torch.arange(20), torch.arange(20) % 7])
+    links = torch.cat([links, links[:, :9]], 1)  # a link is a pair, however many edges it has
+    graph = HeteroGraph.from_edges({WRITES: links, REV: links[:, :kept].flip(0)}, {"author": 20, "paper": 7})
+    options: dict[str, Any] = {"val": 0.1, "test": 0.1, "seed": 0}
+    split_typed_links(graph, WRITES, REV, **options)
+    if refused:
+        with pytest.raises(ValueError, match=f"has the reverse of {kept} of the 20 links of .*, more than half of the"):
+            split_typed_links(graph, WRITES, None, **options)
+    else:
+        split_typed_links(graph, WRITES, None, **options)
+
+
+def test_a_relation_with_both_directions_is_its_reverse() -> None:
+    pairs = torch.tensor([[i, j] for i in range(8) for j in range(i)]).t()
+    cites, by, loops = ("paper", "cites", "paper"), ("paper", "by", "paper"), torch.arange(30).expand(2, 30)
+    options: dict[str, Any] = {"val": 0.1, "test": 0.1, "seed": 0}
+    graph = HeteroGraph.from_edges({cites: torch.cat([pairs, pairs.flip(0)], 1), by: pairs[:, :3]}, {"paper": 8})
+    split_typed_links(graph, cites, cites, **options)
+    for reverse, way in (
+        (None, "name it, reverse=paper__cites__paper,"),
+        (by, "leave it out of the graph, as reverse"),
+    ):
+        with pytest.raises(ValueError, match=f"has the reverse of 56 of the 56 links of .* held out: {way}"):
+            split_typed_links(graph, cites, reverse, **options)
+    graph = HeteroGraph.from_edges({cites: pairs, by: pairs}, {"paper": 8})  # of an own reverse, direction counts not
+    with pytest.raises(ValueError, match="has the reverse of 28 of the 28 links of "):
+        split_typed_links(graph, cites, cites, **options)
+    split_typed_links(HeteroGraph.from_edges({cites: loops}, {"paper": 30}), cites, None, **options)
 
 
 def test_bad_relations_are_refused() -> None:

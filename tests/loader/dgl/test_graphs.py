@@ -1,5 +1,7 @@
 """Graphs with one named type, and blocks without some edges."""
 
+import gc
+
 import pytest
 import torch
 from dgl_edges import edges_by_ids
@@ -7,7 +9,8 @@ from marks import needs_dgl
 
 import loader.dgl as ours
 from loader import FusedSampler, Graph
-from loader.dgl.graphs import without_edges
+from loader.dgl import graphs
+from loader.dgl.graphs import graph_of, without_edges
 
 pytestmark = [needs_dgl, pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")]
 
@@ -189,3 +192,50 @@ def test_left_out_edges_lead_nowhere(random_graph, share):
         reached = reached + sorted(new)
         assert made.frontier_sizes[hop + 1] == block.num_src == len(reached)
     assert made.nodes.tolist() == reached
+
+
+def test_weights_belong_to_their_name_and_relation():
+    import dgl
+
+    ends, weights, cpu = torch.tensor([0, 1]), torch.tensor([2.0, 3.0]), torch.device("cpu")
+    ab, cb = ("a", "x", "b"), ("c", "y", "b")
+    g = dgl.heterograph({ab: (ends, ends), cb: (ends, ends)})
+    g.edges[ab].data["p"] = g.edges[cb].data["q"] = weights
+    for prob, key in (("p", ab), ("q", cb), ("p", ab)):
+        made = graph_of(g, prob, cpu)
+        for each in (ab, cb):
+            expected = weights if each == key else torch.ones(2)
+            assert made.relation(each).edge_weights.tolist() == expected.tolist()
+    g.edges[ab].data["q"] = g.edges[cb].data.pop("q")
+    assert graph_of(g, "q", cpu).relation(ab).edge_weights.tolist() == weights.tolist()
+    assert graph_of(g, "q", cpu) is graph_of(g.local_var(), "q", cpu)  # loaders of one graph share it
+
+
+def test_a_graph_is_made_anew_for_other_edges():
+    import dgl
+
+    weights, made = torch.ones(1), []
+    for names in (("a", "r", "b"), ("a", "s", "b")):
+        g = dgl.heterograph({names: ([0], [0])}, {"a": 2, "b": 1})
+        g.edata["w"] = weights
+        made.append(graph_of(g, "w", torch.device("cpu")))
+        assert list(made[-1].edge_types) == [names]
+    other = dgl.DGLGraph(g._graph, ["a", "b"], ["t"])  # the same edges by another name
+    assert list(graph_of(other, None, torch.device("cpu")).edge_types) == [("a", "t", "b")]
+    assert list(graph_of(g, None, torch.device("cpu")).edge_types) == [("a", "s", "b")]
+
+
+def test_a_graph_goes_with_dgls():
+    import dgl
+
+    gc.collect()  # those of other tests
+    before, weights = len(graphs._graphs), torch.ones(1)
+    for prob in (None, "w"):
+        g = dgl.graph(([0], [1]))
+        g.edata["w"] = weights
+        made = graph_of(g, prob, torch.device("cpu"))
+        assert len(graphs._graphs) == before + 1
+        assert made.num_edges == 1
+        del g
+        gc.collect()
+        assert len(graphs._graphs) == before

@@ -120,3 +120,12 @@ def test_nodes_later_than_their_seed_are_refused() -> None:
     times[0] = 1
     assert [batch.seed_times.tolist() for batch in loader] == [[50, 50], [50]]
     assert kept[2] == 3
+
+
+def test_seeds_of_trees_may_repeat() -> None:
+    seeds = ("user", torch.tensor([3, 3, 4]))
+    batches = list(NodeLoader(graph_of(), None, torch.arange(20), seeds, TreeSampler([2]), 3))
+    assert batches[0].n_id["user"][:3].tolist() == [3, 3, 4]
+    assert batches[0].y.tolist() == [3, 3, 4]
+    with pytest.raises(ValueError, match=r"seeds\['user'\]"):
+        NodeLoader(graph_of(), None, None, seeds, FusedSampler([2]), 3)

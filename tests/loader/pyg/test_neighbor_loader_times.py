@@ -206,6 +206,24 @@ def test_stores_of_several_types_have_times(typed: HeteroData) -> None:
         NeighborLoader((features, edges), **given | {"time_attr": "when"})
 
 
+@pytest.mark.parametrize("attr", ["time", "edge_time"])
+def test_missing_times_are_refused_when_made(data: Data, typed: HeteroData, attr: str) -> None:
+    options: dict[str, Any] = {"time_attr": attr, "input_time": torch.arange(2)}
+    data[attr] = data[attr].double()
+    data[attr][:3] = torch.nan
+    way = "; leave these rows out, or give them a time"
+    with pytest.raises(ValueError, match=rf"^data\.{attr} has 3 missing times of {len(data[attr])}{way}$"):
+        NeighborLoader(data, [2], input_nodes=[7, 8], **options)
+    store = typed["paper"] if attr == "time" else typed[CITES]
+    store[attr] = torch.arange(60.0 if attr == "time" else 300.0)
+    NeighborLoader(typed, [2], input_nodes=("author", [7, 8]), **options)  # other types have no times
+    store[attr][5] = torch.nan
+    name = r"'paper'" if attr == "time" else r"\('paper', 'cites', 'paper'\)"
+    message = rf"^data\[{name}\]\.{attr} has 1 missing times of {len(store[attr])}{way}$"
+    with pytest.raises(ValueError, match=message):
+        NeighborLoader(typed, [2], input_nodes=("author", [7, 8]), **options)
+
+
 def test_times_of_both_nodes_and_edges_are_refused(typed: HeteroData) -> None:
     typed[CITES].time = torch.arange(300)
     with pytest.raises(ValueError, match="time_attr is 'time', which both nodes and edges have; rename one of them"):
@@ -223,3 +241,13 @@ def test_a_gpu_gives_the_same_trees(data: Data, typed: HeteroData, device: str) 
                 assert torch.equal(mine.batch, other.batch.cpu())
             for mine, other in zip(ours.edge_stores, theirs.edge_stores, strict=True):
                 assert torch.equal(mine.edge_index, other.edge_index.cpu())
+
+
+def test_no_hops_give_the_seeds(data: Data, typed: HeteroData) -> None:
+    for options in ({}, {"time_attr": "time"}, {"disjoint": True}):
+        batch = next(iter(NeighborLoader(typed, [], input_nodes=("paper", [3, 8]), batch_size=2, **options)))
+        assert batch["paper"].n_id.tolist() == [3, 8]
+        assert batch["author"].n_id.numel() == batch[CITES].edge_index.numel() == 0
+        batch = next(iter(NeighborLoader(data, [], input_nodes=[3, 8], batch_size=2, **options)))
+        assert batch.n_id.tolist() == [3, 8]
+        assert batch.edge_index.numel() == 0

@@ -247,6 +247,27 @@ def test_seeds_have_the_times_of_their_nodes() -> None:
     assert found[2]["a"].tolist() == [[0, 2]]  # node 0 is later
 
 
+@pytest.mark.parametrize("of", ["node_time_dict", "edge_time_dict"])
+def test_same_tensors_for_others_make_another_graph(of) -> None:
+    indptr, indices, time = (
+        torch.tensor([0, 3, 6, 9]),
+        torch.arange(3).repeat(3),
+        torch.arange(3 if of == "node_time_dict" else 9),
+    )
+    keys = [("b", "to", "a"), ("a", "to", "b")]
+    both = {"__".join(key): indptr for key in keys}, {"__".join(key): indices for key in keys}
+    found = []
+    for name in ("b", "a") if of == "node_time_dict" else ("b__to__a", "a__to__b"):
+        fanouts, seeds = {key: [-1] for key in both[0]}, {"a": torch.tensor([0]), "b": torch.tensor([0])}
+        options = {of: {name: time}, "seed_time_dict": dict.fromkeys("ab", torch.tensor([1]))}
+        found.append(
+            torch.ops.pyg.hetero_neighbor_sample(
+                ["a", "b"], keys, *both, seeds, fanouts, csc=True, disjoint=True, **options
+            )[5]
+        )
+    assert found == [{"b__to__a": [2], "a__to__b": [3]}, {"b__to__a": [3], "a__to__b": [2]}]
+
+
 def test_trees_count_seeds_in_the_order_given() -> None:
     found = trees({"b": torch.tensor([1, 0]), "a": torch.tensor([2])})[2]
     assert found["b"][:2].tolist() == [[0, 1], [1, 0]]
@@ -259,10 +280,35 @@ def test_trees_count_seeds_in_the_order_given() -> None:
         ({"node_time_dict": {"a": torch.arange(3)}, "disjoint": False}, "times need disjoint=True"),
         ({"edge_time_dict": {"a__to__b": torch.arange(4)}}, "seed_time_dict has nothing for the seeds of 'a'"),
         ({"seed_time_dict": {"a": torch.arange(1)}}, "neither nodes nor edges have any"),
+        (
+            {"edge_time_dict": {"a__to__c": torch.arange(4)}, "seed_time_dict": {"a": torch.arange(1)}},
+            "edge_time_dict has the key 'a__to__c', which is no edge type; there are ",
+        ),
+        (
+            {"node_time_dict": {"a": torch.arange(3)}, "seed_time_dict": {"b": torch.arange(1)}},
+            "seed_time_dict names 'b', which has no seeds; seed_dict has ",
+        ),
         ({"edge_time_dict": {"a__to__b": torch.arange(3)}}, "has 3 entries, the relation has 4 edges"),
+        (
+            {"node_time_dict": {"a": torch.tensor([1, torch.nan, 0])}},
+            r"^node_time_dict\['a'\] has 1 missing times of 3; leave these rows out, or give them a time$",
+        ),
+        (
+            {"edge_time_dict": {"a__to__b": torch.full((4,), -(2**63))}, "seed_time_dict": {"a": torch.arange(1)}},
+            r"^edge_time_dict\['a__to__b'\] has 4 missing times of 4; leave these rows out, or give them a time$",
+        ),
         ({"temporal_strategy": "first"}, "temporal_strategy is 'first'; it must be 'uniform' or 'last'"),
     ],
 )
 def test_wrong_times_are_refused(options, message) -> None:
     with pytest.raises(ValueError, match=message):
         trees({"a": torch.tensor([2])}, **options)
+
+
+def test_seeds_and_their_times_are_counted_per_type() -> None:
+    seeds = {"a": torch.tensor([0, 1]), "b": torch.tensor([0])}
+    times = {"a": torch.tensor([9]), "b": torch.tensor([9, 9])}  # three of both
+    with pytest.raises(ValueError, match=r"seed_time_dict\['a'\] has shape \[1\], the seeds \[2\]; they must be equal"):
+        trees(seeds, node_time_dict={"a": torch.arange(3)}, seed_time_dict=times)
+    with pytest.raises(ValueError, match="edge_weight_dict has the key 'c__to__a', which is no edge type"):
+        trees(seeds, edge_weight_dict={"c__to__a": torch.ones(3)})

@@ -34,7 +34,7 @@ class TreeMiniBatch(HeteroMiniBatch):
         return super().ids(kind) if kind != "seed" or self.items is None else self.items
 
     def to_dgl(self) -> tuple[dict[str, Tensor], dict[str, Tensor], list[Any]]:
-        """See `HeteroMiniBatch.to_dgl`.
+        """`(input_nodes, output_nodes, blocks)` of one hop, see `HeteroMiniBatch.to_dgl`.
 
         Raises:
             ValueError: there are several hops. DGL's blocks follow on each other, and those of trees do not.
@@ -44,8 +44,10 @@ class TreeMiniBatch(HeteroMiniBatch):
         return super().to_dgl()
 
     def to_pyg(self) -> Any:
-        """See `HeteroMiniBatch.to_pyg`. Each node type has `batch`, the trees of its nodes, and the seeds' type
-        `seed_time`, and as `input_id` the numbers of the seeds in a loader's list, if these are known.
+        """A `torch_geometric.data.HeteroData`, see `HeteroMiniBatch.to_pyg`.
+
+        Each node type has `batch`, the trees of its nodes, and the seeds' type `seed_time`, and as `input_id` the
+        numbers of the seeds in a loader's list, if these are known.
         """
         data = super().to_pyg()
         for name in self.node_types:

@@ -278,7 +278,7 @@ def test_closed_samplers_and_sessions_say_so(gpu: FakeGPU, graph: Graph) -> None
     (finish,) = session.begin(group)
     session.close()
     for call in (finish, lambda: session.begin(group)):
-        with pytest.raises(RuntimeError, match="this session of a CudaSampler was closed"):
+        with pytest.raises(RuntimeError, match="this session of a GPU sampler was closed"):
             call()
     sampler.sample(graph, seeds_of(graph))
     sampler.close()

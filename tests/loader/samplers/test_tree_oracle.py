@@ -71,7 +71,7 @@ def entries(graph: oracle.TimedGraph, sight: oracle.Sight, relation: int, v: int
 
 
 def visible(time: Any, bound: Any, sight: oracle.Sight) -> bool:
-    if time is None:
+    if time is None or time == float("-inf"):  # earlier than everything, also than an edge without a time
         return True
     if time == float("inf") or not (time <= bound if sight.rule == "<=" else time < bound):
         return False

@@ -77,9 +77,9 @@ class NodeLoader(Loader):
         else:
             items = NodeItems(seeds)  # type: ignore[arg-type]  # it says what is wrong
             require_graph(graph)
-            if times is not None or getattr(sampler, "timed", False):
-                raise ValueError("seeds have times in a HeteroGraph only: HeteroGraph.of(graph) makes one of the graph")
             check_sampler("sampler", sampler, "node")
+            if times is not None or sampler.timed:
+                raise ValueError("seeds have times in a HeteroGraph only: HeteroGraph.of(graph) makes one of the graph")
             require_square(graph, type(self).__name__)
             check_distinct("seeds", items.ids, graph.num_nodes)
             self.features = as_store("features", features)

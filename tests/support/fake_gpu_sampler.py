@@ -22,7 +22,6 @@ from loader.samplers import trees
 from loader.samplers.gpu import hetero as cuda_hetero
 from loader.samplers.gpu import sampler as cuda
 from loader.samplers.gpu import session as cuda_session
-from loader.samplers.gpu import trees as cuda_trees
 from loader.samplers.gpu import workspace as cuda_workspace
 from loader.samplers.gpu.session import _OK, _OVERFLOW, _SEED_DUPLICATE, _SEED_RANGE
 
@@ -89,8 +88,7 @@ class FakeGPU:
         for module in (cuda_session, cuda_workspace):
             patch.setattr(module, "torch", FakeTorch(fake_cuda))
             patch.setattr(module, "current_stream", lambda *_: self.stream)
-        for module in (cuda_hetero, cuda_trees):
-            patch.setattr(module, "current_stream", lambda *_: self.stream)
+        patch.setattr(cuda_hetero, "current_stream", lambda *_: self.stream)
         patch.setattr(trees, "require_cuda", lambda *_: None)
         patch.setattr(trees, "cuda_device", lambda *_: torch.device("cpu"))
         patch.setattr(cuda_workspace, "free_when_done", lambda _, free: free())

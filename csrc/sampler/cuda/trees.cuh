@@ -214,9 +214,7 @@ struct Trees {
       if (thread() == 0) bound.end = end;
     } else if (warp == 1) {
       int32_t first = 0;
-      if (args.times.has_window) {
-        first = times_until(args.times.since(time), true);
-      }
+      if (args.times.has_window) first = times_until(args.times.since(time), true);
       if (thread() % 32 == 0) bound.first = first;
     }
   }
@@ -275,7 +273,6 @@ struct Trees {
 
   struct RowOf {
     TreeRow row;
-    uint32_t vertex;  // among those that the hop before found in the tree
     Bound bound;
   };
 
@@ -285,8 +282,7 @@ struct Trees {
     const VertexType& type = args.lists.types[t];
     const auto relations = static_cast<uint32_t>(type.relations);
     const uint32_t k = number - shared.row_at[t], of_type = k / relations, slot_of = k - of_type * relations;
-    const uint32_t vertex = shared.vertex_at[t] + of_type;
-    const uint32_t at = shared.first_vertex + vertex;
+    const uint32_t at = shared.first_vertex + shared.vertex_at[t] + of_type;
     const int64_t v = vertices()[at];
     uint64_t lane = tree_lane(tree, v);
     if (args.paths) {
@@ -295,7 +291,7 @@ struct Trees {
                       : places[entry(hop - 1, t, tree)] + of_type - places[entry(hop - 1, 0, 0)];
     }
     const Bound bound = args.bounds.of_edge ? vertex_bounds()[at] : shared.bound;
-    return {{type.row(v, slot_of), lane}, vertex, bound};
+    return {{type.row(v, slot_of), lane}, bound};
   }
 
   // Samples a hop of a tree that has `known` vertices. False where there is no room.

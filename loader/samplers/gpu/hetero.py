@@ -12,9 +12,10 @@ from loader import _core
 from loader.graph import Graph, HeteroGraph
 from loader.machine.gpu import current_stream
 from loader.samplers.base import as_seeds
+from loader.samplers.core_session import Hop
 from loader.samplers.gpu.layout import Layout
 from loader.samplers.gpu.session import Begun, CudaSession
-from loader.samplers.gpu.sizes import HEADROOM, GpuOptions, Plan
+from loader.samplers.gpu.sizes import GpuOptions, Plan, with_headroom
 from loader.samplers.gpu.workspace import Workspace
 from loader.samplers.hetero import typed_mini_batch
 from loader.samplers.relations import fanouts_by_relation, node_types_of
@@ -103,9 +104,6 @@ class TypedWorkspace(Workspace):
         that does not fit is sampled again with room for what was found.
         """
 
-        def with_headroom(n: int) -> int:
-            return int(HEADROOM * n) + 1024
-
         known_nodes, known_edges = self._largest
         all_rows, all_edges = self.graph.num_dst, self.graph.num_edges
         most_into = max(self._relations)
@@ -151,7 +149,7 @@ class TypedWorkspace(Workspace):
 class TypedCudaSession(CudaSession):
     """Samples a `HeteroGraph` on the GPU, see `CudaSession`."""
 
-    workspace = TypedWorkspace
+    workspace: type[TypedWorkspace] = TypedWorkspace
     _space: TypedWorkspace | None
 
     def __init__(self, sampler: GpuOptions, graph: HeteroGraph) -> None:
@@ -164,6 +162,14 @@ class TypedCudaSession(CudaSession):
 
     def build(self, begun: Begun, frontiers: list[int], edges: list[int], *more: Any) -> Any:
         (new_by_type,) = more
+        nodes, hops = self._arrays_of(begun, frontiers, edges, new_by_type)
+        place = begun.epoch, begun.index
+        return typed_mini_batch(self._graph, nodes, new_by_type, frontiers, hops, self._once, place)
+
+    def _arrays_of(
+        self, begun: Begun, frontiers: list[int], edges: list[int], new_by_type: list[list[int]]
+    ) -> tuple[Tensor, list[Hop]]:
+        """The nodes of a mini-batch and the arrays of its hops, from the seeds outward."""
         space = self._opened()
         assert isinstance(space, TypedWorkspace)
         rows = space.rows_of(new_by_type)[: len(edges)]
@@ -171,6 +177,4 @@ class TypedCudaSession(CudaSession):
         if ids and space.graph.edge_ids is not None:
             begun.memory.record_stream(current_stream(self._index))
             ids = [space.edge_ids()[i] for i in ids]
-        hops = [(indptr[h], indices[h], ids[h] if ids else None) for h in range(len(edges))]
-        place = begun.epoch, begun.index
-        return typed_mini_batch(self._graph, nodes, new_by_type, frontiers, hops, self._once, place)
+        return nodes, [(indptr[h], indices[h], ids[h] if ids else None) for h in range(len(edges))]

@@ -15,6 +15,12 @@ from loader.samplers.gpu.lists import LINE_BYTES, is_uniform, unit_bytes
 HEADROOM = 1.25  # of the capacity of outputs over the largest mini-batch seen
 QUEUES = ("fused-static", "persistent")  # schedules
 
+
+def with_headroom(n: int) -> int:
+    """Room for somewhat more than the most that was seen."""
+    return int(HEADROOM * n) + 1024
+
+
 # Of the multiprocessors, for mini-batches that are sampled beside other work. Training and sampling take turns on a
 # multiprocessor rather than share it, and sampling waits for memory most of the time: half of them cost training less
 # than all for a shorter while. In one run on an H200, the loop of benchmarks/pipeline_gpu.py with several
@@ -187,15 +193,15 @@ class Sizes:
                 )
             bounded = k != -1 and not self._labor
             if k != -1 and not bounded:
-                most_edges = int(HEADROOM * most_edges) + 1024
+                most_edges = with_headroom(most_edges)
             if h < len(largest_edges):
-                learned = int(HEADROOM * largest_edges[h]) + 1024
+                learned = with_headroom(largest_edges[h])
                 most_edges = min(most_edges, learned) if bounded else learned
             most_edges = min(most_edges, self.most_edges)  # whether there are more, the kernel finds out
             edges.append(most_edges)
             most_nodes = min(n, frontiers[-1] + most_edges)
             if h + 1 < len(largest_frontiers):
-                most_nodes = min(most_nodes, int(HEADROOM * largest_frontiers[h + 1]) + 1024)
+                most_nodes = min(most_nodes, with_headroom(largest_frontiers[h + 1]))
             frontiers.append(max(frontiers[-1], most_nodes))  # one array holds them all: it must not shrink
         return frontiers, edges
 
@@ -228,7 +234,7 @@ class Sizes:
         tasks += sum(n // _core.cuda_part_edges + 1 for n, k in zip(plan.edges, self._fanouts, strict=True) if k == -1)
         if self.schedule == "fused-static":  # warps leave the ends of their chunks unused
             tasks += tasks // 2 + 512 * self._warps
-        return max(tasks, int(HEADROOM * self._most_tasks) + 1024)
+        return max(tasks, with_headroom(self._most_tasks))
 
     def _lines(self, plan: Plan, num_seeds: int) -> int:
         """Lines of pinned memory that a launch has room for. What does not fit there is read by the word."""

@@ -10,12 +10,11 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph, HeteroGraph
-from loader.machine.gpu import current_stream
-from loader.samplers.base import Request, as_seeds
-from loader.samplers.gpu.hetero import TypedWorkspace
+from loader.samplers.base import Request
+from loader.samplers.gpu.hetero import TypedCudaSession, TypedWorkspace
 from loader.samplers.gpu.layout import Layout
-from loader.samplers.gpu.session import Begun, CudaSession
-from loader.samplers.gpu.sizes import HEADROOM, GpuOptions, Plan
+from loader.samplers.gpu.session import Begun
+from loader.samplers.gpu.sizes import GpuOptions, Plan, with_headroom
 from loader.samplers.gpu.workspace import Workspace
 from loader.samplers.hetero import typed_blocks
 from loader.samplers.relations import node_types_of
@@ -112,23 +111,19 @@ class TreeWorkspace(TypedWorkspace):
         for hop, k in enumerate(self._fanouts):
             new = frontiers[-1] - (frontiers[-2] if hop else 0)
             if hop < len(self._most_rows):
-                rows.append(self._with_headroom(self._most_rows[hop]))
+                rows.append(with_headroom(self._most_rows[hop]))
             else:
                 rows.append(min(most_into * new, max(int(self._guess * _FIRST_ROWS), 2 * new)))
             bound = self.most_edges if k == -1 else min(rows[-1] * k, self.most_edges)
             if hop < len(known_edges):
-                edges.append(min(bound, self._with_headroom(known_edges[hop])))
+                edges.append(min(bound, with_headroom(known_edges[hop])))
             else:
                 edges.append(min(bound, int(self._guess * _FIRST_PICKS)))
             nodes = frontiers[-1] + edges[-1]
             if hop + 1 < len(known_nodes):
-                nodes = min(nodes, self._with_headroom(known_nodes[hop + 1]))
+                nodes = min(nodes, with_headroom(known_nodes[hop + 1]))
             frontiers.append(max(frontiers[-1], nodes))
         return frontiers, rows, edges
-
-    @staticmethod
-    def _with_headroom(n: int) -> int:
-        return int(HEADROOM * n) + 1024
 
     def outgrew(self, table: int, picks: int, rows: int) -> None:
         """Makes room where a mini-batch needed a larger table, or more than these picks and rows."""
@@ -157,18 +152,15 @@ class TreeWorkspace(TypedWorkspace):
         return held["row_first"].numel() // self.slots, held["picks"].numel() // self.slots
 
 
-class TreeCudaSession(CudaSession):
+class TreeCudaSession(TypedCudaSession):
     """Samples trees of a `HeteroGraph` on the GPU, see `CudaSession`."""
 
     workspace = TreeWorkspace
     _space: TreeWorkspace | None
 
     def __init__(self, sampler: TreeSampler, graph: HeteroGraph) -> None:
-        self._graph, self._sampler = graph, sampler
+        self._sampler = sampler
         super().__init__(sampler, graph)
-
-    def _as_seeds(self, seeds: Tensor) -> Tensor:
-        return as_seeds(self._graph, seeds)
 
     def _take(self, request: Request, ahead: bool) -> Begun:
         space, seeds = self._opened(), request.seeds
@@ -227,15 +219,8 @@ class TreeCudaSession(CudaSession):
 
     def build(self, begun: Begun, frontiers: list[int], edges: list[int], *more: Any) -> TreeMiniBatch:
         (new_by_type,) = more
-        space = self._opened()
-        assert isinstance(space, TreeWorkspace)
         assert isinstance(begun, TreeBegun)
-        rows = space.rows_of(new_by_type)[: len(edges)]
-        nodes, indices, indptr, ids = begun.plan.layout.cut(begun.memory, frontiers, edges, rows)
-        if ids and space.graph.edge_ids is not None:
-            begun.memory.record_stream(current_stream(self._index))
-            ids = [space.edge_ids()[i] for i in ids]
-        hops = [(indptr[h], indices[h], ids[h] if ids else None) for h in range(len(edges))]
+        nodes, hops = self._arrays_of(begun, frontiers, edges, new_by_type)
         return TreeMiniBatch(
             nodes,
             tuple(map(tuple, new_by_type)),

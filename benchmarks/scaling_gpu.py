@@ -2,11 +2,15 @@
 
     python benchmarks/scaling_gpu.py                         # 1 and 2 GPUs, and Lightning's DDP beside
     python benchmarks/scaling_gpu.py --gpus 1 2 4
+    python benchmarks/scaling_gpu.py --ranks --long-steps    # each rank's exchanges, and Lightning's own steps
 
 Each row is a run of `train.py experiment=ogbn-products dataset=synthetic-products`: GraphSAGE of three layers, fanouts
 (15, 10, 5), 1,024 seeds per GPU and step. An epoch is the median over a run's epochs but the first two, without
 validation, and waits for the GPU. The first step is timed from the command on, in a run whose data and kernels are in
 their caches already. The runs take turns, and the median run counts.
+
+With `--ranks` one more run of each row takes the time of each exchange on each rank. The rank that comes last to an
+exchange waits least, so it was the slower one.
 """
 
 from __future__ import annotations
@@ -34,10 +38,12 @@ OPTIONS = (
     "+callbacks.record._target_=models.training.callbacks.epoch_record.EpochRecord",
 )  # fmt: skip
 _SKIPPED = 2  # epochs: before and while steps are captured
+_LONG = "Lightning's"
+Kind = tuple[int, str, str, str]  # GPUs, strategy, features, steps
 
 
-def measure(arguments: list[str], limit: float) -> dict[str, Any]:
-    """One run: seconds of an epoch, and from the command to the first step.
+def measure(arguments: list[str], limit: float, ranks: bool = False) -> dict[str, Any]:
+    """One run: seconds of an epoch, and from the command to the first step; with `ranks` its exchanges, too.
 
     Raises:
         RuntimeError: the run failed, or took longer than `limit` seconds; the message ends with what it printed last.
@@ -45,8 +51,12 @@ def measure(arguments: list[str], limit: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         command = [sys.executable, str(ROOT / "train.py"), *arguments, f"hydra.run.dir={folder}/run"]
+        if ranks:
+            times = "+callbacks.ranks={_target_: _rank_times.RankTimes, path: " + f"{folder}/ranks.json}}"
+            command.append(times)
         start, first, lines = time.perf_counter(), None, []
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        path = os.pathsep.join([str(ROOT / "benchmarks"), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path}
         options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         with subprocess.Popen([*command, f"result_path={result}"], env=environment, **options) as process:
             timer = threading.Timer(limit, process.kill)  # its other processes end with it
@@ -60,6 +70,7 @@ def measure(arguments: list[str], limit: float) -> dict[str, Any]:
         if process.returncode or first is None:
             raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{''.join(lines[-30:])}")
         found = json.loads(result.read_text())
+        exchanges = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("ranks.*.json"))]
     seconds = [row["seconds"] for row in found["epochs"]]
     epochs = [after - before for before, after in zip(seconds[_SKIPPED - 1 :], seconds[_SKIPPED:], strict=False)]
     return {
@@ -68,6 +79,29 @@ def measure(arguments: list[str], limit: float) -> dict[str, Any]:
         "first_step_s": first,
         "train_loss": found["epochs"][-1]["train/loss"],
         "warnings": sum("Warning" in line for line in lines),
+        **(_exchanges(exchanges) if exchanges else {}),
+    }
+
+
+def _exchanges(ranks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of the exchanges of a run after its first epochs: bytes, and by rank microseconds and how often it came last."""
+    epochs = [rank["epochs"][_SKIPPED:] for rank in ranks]
+    steps = [[us for epoch in rank for us in epoch] for rank in epochs]
+    last = [min(range(len(steps)), key=of_ranks.__getitem__) for of_ranks in zip(*steps, strict=True)]
+    return {
+        "exchanged_bytes": ranks[0]["bytes"],
+        "ranks": [
+            {
+                "rank": rank,
+                "exchange_us": statistics.median(own),
+                "tenth_us": statistics.quantiles(own, n=10)[0],
+                "ninth_us": statistics.quantiles(own, n=10)[-1],
+                "waited_ms": sum(own) / len(epochs[rank]) / 1e3,  # in an epoch
+                "last": last.count(rank) / len(last),
+                "epoch_us": epochs[rank][-1],
+            }
+            for rank, own in enumerate(steps)
+        ],
     }
 
 
@@ -79,50 +113,66 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600, help="seconds of a run")
     parser.add_argument("--no-ddp", action="store_true", help="leave out the rows of Lightning's DDP")
     parser.add_argument("--no-sharded", action="store_true", help="leave out the rows of features=sharded")
+    parser.add_argument(
+        "--long-steps", action="store_true", help="rows with Lightning's own steps, too"
+    )
+    parser.add_argument("--ranks", action="store_true", help="one more run of each row of several GPUs, see above")
     parser.add_argument("--no-warm-up", action="store_true", help="data and kernels are in their caches already")
     parser.add_argument("--option", action="append", default=[], help="a further argument of train.py")
     parser.add_argument("--out", type=Path, default=RESULTS / "scaling_gpu.json")
     options = parser.parse_args()
     common = [*OPTIONS, f"trainer.max_epochs={options.epochs}"]
-    kinds = []  # GPUs, strategy, features
+    kinds: list[Kind] = []
     for gpus in options.gpus:
-        kinds.append((gpus, "auto", "device"))
+        kinds.append((gpus, "auto", "device", "short"))
+        if options.long_steps:
+            kinds.append((gpus, "auto", "device", _LONG))
         if gpus > 1 and not options.no_sharded:
-            kinds.append((gpus, "auto", "sharded"))
+            kinds.append((gpus, "auto", "sharded", "short"))
         if gpus > 1 and not options.no_ddp:
-            kinds.append((gpus, "ddp", "device"))
+            kinds.append((gpus, "ddp", "device", "short"))
     if not options.no_warm_up:  # builds the data, compiles the kernels
         measure([*common, "features=device", *options.option, "trainer.max_epochs=3"], 2 * options.limit)
-    runs: dict[tuple[int, str, str], list[dict[str, Any]]] = {kind: [] for kind in kinds}
+    runs: dict[Kind, list[dict[str, Any]]] = {kind: [] for kind in kinds}
+    exchanges: dict[Kind, dict[str, Any]] = {}
     failed = False
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    for number in range(options.rounds):
+    for number in range(options.rounds + options.ranks):
+        ranks = number == options.rounds
         for kind in kinds:
-            gpus, strategy, features = kind
+            gpus, strategy, features, steps = kind
+            if ranks and (gpus == 1 or strategy == "ddp"):
+                continue
             chosen = [f"trainer.devices={gpus}", f"trainer.strategy={strategy}", f"features={features}"]
+            if steps == _LONG:
+                chosen.append("+callbacks.hook._target_=_rank_times.Hook")
             try:
-                run = measure([*common, *chosen, *options.option], options.limit)
+                run = measure([*common, *chosen, *options.option], options.limit, ranks)
             except RuntimeError as error:
                 failed = True
                 print(error, flush=True)
                 continue
-            runs[kind].append(run)
+            if ranks:
+                exchanges[kind] = {name: run[name] for name in ("exchanged_bytes", "ranks")}
+            else:
+                runs[kind].append(run)
             found = f"{run['epoch_s']:.4f} s, first step {run['first_step_s']:.1f} s, {run['warnings']} warnings"
-            print(f"run {number}, {gpus} GPUs, {strategy}, {features}: {found}", flush=True)
-            rows = _rows(runs)  # written at once: a later run may be cut off
-            write_json(options.out, {"gpu": gpu, "rounds": number + 1, "epochs": options.epochs, "rows": rows})
-    table = Table("GPUs", "gradients", "features", "epoch, s", "faster by", "first step, s", "against 1")
-    for row in _rows(runs):
+            print(f"run {number}, {gpus} GPUs, {strategy}, {features}, {steps} steps: {found}", flush=True)
+            rows = _rows(runs, exchanges)  # written at once: a later run may be cut off
+            done = min(number + 1, options.rounds)
+            write_json(options.out, {"gpu": gpu, "rounds": done, "epochs": options.epochs, "rows": rows})
+    table = Table("GPUs", "gradients", "features", "steps", "epoch, s", "faster by", "first step, s", "against 1")
+    for row in _rows(runs, exchanges):
         against = [f"{row[name]:.2f}x" if row[name] else "-" for name in ("faster_by", "slower_start")]
         start = f"{row['first_step_s']:.1f}"
-        names = str(row["gpus"]), row["gradients"], row["features"]
+        names = str(row["gpus"]), row["gradients"], row["features"], row["steps"]
         table.add_row(*names, f"{row['epoch_s']:.4f}", against[0], start, against[1])
     Console().print(table)
     sys.exit(failed)
 
 
-def _rows(runs: dict[tuple[int, str, str], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    rows = [_row(*kind, found) for kind, found in runs.items() if found]
+def _rows(runs: dict[Kind, list[dict[str, Any]]], exchanges: dict[Kind, dict[str, Any]]) -> list[dict[str, Any]]:
+    rows = [{**_row(*kind, found), **exchanges.get(kind, {})} for kind, found in runs.items() if found]
     alone = next((row for row in rows if row["gpus"] == 1), None)
     for row in rows:
         row["faster_by"] = None if alone is None else alone["epoch_s"] / row["epoch_s"]
@@ -130,9 +180,9 @@ def _rows(runs: dict[tuple[int, str, str], list[dict[str, Any]]]) -> list[dict[s
     return rows
 
 
-def _row(gpus: int, strategy: str, features: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
+def _row(gpus: int, strategy: str, features: str, steps: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
     how = "one process" if gpus == 1 else "Lightning's DDP" if strategy == "ddp" else "one exchange"
-    row: dict[str, Any] = {"gpus": gpus, "gradients": how, "features": features}
+    row: dict[str, Any] = {"gpus": gpus, "gradients": how, "features": features, "steps": steps}
     for name in ("epoch_s", "first_step_s", "train_loss"):
         row[name] = statistics.median(run[name] for run in runs)
     return {**row, "warnings": max(run["warnings"] for run in runs), "runs_s": [run["epoch_s"] for run in runs]}

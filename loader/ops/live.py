@@ -9,6 +9,7 @@ there are fewer seeds than before, their labels are followed by one that the los
 
 from __future__ import annotations
 
+from operator import ge
 from typing import NamedTuple
 
 import torch
@@ -91,7 +92,8 @@ class Room(NamedTuple):
         )
 
     def holds(self, other: Room) -> bool:
-        return self.union(other) == self
+        """Whether the other is no larger anywhere."""
+        return all(map(ge, self.frontiers, other.frontiers)) and all(map(ge, self.edges, other.edges))
 
     def widened(self, share: float, step: int) -> Room:
         """Larger by `share`, in whole `step`s; the seeds stay as many as they are."""

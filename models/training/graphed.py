@@ -120,6 +120,21 @@ class GraphedLoss:
         self.replayed += 1
         return captured.run_whole(batch)
 
+    def repeats(self, batch: MiniBatch) -> bool:
+        """Whether `repeat` can replay it: it fits, and has as many seeds as the graphs were captured with."""
+        captured = self._captured
+        return captured is not None and captured.live.kind.batch_size == batch.batch_size and captured.live.holds(batch)
+
+    def repeat(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+        """As `with_gradients`, for the step after another one by `with_gradients` or by this.
+
+        Nothing else may have run in between, and `repeats` has to say yes: parameters and gradients are taken for those
+        of the step before.
+        """
+        assert self._captured is not None
+        self.replayed += 1
+        return self._captured.repeat(batch)
+
     def _holds(self, batch: MiniBatch) -> bool:
         """Whether the graphs can replay it. Many of fewer seeds in a row are to have graphs of their own."""
         captured = self._captured
@@ -305,13 +320,18 @@ class _Captured:
         """Loss and output, and the gradients as `grad` of the parameters."""
         if self._whole is None:
             self._capture_whole()
+        done = self.repeat(batch)
+        for parameter, gradient in self._handed:
+            if parameter.grad is not gradient:
+                parameter.grad = gradient
+        return done
+
+    def repeat(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+        """As `run_whole`, where the graph is there and the parameters have the gradients."""
         self.live.load(batch)
         self.runs += 1
         assert self._whole is not None
         self._whole.replay()
-        for parameter, gradient in self._handed:
-            if parameter.grad is not gradient:
-                parameter.grad = gradient
         assert self.loss is not None
         assert self.output is not None
         return self.loss, self.output

@@ -85,7 +85,7 @@ class NodeClassifier(Classifier):
         self.cuda_graph = cuda_graph if norm != "batch" else False
         own = type(self)._loss is not NodeClassifier._loss or type(self).forward is not NodeClassifier.forward
         self.graphed = GraphedLoss(self._loss, self.net, None if multilabel or own else _IGNORED)
-        self.whole_step = WholeStep(NodeClassifier, self._replayed)
+        self.whole_step = WholeStep(NodeClassifier, self._replayed, self._repeats, self._repeated)
         self._batch: MiniBatch | None = None  # of the training step
 
     def forward(self, batch: MiniBatch) -> Tensor:
@@ -140,6 +140,14 @@ class NodeClassifier(Classifier):
             return None
         self._count(batch, "train", *done)
         return done[0]
+
+    def _repeats(self, batch: Any) -> bool:
+        return isinstance(batch, MiniBatch) and self.graphed.repeats(batch)
+
+    def _repeated(self, batch: MiniBatch) -> Tensor:
+        loss, found = self.graphed.repeat(batch)
+        self._count(batch, "train", loss, found)
+        return loss
 
     def _may_be_graphed(self, batch: MiniBatch) -> bool:
         if self.cuda_graph is False:

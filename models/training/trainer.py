@@ -22,6 +22,7 @@ from models.training.checks import check_checkpoint
 from models.training.console import announce_resume
 from models.training.errors import INTERRUPTED, Interrupted
 from models.training.ranks import number_of_devices
+from models.training.short_steps import ShortEpochLoop
 from models.training.strategy import OneExchangeStrategy
 
 
@@ -57,6 +58,7 @@ def make_trainer(cfg: DictConfig) -> Trainer:
         enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
         enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
     )
+    trainer.fit_loop.epoch_loop = ShortEpochLoop(trainer, trainer.fit_loop.epoch_loop)
     return trainer
 
 

@@ -44,18 +44,28 @@ class WholeStep:
     Args:
         plain: the class whose `training_step` and `backward` this stands in for.
         replay: gives loss and gradients of a mini-batch, see `GraphedLoss.with_gradients`; None if it cannot.
+        repeats, repeat: whether it can again right after it did, and what then takes its place, see `GraphedLoss`.
 
     Attributes:
+        plain: as given.
         taken: steps that ran this way.
+        is_steady: whether the last step did, the optimiser's by a graph: then `repeat` may follow.
     """
 
-    def __init__(self, plain: type[LightningModule], replay: Callable[[Any], Tensor | None]) -> None:
-        self._plain, self._replay = plain, replay
+    def __init__(
+        self,
+        plain: type[LightningModule],
+        replay: Callable[[Any], Tensor | None],
+        repeats: Callable[[Any], bool],
+        repeat: Callable[[Any], Tensor],
+    ) -> None:
+        self.plain, self._replay, self.repeats, self._repeat = plain, replay, repeats, repeat
         self.taken = 0
         self.forget()
 
     def forget(self) -> None:
         """To be called when a run begins."""
+        self.is_steady = False
         self._epoch = -1  # of which `_possible` tells
         self._possible = False
         self._adam: ReplayedAdam | None = None
@@ -69,9 +79,9 @@ class WholeStep:
             epoch: the current one: what decides whether this is possible is looked at once per epoch.
             closure: what Lightning gives to `optimizer_step`.
         """
-        trainer = module.trainer
+        trainer, self.is_steady = module.trainer, False
         if epoch != self._epoch:
-            self._epoch, self._possible = epoch, is_possible(self._plain, module, trainer, closure)
+            self._epoch, self._possible = epoch, is_possible(self.plain, module, trainer, closure)
             if self._adam is not None and self._adam.optimizer is not trainer.optimizers[0]:
                 self._adam = None
         if not self._possible or trainer.accumulate_grad_batches != 1:
@@ -86,11 +96,25 @@ class WholeStep:
         self._adam.step()
         closure._result = ClosureResult(loss)  # which clones it
         self.taken += 1
+        self.is_steady = self._adam.replays
         return True
+
+    def repeat(self, batch: Any, strategy: Any) -> Tensor:
+        """Trains on a mini-batch that `repeats` says yes to, right after another step, and returns the loss.
+
+        The loss is valid until the next step.
+        """
+        assert self._adam is not None
+        loss = self._repeat(batch)
+        if isinstance(strategy, OneExchangeStrategy):
+            strategy.exchange_gradients()
+        self._adam.replay()
+        self.taken += 1
+        return loss
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: graphs belong to the process that captured them."""
-        return {**self.__dict__, "_epoch": -1, "_possible": False, "_adam": None}
+        return {**self.__dict__, "_epoch": -1, "_possible": False, "_adam": None, "is_steady": False}
 
 
 def is_possible(plain: type[LightningModule], module: LightningModule, trainer: Trainer, closure: Any) -> bool:
@@ -105,15 +129,15 @@ def is_possible(plain: type[LightningModule], module: LightningModule, trainer: 
         and type(trainer.precision_plugin) is Precision
         and not trainer.gradient_clip_val
         and not torch.is_anomaly_enabled()
-        and not any(_overrides(module, plain, name) for name in _OF_THE_MODULE)
-        and not any(_overrides(callback, Callback, name) for callback in callbacks for name in _BETWEEN)
+        and not any(overrides(module, plain, name) for name in _OF_THE_MODULE)
+        and not any(overrides(callback, Callback, name) for callback in callbacks for name in _BETWEEN)
         and not any(_has_hooks(parameter) for parameter in module.parameters())
         and len(trainer.optimizers) == 1
         and _is_plain_adam(trainer.optimizers[0])
     )
 
 
-def _overrides(of: Any, base: type, name: str) -> bool:
+def overrides(of: Any, base: type, name: str) -> bool:
     """Whether an object has a method of its own in place of that of a class."""
     return name in vars(of) or getattr(type(of), name) is not getattr(base, name)
 
@@ -144,13 +168,26 @@ class ReplayedAdam:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._captured: list[Any] | None = None  # what the graph was captured with
         self._before: list[Any] | None = None  # what the last step found that ran as it is
+        self._by_graph = False  # the last step
+
+    @property
+    def replays(self) -> bool:
+        """Whether the last step was by the graph."""
+        return self._graph is not None and self._by_graph
+
+    def replay(self) -> None:
+        """A step right after one by the graph: nothing has changed in between."""
+        assert self._graph is not None
+        self._graph.replay()
 
     def step(self) -> None:
         found = self._look()
+        self._by_graph = True
         if self._graph is not None and found == self._captured:
             self._graph.replay()
             return
         if found is None or found != self._before:
+            self._by_graph = False
             self.optimizer.step()
             self._before = self._look()  # a first step makes the moments
             return

@@ -110,10 +110,10 @@ class TreeWorkspace(TypedWorkspace):
         frontiers, rows, edges = [num_seeds], list[int](), list[int]()
         for hop, k in enumerate(self._fanouts):
             new = frontiers[-1] - (frontiers[-2] if hop else 0)
+            room = max(int(self._guess * _FIRST_ROWS), 2 * new)
             if hop < len(self._most_rows):
-                rows.append(with_headroom(self._most_rows[hop]))
-            else:
-                rows.append(min(most_into * new, max(int(self._guess * _FIRST_ROWS), 2 * new)))
+                room = with_headroom(self._most_rows[hop])
+            rows.append(min(most_into * new, room))
             bound = self.most_edges if k == -1 else min(rows[-1] * k, self.most_edges)
             if hop < len(known_edges):
                 edges.append(min(bound, with_headroom(known_edges[hop])))
@@ -126,15 +126,23 @@ class TreeWorkspace(TypedWorkspace):
         return frontiers, rows, edges
 
     def outgrew(self, table: int, picks: int, rows: int) -> None:
-        """Makes room where a mini-batch needed a larger table, or more than these picks and rows."""
+        """Makes room where a mini-batch needed a larger table, or at least these picks and rows in all its hops."""
         self._plans.clear()
         self._planned = None
         self._table = max(self._table, table)
         plan_rows, plan_picks = self._room
-        grow = max(1.5 * picks / max(plan_picks, 1), 1.5 * rows / max(plan_rows, 1))
-        if grow <= 1.5 and table:
+        if picks <= plan_picks and rows <= plan_rows and table:
             return
-        self.grow(max(grow, 2.0))
+        by = max(2.0, 1.5 * picks / max(plan_picks, 1), 1.5 * rows / max(plan_rows, 1))
+        if not self.is_learnt:
+            self.grow(by)
+            return
+        # Which hop lacks room is not known, and one that had none so far becomes no larger by a factor.
+        hops, neither = len(self._fanouts), picks <= plan_picks and rows <= plan_rows
+        if picks > plan_picks or neither:
+            self._largest = tuple([max(2 * n, picks // hops) for n in sizes] for sizes in self._largest)  # type: ignore[assignment]
+        if rows > plan_rows or neither:
+            self._most_rows = [max(2 * n, rows // hops) for n in self._most_rows]
 
     def grow(self, by: float) -> None:
         """Makes the learnt sizes larger, or the guesses as long as there are none."""

@@ -215,8 +215,8 @@ def test_abandoned_loaders_leave_nothing(make: Callable[..., NodeLoader], sample
         torch.cuda.synchronize()
         return torch.cuda.memory_allocated()
 
-    before = open_and_abandon(5)
-    assert open_and_abandon(200 if sample == "consumer" else 50) == before
+    before = open_and_abandon(5)  # with what tests before left, which may go meanwhile
+    assert open_and_abandon(200 if sample == "consumer" else 50) <= before
 
 
 @pytest.mark.parametrize("sample", SAMPLE)

@@ -9,8 +9,8 @@ Each row is a run of `train.py experiment=ogbn-products dataset=synthetic-produc
 validation, and waits for the GPU. The first step is timed from the command on, in a run whose data and kernels are in
 their caches already. The runs take turns, and the median run counts.
 
-With `--ranks` one more run of each row takes the time of each exchange on each rank. The rank that comes last to an
-exchange waits least, so it was the slower one.
+With `--ranks` the runs of several GPUs take the time of each exchange on each rank, those of the last run count. The
+rank that comes last to an exchange waits least, so it was the slower one.
 """
 
 from __future__ import annotations
@@ -113,10 +113,8 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600, help="seconds of a run")
     parser.add_argument("--no-ddp", action="store_true", help="leave out the rows of Lightning's DDP")
     parser.add_argument("--no-sharded", action="store_true", help="leave out the rows of features=sharded")
-    parser.add_argument(
-        "--long-steps", action="store_true", help="rows with Lightning's own steps, too"
-    )
-    parser.add_argument("--ranks", action="store_true", help="one more run of each row of several GPUs, see above")
+    parser.add_argument("--long-steps", action="store_true", help="rows with Lightning's own steps, too")
+    parser.add_argument("--ranks", action="store_true", help="take the exchanges of each rank, see above")
     parser.add_argument("--no-warm-up", action="store_true", help="data and kernels are in their caches already")
     parser.add_argument("--option", action="append", default=[], help="a further argument of train.py")
     parser.add_argument("--out", type=Path, default=RESULTS / "scaling_gpu.json")
@@ -137,12 +135,10 @@ def main() -> None:
     exchanges: dict[Kind, dict[str, Any]] = {}
     failed = False
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    for number in range(options.rounds + options.ranks):
-        ranks = number == options.rounds
+    for number in range(options.rounds):
         for kind in kinds:
             gpus, strategy, features, steps = kind
-            if ranks and (gpus == 1 or strategy == "ddp"):
-                continue
+            ranks = options.ranks and gpus > 1 and strategy == "auto"
             chosen = [f"trainer.devices={gpus}", f"trainer.strategy={strategy}", f"features={features}"]
             if steps == _LONG:
                 chosen.append("+callbacks.hook._target_=_rank_times.Hook")
@@ -152,15 +148,13 @@ def main() -> None:
                 failed = True
                 print(error, flush=True)
                 continue
+            runs[kind].append(run)
             if ranks:
                 exchanges[kind] = {name: run[name] for name in ("exchanged_bytes", "ranks")}
-            else:
-                runs[kind].append(run)
             found = f"{run['epoch_s']:.4f} s, first step {run['first_step_s']:.1f} s, {run['warnings']} warnings"
             print(f"run {number}, {gpus} GPUs, {strategy}, {features}, {steps} steps: {found}", flush=True)
             rows = _rows(runs, exchanges)  # written at once: a later run may be cut off
-            done = min(number + 1, options.rounds)
-            write_json(options.out, {"gpu": gpu, "rounds": done, "epochs": options.epochs, "rows": rows})
+            write_json(options.out, {"gpu": gpu, "rounds": number + 1, "epochs": options.epochs, "rows": rows})
     table = Table("GPUs", "gradients", "features", "steps", "epoch, s", "faster by", "first step, s", "against 1")
     for row in _rows(runs, exchanges):
         against = [f"{row[name]:.2f}x" if row[name] else "-" for name in ("faster_by", "slower_start")]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import inspect
+import json
 import math
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hydra import compose
 from hydra.utils import instantiate
 from lightning.pytorch import Trainer
@@ -281,3 +283,28 @@ class TestOnGPU:
         assert of == "of"
         assert int(steps) > 40
         assert int(replayed) >= int(steps) - 16 - 12  # those before the capture, and the last one of each epoch
+
+    def test_a_run_goes_on_amid_an_epoch(self, tmp_path: Path) -> None:
+        """After a step that left out Lightning's loop, and with such steps again."""
+        options = ["device=cuda", "features=device", "datamodule.batch_size=64", "callbacks.early_stopping=null"]
+        options += ["model.dropout=0", "callbacks.step.every_n_train_steps=1"]
+
+        def done(name: str, *more: str) -> dict[str, Any]:
+            ended = run(tmp_path, *options, *more, f"hydra.run.dir={name}", f"result_path={tmp_path / name}.json")
+            assert ended.returncode == 0, ended.stderr
+            result: dict[str, Any] = json.loads((tmp_path / f"{name}.json").read_text())
+            return result
+
+        def saved(name: str) -> tuple[Path, int]:
+            path = tmp_path / name / "checkpoints" / "step.ckpt"
+            return path, torch.load(path, weights_only=False)["global_step"]
+
+        whole = done("whole", "trainer.max_epochs=5")
+        amid = saved("whole")[1] * 7 // 10  # in the fourth epoch
+        done("part", "trainer.max_epochs=5", f"trainer.max_steps={amid}")
+        checkpoint, step = saved("part")
+        assert step == amid
+        rest = done("rest", "trainer.max_epochs=5", f"ckpt_path={checkpoint}")
+        assert [row["epoch"] for row in rest["epochs"]] == [row["epoch"] for row in whole["epochs"]] == [0, 1, 2, 3, 4]
+        for name in ("train/loss", "val/loss"):  # a GPU adds up gradients in no fixed order
+            assert rest["epochs"][-1][name] == pytest.approx(whole["epochs"][-1][name], rel=0.05)

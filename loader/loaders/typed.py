@@ -12,10 +12,7 @@ from loader.items.items import as_vertices
 from loader.loaders.options import check_distinct
 from loader.machine.arguments import shown
 from loader.samplers.base import Sampler
-from loader.stores import FeatureStore, PartitionedFeatures, ShardedFeatures, StagedFeatures, as_store
-
-# Stores that would wait for another process, or copy through buffers of their own, once for each type.
-_NOT_BY_TYPE = (PartitionedFeatures, ShardedFeatures, StagedFeatures)
+from loader.stores import FeatureStore, as_store
 
 
 def typed_items(graph: HeteroGraph, seeds: Any, times: Any = None, *, distinct: bool = True) -> tuple[str, NodeItems]:
@@ -129,7 +126,7 @@ def _by_key(name: str, rows: Any, form: str) -> Mapping[Any, Any]:
 
 def refuse_store(label: str, kind: Any) -> None:
     """Raises TypeError for a class of stores that cannot be one of several."""
-    if isinstance(kind, type) and issubclass(kind, _NOT_BY_TYPE):
+    if getattr(kind, "serves_alone", False):
         raise TypeError(
             f"{label} is a {kind.__name__}, which cannot be one of several stores; take HostFeatures, DeviceFeatures, "
             "CachedFeatures, PinnedFeatures or MemmapFeatures"

@@ -11,33 +11,34 @@ from torch import Tensor
 from loader.pipeline import Stage
 from loader.samples import Sample
 from loader.stages.request import Requested
-from loader.stores import CachedFeatures, FeatureStore
+from loader.stores import AbleStore, FeatureStore, abilities_of
 
 
 class AnnounceStage(Stage):
-    """Does the work of the stage before the gathers, and announces the gathers of its items to the stores with a
-    `lookahead`, a group at a time. See `CachedFeatures`.
+    """Does the work of the stage before the gathers, and announces the gathers of its items to the stores that
+    want it, a group at a time. See `Abilities.announced`.
 
     A stage of its own would keep more mini-batches waiting: a group that it announced, beside the next one that is
     sampled.
 
     Args:
         before: the stage whose place this one takes.
-        stores: kind -> store, see `Sample.wants`; each with a lookahead.
+        stores: kind -> store, see `Sample.wants`, and how many gathers are announced to it together.
 
     Attributes: `before`.
     """
 
-    def __init__(self, before: Stage, stores: Mapping[str, CachedFeatures]) -> None:
+    def __init__(self, before: Stage, stores: Mapping[str, tuple[AbleStore, int]]) -> None:
         self.before, self._stores = before, dict(stores)
         self.name, self.device, self.priority = before.name, before.device, before.priority
         self.asynchronous, self.depth = before.asynchronous, before.depth
-        self.together = max(before.together, *(store.lookahead for store in stores.values()))
+        self.together = max(before.together, *(count for _, count in stores.values()))
 
     @classmethod
     def of(cls, before: Stage, stores: Mapping[str, FeatureStore]) -> AnnounceStage | None:
-        """The stage for those of the stores that have a lookahead; None if none has."""
-        ahead = {kind: store for kind, store in stores.items() if isinstance(store, CachedFeatures) and store.lookahead}
+        """The stage for those of the stores that want it; None if none does."""
+        counts = {kind: abilities_of(store).announced for kind, store in stores.items()}
+        ahead: dict[str, Any] = {kind: (stores[kind], count) for kind, count in counts.items() if count}
         return cls(before, ahead) if ahead else None
 
     def begin(self, group: Sequence[Any]) -> Sequence[Callable[[], Requested]]:
@@ -58,10 +59,10 @@ class AnnounceStage(Stage):
 
     def _announced(self, group: Sequence[Sample]) -> list[Requested]:
         rows: list[dict[str, Callable[[], Tensor]]] = [{} for _ in group]
-        for kind, store in self._stores.items():
+        for kind, (store, count) in self._stores.items():
             wanting = [i for i, sample in enumerate(group) if not sample.has(kind)]
-            for first in range(0, len(wanting), store.lookahead):  # the stage may look further ahead
-                part = wanting[first : first + store.lookahead]
+            for first in range(0, len(wanting), count):  # the stage may look further ahead
+                part = wanting[first : first + count]
                 found = store.begin_together([group[i].ids(kind) for i in part])
                 for i, finish in zip(part, found, strict=True):
                     rows[i][kind] = finish

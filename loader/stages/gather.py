@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch import Tensor
 from loader.pipeline import Stage
 from loader.samples import Rows, Sample
 from loader.stages.request import Requested
-from loader.stores import DeviceFeatures, FeatureStore, PartitionedFeatures, RowExchange
+from loader.stores import AbleStore, Exchange, FeatureStore, abilities_of
 from loader.timing import PipelineStats
 
 
@@ -32,21 +33,20 @@ class GatherStage(Stage):
     priority = -3
 
     def __init__(self, stores: Mapping[str, FeatureStore], device: torch.device, stats: PipelineStats) -> None:
-        self._stores = {
-            kind: (store, isinstance(store, DeviceFeatures) and store.lazy) for kind, store in stores.items()
-        }
+        able: dict[str, Any] = dict(stores)
+        can = {kind: abilities_of(store) for kind, store in stores.items()}
+        self._stores = dict(stores)
+        self._lazy: dict[str, AbleStore] = {kind: able[kind] for kind in stores if can[kind].lazy}
+        self._shared: dict[str, AbleStore] = {kind: able[kind] for kind in stores if can[kind].collective}
         self._stats = stats
-        self._partitioned = {
-            kind: store for kind, store in stores.items() if isinstance(store, PartitionedFeatures) and store.collective
-        }
-        self._exchanges: dict[str, RowExchange | None] = {}
-        self.collective = bool(self._partitioned)
-        self.together = max((store.together for store in self._partitioned.values()), default=1)
+        self._exchanges: dict[str, Exchange | None] = {}
+        self.collective = bool(self._shared)
+        self.together = max((can[kind].together for kind in self._shared), default=1)
         self.asynchronous = all(store.asynchronous and store.device == device for store in stores.values())
         self.device = device if self.asynchronous else torch.device("cpu")
 
     def prepare(self) -> None:
-        for kind, store in self._partitioned.items():
+        for kind, store in self._shared.items():
             if kind not in self._exchanges:
                 self._exchanges[kind] = store.open_exchange()
 
@@ -64,12 +64,12 @@ class GatherStage(Stage):
     def _fetched(self, group: Sequence[Sample]) -> list[Sample]:
         """The samples with their rows of stores that exchange, after one exchange of each."""
         samples, error = list(group), None
-        for kind, store in self._partitioned.items():
+        for kind, store in self._shared.items():
             wanting = [i for i, sample in enumerate(samples) if not sample.has(kind)]
             ids: list[Tensor] = []
             try:
                 if error is None:
-                    ids = [_near(samples[i].ids(kind), store) for i in wanting]
+                    ids = [_near(samples[i].ids(kind), self._stores[kind]) for i in wanting]
             except Exception as wrong:  # the others wait for the exchanges of this store and the next ones
                 error = wrong
             try:
@@ -86,12 +86,11 @@ class GatherStage(Stage):
 
     def _gather(self, sample: Sample, begun: Mapping[str, Callable[[], Tensor]]) -> Sample:
         rows: dict[str, Rows] = {}
-        for kind, (store, lazy) in self._stores.items():
+        for kind, store in self._stores.items():
             if sample.has(kind):
                 continue
-            if lazy:
-                assert isinstance(store, DeviceFeatures)
-                rows[kind] = store.lazy_rows(sample.ids(kind))
+            if kind in self._lazy:
+                rows[kind] = self._lazy[kind].lazy_rows(sample.ids(kind))
             else:
                 finish = begun.get(kind)
                 found = store.gather(_near(sample.ids(kind), store)) if finish is None else finish()
@@ -106,7 +105,7 @@ class GatherStage(Stage):
         self._exchanges.clear()
 
     def check(self) -> None:
-        for store, _ in self._stores.values():
+        for store in self._stores.values():
             store.check()
 
 

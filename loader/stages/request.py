@@ -10,7 +10,7 @@ from torch import Tensor
 
 from loader.pipeline import Stage
 from loader.samples import Sample
-from loader.stores import CachedFeatures, FeatureStore
+from loader.stores import AbleStore, FeatureStore, abilities_of
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Requested:
 
 
 class RequestStage(Stage):
-    """Begins the gathers of stores in which threads of the host take part. See `CachedFeatures`.
+    """Begins the gathers of stores that want it. See `Abilities.begun`.
 
     It begins one more gather while `GatherStage` finishes the last one, and no more than that: each takes memory.
 
     Args:
-        stores: kind -> store, see `Sample.wants`; all with host threads.
+        stores: kind -> store, see `Sample.wants`.
     """
 
     name = "request"
@@ -38,15 +38,13 @@ class RequestStage(Stage):
     asynchronous = True
     depth = 1
 
-    def __init__(self, stores: Mapping[str, CachedFeatures]) -> None:
+    def __init__(self, stores: Mapping[str, AbleStore]) -> None:
         self._stores = dict(stores)
 
     @classmethod
     def of(cls, stores: Mapping[str, FeatureStore]) -> RequestStage | None:
-        """The stage for those of the stores that have host threads; None if none has."""
-        found = {
-            kind: store for kind, store in stores.items() if isinstance(store, CachedFeatures) and store.host_threads
-        }
+        """The stage for those of the stores that want it; None if none does."""
+        found: dict[str, Any] = {kind: store for kind, store in stores.items() if abilities_of(store).begun}
         return cls(found) if found else None
 
     def run(self, sample: Sample) -> Requested:

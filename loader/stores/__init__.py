@@ -1,5 +1,6 @@
 """Stores of rows, such as features. A `FeatureStore` takes ids and returns their rows."""
 
+from loader.stores.abilities import Abilities, AbleStore, Exchange, abilities_of
 from loader.stores.auto import auto_features
 from loader.stores.base import FeatureStore, StoreContext, open_store, options_of
 from loader.stores.cached import CachedFeatures
@@ -16,8 +17,11 @@ from loader.stores.staged import StagedFeatures
 from loader.stores.tensor import TensorRows
 
 __all__ = [
+    "Abilities",
+    "AbleStore",
     "CachedFeatures",
     "DeviceFeatures",
+    "Exchange",
     "FeatureStore",
     "HostFeatures",
     "MemmapFeatures",
@@ -30,6 +34,7 @@ __all__ = [
     "StoreContext",
     "TensorRows",
     "Traffic",
+    "abilities_of",
     "as_store",
     "auto_features",
     "count_visits",

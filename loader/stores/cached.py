@@ -16,6 +16,7 @@ from loader.machine.cpus import available_cpus
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import cuda_device, current_stream_handle, made_current, require_cuda
 from loader.machine.pinning import PinnedTensor
+from loader.stores.abilities import Abilities
 from loader.stores.base import StoreContext
 from loader.stores.host_part import Cold, HostPart
 from loader.stores.hotness import count_visits, degree_hotness, pagerank_hotness
@@ -147,6 +148,11 @@ class CachedFeatures(KernelStore):
     @property
     def asynchronous(self) -> bool:
         return self.host_threads == 0
+
+    @property
+    def can(self) -> Abilities:
+        """What it can do besides gathering."""
+        return Abilities(announced=self.lookahead, begun=self.host_threads > 0)
 
     @property
     def cached_bytes(self) -> int:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.samples import LazyRows
+from loader.stores.abilities import Abilities
 from loader.stores.kernel import KernelStore
 from loader.stores.rows import RowFormat, RowOptions
 
@@ -64,6 +65,11 @@ class DeviceFeatures(KernelStore):
     def _placed(self, tensor: Tensor) -> Tensor:
         """The table of `tensor`'s rows in GPU memory."""
         return self._format.stored(tensor).to(self.device)
+
+    @property
+    def can(self) -> Abilities:
+        """What it can do besides gathering."""
+        return Abilities(lazy=self.lazy)
 
     def lazy_rows(self, ids: Tensor) -> LazyRows:
         """The rows of `ids`, which are not gathered.

@@ -17,6 +17,7 @@ from loader.machine.hosts import Hosts, hosts_of_run
 from loader.machine.lost import LostProcessError
 from loader.machine.pages import advise_random
 from loader.machine.shared import shared_block
+from loader.stores.abilities import Abilities
 from loader.stores.base import FeatureStore, StoreContext
 from loader.stores.cached import SLOT_BYTES, cached_rows, check_hotness, hotness_scores
 from loader.stores.device import DeviceFeatures
@@ -109,6 +110,8 @@ class PartitionedFeatures(StoreOfRows):
         RuntimeError: `device` is a GPU, and the build or the machine has no CUDA.
     """
 
+    serves_alone = True  # not one store of several, one for each type: other processes would be waited for
+
     def __init__(
         self,
         tensor: Tensor,
@@ -182,6 +185,11 @@ class PartitionedFeatures(StoreOfRows):
         Each of them once: these rows have to cross to this host.
         """
         return torch.unique(_Parts(self._checked(ids), self).far_ids())
+
+    @property
+    def can(self) -> Abilities:
+        """What it can do besides gathering."""
+        return Abilities(collective=self.collective, together=self.together)
 
     def open_exchange(self) -> RowExchange | None:
         """Groups of processes for one loader, or None on one host. All processes call this together.

@@ -27,6 +27,8 @@ class ShardedFeatures(DeviceFeatures):
             little of it; another process did not come.
     """
 
+    serves_alone = True  # not one store of several, one for each type: other processes would be waited for
+
     def _placed(self, tensor: Tensor) -> Tensor:
         rows = self._format
 

@@ -51,6 +51,8 @@ class StagedFeatures(StoreOfRows):
         RuntimeError: the build or the machine has no CUDA, or the buffers could not be locked.
     """
 
+    serves_alone = True  # not one store of several, one for each type: copies go through buffers of its own
+
     needs_gpu = True
 
     def __init__(

@@ -12,8 +12,8 @@ from hypothesis import settings
 
 from loader.graph import Graph
 
-# No test asserts a time, an example of hypothesis neither: a machine may be busy.
-settings.register_profile("any-speed", deadline=None)
+# No test asserts a time, an example of hypothesis neither: a machine may be busy. Each run draws other examples.
+settings.register_profile("any-speed", deadline=None, max_examples=50)
 settings.load_profile("any-speed")
 
 

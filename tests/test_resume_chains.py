@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from resume_chains import CUTS, SAVING, Chain, check, check_chain, draw
 ROOT = Path(__file__).parent.parent
 
 # `RESUME_CHAINS=500 python -m pytest -m slow tests/test_resume_chains.py`
-COUNT = int(os.environ.get("RESUME_CHAINS", "40"))
+COUNT = int(os.environ.get("RESUME_CHAINS", "20"))
 
 
 @pytest.mark.slow
@@ -23,9 +24,15 @@ def test_a_random_chain_ends_as_the_unbroken_training(number: int) -> None:
 
 
 def test_the_chains_draw_every_kind() -> None:
-    chains = [draw(number) for number in range(200)]
-    assert {chain.source for chain in chains} == {"direct", "own", "module", "combined"}
-    assert {chain.task for chain in chains} == {"node", "link", "walk"}
+    """Also the first 20, which run by default: each source with each task, each way to cut a run and to save it."""
+    chains = [draw(number) for number in range(20)]
+    sources, tasks = ("direct", "own", "module", "combined"), ("node", "link", "walk")
+    assert {(chain.source, chain.task) for chain in chains} == set(product(sources, tasks))
+    assert {chain.mode for chain in chains if chain.source == "combined"} == {"max_size_cycle", "min_size", "max_size"}
+    assert {chain.scheduler for chain in chains} == {"none", "one cycle", "per epoch"}
+    assert {chain.prefetch for chain in chains} == {0, 1, 2}
+    assert {chain.accumulate > 1 for chain in chains} == {False, True}
+    assert len({name for chain in chains for name in chain.options}) == 4
     assert {cut for chain in chains for cut, _ in chain.cuts} == set(CUTS)
     assert {kind for chain in chains for kind in chain.saving} == set(SAVING)
     assert {len(chain.cuts) for chain in chains} == {1, 2, 3, 4}

@@ -116,8 +116,7 @@ TYPED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-@pytest.mark.parametrize("task", ["node", "link"])
+@pytest.mark.parametrize(("task", "ranks"), [("node", 2), ("link", 3)])
 def test_ranks_share_mini_batches_of_types(tmp_path: Path, task: str, ranks: int) -> None:
     """Also if the last mini-batches are fewer than the ranks."""
     options = (

@@ -34,7 +34,7 @@ by_line = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return module_on_host("engine_on_host", tmp_path_factory.mktemp("engine"))
+    return module_on_host("engine_on_host", tmp_path_factory)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return module_on_host("renewal_on_host", tmp_path_factory.mktemp("core"))
+    return module_on_host("renewal_on_host", tmp_path_factory)
 
 
 @pytest.fixture(autouse=True)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sysconfig
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 import pybind11
+import pytest
+from filelock import FileLock
 from sanitizers import ROOT, build, skip_unless_it_runs
 
 # Two warps a block: what matters happens between warps and between blocks. Few ranges of a hash set, a small window and
@@ -25,17 +29,33 @@ OPTIONS = (
 )
 
 
-def module_on_host(name: str, folder: Path) -> ModuleType:
-    """The module of Python that tests/csrc/`name`.cpp is: bindings and kernels of the core, built in this folder.
+def module_on_host(name: str, folders: pytest.TempPathFactory) -> ModuleType:
+    """The module of Python that tests/csrc/`name`.cpp is: bindings and kernels of the core, built once per session.
 
     Skips where there is no compiler.
     """
-    skip_unless_it_runs("", folder)
+    folder = folders.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # all workers'
+    folder = folder / name
+    folder.mkdir(exist_ok=True)
+    skip_unless_it_runs("", folders.mktemp("empty"))
     target = folder / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
+    with FileLock(folder / "lock"):
+        if not target.exists():
+            _build(name, target)
+    return _loaded(name, target)
+
+
+def _build(name: str, target: Path) -> None:
     includes = pybind11.get_include(), sysconfig.get_path("include")
     options = "-fPIC", "-shared", "-fvisibility=hidden", '-DLOADER_KERNELS_DEVICE="cpu"', *(f"-I{i}" for i in includes)
     built = build([ROOT / "tests" / "csrc" / f"{name}.cpp"], "", target, (*OPTIONS, *options))
     assert built.returncode == 0, built.stderr
+
+
+@cache
+def _loaded(name: str, target: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, target)
     assert spec is not None
     assert spec.loader is not None

@@ -67,7 +67,7 @@ class TestFromEdges:
         assert "'paper': 4" in repr(graph)
 
     @given(typed_edges())
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=60, deadline=None)
     def test_lists_are_those_of_plain_numpy(self, drawn: Any) -> None:
         edges, sizes, weights = drawn
         graph = HeteroGraph.from_edges(edges, sizes, edge_weights=weights)

@@ -185,7 +185,7 @@ class TestBounds:
         st.none() | st.integers(1, HIGH),
         st.sampled_from(["always", "never"]),
     )
-    @settings(max_examples=150)
+    @settings(max_examples=60)
     def test_bounds_are_plain_comparisons(
         self, times: list[int], at: int, rule: str, window: int | None, missing: str
     ) -> None:

@@ -30,18 +30,18 @@ class TestPermutation:
         found = np.sort(np.array(epoch_of(num_items, seed=num_items)))
         assert np.array_equal(found, np.arange(num_items))
 
-    @settings(deadline=None, max_examples=200)
+    @settings(deadline=None, max_examples=60)
     @given(num_items=st.integers(1, 20_000), seed=SEEDS, epoch=st.integers(0, 2**64 - 1))
     def test_every_item_comes_once_with_any_key(self, num_items: int, seed: int, epoch: int) -> None:
         assert sorted(epoch_of(num_items, seed, epoch)) == list(range(num_items))
 
-    @settings(deadline=None, max_examples=150)
+    @settings(deadline=None, max_examples=60)
     @given(num_items=st.integers(1, 300), seed=SEEDS, epoch=st.integers(0, 2**64 - 1))
     def test_small_orders_equal_the_network_in_python(self, num_items: int, seed: int, epoch: int) -> None:
         assert _core.order_key(seed, epoch) == reference_order.order_key(seed, epoch)
         assert epoch_of(num_items, seed, epoch) == reference_order.order(num_items, seed, epoch)
 
-    @settings(deadline=None, max_examples=150)
+    @settings(deadline=None, max_examples=60)
     @given(num_items=st.integers(1 << 15, 1 << 60), seed=SEEDS, data=st.data())
     def test_large_orders_equal_the_network_in_python(self, num_items: int, seed: int, data: st.DataObject) -> None:
         first = data.draw(st.integers(0, num_items - 1))
@@ -121,7 +121,7 @@ class TestPositions:
         order, whole = Order(num_items, shuffle=True, seed=3), epoch_of(num_items, 3, 6)
         assert [int(order.at(6, i, 1, CPU)) for i in range(num_items)] == whole
 
-    @settings(deadline=None, max_examples=200)
+    @settings(deadline=None, max_examples=60)
     @given(data=st.data(), shuffle=st.booleans())
     def test_runs_are_slices_of_the_whole(self, data: st.DataObject, shuffle: bool) -> None:
         num_items = data.draw(st.integers(1, 500))

@@ -73,7 +73,7 @@ def blocks(draw: st.DrawFn) -> Block:
     return make_block(rows, num_src, draw(st.sampled_from(INDEX_TYPES)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(blocks(), st.integers(0, 19), st.sampled_from([torch.float32, torch.float64]), st.integers(1, 3))
 def test_forward_and_backward_follow_the_definition(block: Block, dim: int, dtype: torch.dtype, threads: int) -> None:
     torch.set_num_threads(threads)

@@ -22,7 +22,7 @@ def pick_seeds(num_nodes: int, count: int, seed: int) -> torch.Tensor:
     return torch.randperm(num_nodes, generator=torch.Generator().manual_seed(seed))[:count]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     num_nodes=st.integers(1, 120),
     num_edges=st.integers(0, 2000),

@@ -62,7 +62,7 @@ def expected_of(graph: Graph, seeds: torch.Tensor, fanouts: list[int], kind: str
     return reference_sampler.sample(graph, seeds.tolist(), fanouts, edge_ids=True, choose=choose, **at)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     num_nodes=st.integers(1, 30),
     num_edges=st.integers(0, 200),
@@ -91,7 +91,7 @@ def test_hopwise_equals_the_laws_in_python(
     assert got.digest() == expected.digest()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     num_nodes=st.integers(1, 120),
     num_edges=st.integers(0, 3000),

@@ -144,7 +144,7 @@ def tables_of(weights: torch.Tensor, indptr: list[int]) -> tuple[torch.Tensor, N
     return cells, ends.numpy().view(np.uint64)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     lists=st.lists(st.lists(st.floats(5e-324, 1.7e308), max_size=40), max_size=6),
     narrow=st.booleans(),

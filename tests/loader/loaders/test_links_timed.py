@@ -87,7 +87,7 @@ def test_a_state_is_of_these_items(graph: HeteroGraph, purchases: tuple[Tensor, 
         loader_of(graph, purchases, **{changed: other}).load_state_dict(state)
 
 
-def test_a_state_is_of_the_times_of_the_graph(graph: HeteroGraph, purchases: tuple[Tensor, Tensor]) -> None:
+def test_a_state_knows_the_times_of_its_graph(graph: HeteroGraph, purchases: tuple[Tensor, Tensor]) -> None:
     pairs, times = purchases
     state = loader_of(graph, purchases).state_dict()
     later = HeteroGraph.from_edges(

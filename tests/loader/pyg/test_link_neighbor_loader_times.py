@@ -118,7 +118,7 @@ def test_of_types_mini_batches_are_torch_geometrics(typed: HeteroData, is_timed:
         assert torch.equal(ours["item"].batch[: 8 * sides], theirs["item"].batch[: 8 * sides])
 
 
-def test_half_as_many_negatives_belong_to_the_first_links(typed: HeteroData) -> None:
+def test_fewer_negatives_belong_to_the_first_links(typed: HeteroData) -> None:
     """torch_geometric numbers the trees of destinations from another link on then."""
     times = times_of(typed[BUYS].edge_index, typed["user"].time, typed["item"].time) + 1
     options = {"time_attr": "time", "edge_label_time": times, "neg_sampling_ratio": 0.5, "batch_size": 8}

@@ -50,7 +50,7 @@ def sampler_of(negatives: Negatives | None = None, exclude: str = "reverse", **o
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(number=st.integers(0, 10**9))
 def test_random_links_are_the_oracles(number: int) -> None:
     assert link_cases.check(number, tree_cases.makers_of("cpu")) is None

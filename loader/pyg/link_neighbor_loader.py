@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 
 class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
-    """Mini-batches of a `Data` or `HeteroData` around links: `torch_geometric.loader.LinkNeighborLoader`, with three
-    more options.
+    """Mini-batches of a `Data` or `HeteroData` around links: `torch_geometric.loader.LinkNeighborLoader`, with more
+    options.
 
     A mini-batch is a `Data` as `NeighborLoader` gives it. Its `input_id` `[P]` holds positions in `edge_label_index`.
     It also has the links, by local ids, the positive ones in the order in which they were given. Of a `HeteroData` it

@@ -35,9 +35,7 @@ def made(seed: int, counts: tuple[int, int], times: tuple[bool, bool], sizes: tu
     counts=st.tuples(st.integers(0, 30), st.integers(0, 30)),
     times=st.tuples(st.booleans(), st.booleans()),
 )
-def test_equal_edges_have_reverses_in_turn(
-    seed: int, counts: tuple[int, int], times: tuple[bool, bool]
-) -> None:
+def test_equal_edges_have_reverses_in_turn(seed: int, counts: tuple[int, int], times: tuple[bool, bool]) -> None:
     to, back = (EdgeEnds.of(made(seed, counts, times), key) for key in (TO, BACK))
     assert (to.sources.numel(), back.sources.numel()) == counts
     there = defaultdict(list)

@@ -229,6 +229,10 @@ def test_the_destinations_type_may_come_first() -> None:
     assert links.around.n_id["user"][links.targets].tolist() == pairs[:3, 0].tolist()
     assert links.link_of_tree.tolist() == [0, 1, 2, 0, 1] * 2
     assert torch.equal(links.around.seed_times, times[:3][links.link_of_tree])
+    data = links.around.to_pyg()
+    for name, places in (("user", links.targets), ("item", links.sources)):
+        assert torch.equal(data[name].seed_time[places], times[:3])
+        assert data[name].batch[:5].tolist() == [*range(5 * (name == "item"), 5 * (name == "item") + 5)]
     both, truth = links.pairs()
     assert both.tolist() == [[0, 1, 2, 3, 4]] * 2
     assert truth.tolist() == [1, 1, 1, 0, 0]

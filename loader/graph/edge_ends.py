@@ -57,6 +57,12 @@ class EdgeEnds(NamedTuple):
         It goes the other way at the same time, if edges of both have times. Of several the first has the lowest id, the
         second the next, in both relations.
         """
+        mine, theirs = [self.sources, self.targets], [other.targets, other.sources]
+        if self.times is not None and other.times is not None:
+            mine.append(self.times)
+            theirs.append(other.times)
+        if all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True)):  # as most graphs are made: without a sort
+            return torch.where(self.sources < 0, -1, torch.arange(self.sources.numel()))
         forward = self.sources * num_targets + self.targets
         back = other.targets * num_targets + other.sources
         forward[self.sources < 0], back[other.sources < 0] = -1, -2
@@ -67,12 +73,12 @@ class EdgeEnds(NamedTuple):
         sides = keys.split([forward.numel(), back.numel()])
         places = [_places_among_equal(side) for side in sides]
         most = max([int(place.max()) + 1 for place in places if place.numel()], default=1)
-        mine, theirs = (side * most + place for side, place in zip(sides, places, strict=True))
-        if theirs.numel() == 0:
-            return torch.full_like(mine, -1)
-        known, order = theirs.sort()
-        at = torch.searchsorted(known, mine).clamp(max=known.numel() - 1)
-        return torch.where(known[at] == mine, order[at], -1)
+        wanted, there = (side * most + place for side, place in zip(sides, places, strict=True))
+        if there.numel() == 0:
+            return torch.full_like(wanted, -1)
+        known, order = there.sort()
+        at = torch.searchsorted(known, wanted).clamp(max=known.numel() - 1)
+        return torch.where(known[at] == wanted, order[at], -1)
 
 
 def _places_among_equal(keys: Tensor) -> Tensor:

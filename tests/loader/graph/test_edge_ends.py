@@ -51,6 +51,21 @@ def test_equal_edges_have_reverses_in_turn(seed: int, counts: tuple[int, int], t
     assert to.reverses(back, 4).tolist() == wanted
 
 
+def test_edges_that_are_flipped_have_their_own_ids() -> None:
+    to = EdgeEnds.of(made(3, (25, 0), (True, False)), TO)
+    flipped = EdgeEnds(to.targets, to.sources, to.times)
+    assert to.reverses(flipped, 4).tolist() == list(range(25))
+    order = torch.randperm(25, generator=torch.Generator().manual_seed(1))
+    shuffled = EdgeEnds(*(of[order] for of in flipped))
+    found = to.reverses(shuffled, 4)
+    assert sorted(found.tolist()) == list(range(25))
+    assert all(
+        torch.equal(of[found], own) for of, own in zip(shuffled, (to.targets, to.sources, to.times), strict=True)
+    )
+    gap = EdgeEnds(*(torch.cat([of, of.new_full((1,), -1)]) for of in to))  # an id that no edge has
+    assert gap.reverses(EdgeEnds(gap.targets, gap.sources, gap.times), 4).tolist() == [*range(25), -1]
+
+
 def test_edges_are_seen_by_their_ends_and_times() -> None:
     edges = EdgeEnds.of(made(1, (12, 0), (True, False)), TO)
     pairs = torch.cartesian_prod(torch.arange(3), torch.arange(9))  # some targets are beyond all nodes

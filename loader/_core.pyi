@@ -775,11 +775,16 @@ def negatives(
     indptr: Tensor | None,
     indices: Tensor | None,
     strict: bool,
+    source_counts: Tensor | None = None,
+    source_order: Tensor | None = None,
+    target_counts: Tensor | None = None,
+    target_order: Tensor | None = None,
 ) -> None:
     """Writes negative links: to `sources` and `targets` `[n]` int64; or, where sources `given` `[m]` int64 are, to
     `targets` `[m * k]`, those of each source one behind the other. Sources are below `num_sources`, targets below
     `num_targets`. `strict`: no edges of indptr and indices, whose lists ascend; and no loops, if both ends are of
-    `one_type`."""
+    `one_type`. Negative `i` has an end among the first `counts[i]` nodes of `order`, both int64; by default among all
+    nodes."""
 
 most_sorted_ends: int  # that CudaLinkEngine.ends keeps once
 

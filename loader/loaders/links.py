@@ -10,10 +10,12 @@ from torch import Tensor
 from loader.graph import Graph, HeteroGraph, require_graph, require_square
 from loader.items import EdgeItems
 from loader.loaders.base import Loader
-from loader.loaders.options import check_labels, check_options
-from loader.loaders.typed import node_stores
+from loader.loaders.options import check_labels, check_options, check_timed
+from loader.loaders.own_edges import check_own_edges, check_unseen
+from loader.loaders.typed import check_links_not_later, node_stores
 from loader.machine.arguments import kind_of
 from loader.samplers.links import LinkSampler
+from loader.samplers.tree_links import require_use_of_ids
 from loader.stores import FeatureStore, TensorRows, as_store
 
 
@@ -32,6 +34,12 @@ class LinkLoader(Loader):
         sampler: samples around the ends of the links of a mini-batch, and draws negative links.
         batch_size: positive links of a mini-batch, at least 1.
         labels: `[n, ...]` of the links, or None. They are kept on the sampler's device.
+        times: `[n]` integers or whole floats, the time of each link, for a sampler around a `TreeSampler` that goes by
+            times. Neither end may be later.
+        edge_ids: `[n]` integer, with a sampler of trees that excludes edges: the edge of the graph that each link is,
+            or -1 if it is none, numbered as in the graph's relation. Only this edge is then left out of the link's
+            trees, and with "reverse" its reverse: the edge the other way, at the same time if edges have times; of
+            several the first belongs to the first. None: all edges between the two ends are left out.
         options: see `Loader`.
 
     Raises:
@@ -48,10 +56,12 @@ class LinkLoader(Loader):
         batch_size: int,
         *,
         labels: Tensor | None = None,
+        times: Tensor | None = None,
+        edge_ids: Tensor | None = None,
         **options: Any,
     ) -> None:
         check_options(options, type(self).__name__)
-        items = EdgeItems(pairs)
+        items = EdgeItems(pairs, times=times, edge_ids=edge_ids)
         require_graph(graph)
         if isinstance(graph, Graph):
             require_square(graph, type(self).__name__)
@@ -61,6 +71,11 @@ class LinkLoader(Loader):
                 "LinkSampler(FusedSampler([10, 5]))"
             )
         sampler.ends(graph).check("pairs", items.ids)
+        check_timed(sampler, times)
+        if edge_ids is not None:
+            require_use_of_ids(sampler)
+        if sampler.in_trees:
+            _check_trees(sampler, graph, items)
         stores: dict[str, FeatureStore] = {}
         if isinstance(graph, HeteroGraph):
             stores = {f"node/{name}": store for name, store in node_stores(graph, features).items()}
@@ -74,3 +89,15 @@ class LinkLoader(Loader):
             check_labels(labels, len(items), f"there are {len(items)} pairs; give a label per pair")
             stores["pair"] = TensorRows(labels.to(sampler.device))
         super().__init__(graph, items, sampler, batch_size, stores=stores, **options)
+
+
+def _check_trees(sampler: LinkSampler, graph: Graph | HeteroGraph, items: EdgeItems) -> None:
+    """Raises ValueError if the trees of the links would see what they must not."""
+    around: Any = sampler.around
+    typed = around.typed(graph)
+    edge_type = typed.edge_types[0] if sampler.edge_type is None else sampler.edge_type
+    check_links_not_later(typed, edge_type, items, around.times)
+    if items.edge_ids is not None:
+        check_own_edges(typed, edge_type, items)
+    elif sampler.exclude == "none" and items.times is not None:
+        check_unseen(around, typed, edge_type, items)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
 from loader.graph import EdgeType, HeteroGraph
 from loader.graph.checks import check_range
-from loader.items import NodeItems
+from loader.items import EdgeItems, NodeItems
 from loader.items.items import as_vertices
 from loader.loaders.options import check_distinct
 from loader.machine.arguments import shown
@@ -51,17 +53,38 @@ def check_not_later(graph: HeteroGraph, node_type: str, items: NodeItems, times:
     Args:
         times: whose times count, "node", "edge" or "both".
     """
-    of_nodes = graph.lists.node_times
-    if times == "edge" or node_type not in graph.timed_types or of_nodes is None or items.times is None:
+    if times == "edge" or items.times is None:
         return
-    own = of_nodes[items.ids.to(of_nodes.device)].to(items.times.device)
-    later = (own > items.times).nonzero()
-    if later.numel():
+    own = _times_of(graph, node_type, items.ids - items.first, items.times)
+    if own is not None and (later := (own > items.times).nonzero()).numel():
         first = int(later[0])
         raise ValueError(
             f"{later.numel()} of {len(items)} seeds are nodes that are later than their time, the first at {first} "
             f"({int(own[first])} and {int(items.times[first])}); leave them out, or count times='edge' alone"
         )
+
+
+def check_links_not_later(graph: HeteroGraph, edge_type: EdgeType, items: EdgeItems, times: Any) -> None:
+    """Raises ValueError if an end of a link is a node that is later than the link, see `check_not_later`."""
+    if times == "edge" or items.times is None:
+        return
+    for end, name in ((0, edge_type[0]), (1, edge_type[2])):
+        own = _times_of(graph, name, items.ids[:, end].long(), items.times)
+        if own is not None and (later := (own > items.times).nonzero()).numel():
+            first = int(later[0])
+            raise ValueError(
+                f"{later.numel()} of {len(items)} links have a {'source' if end == 0 else 'destination'} of type "
+                f"{name!r} that is later than their time, the first at {first} ({int(own[first])} and "
+                f"{int(items.times[first])}); leave them out, or count times='edge' alone"
+            )
+
+
+def _times_of(graph: HeteroGraph, node_type: str, ids: Tensor, like: Tensor) -> Tensor | None:
+    """`[n]` int64 times of nodes of a type on the device of `like`, or None if the type has none."""
+    of_nodes = graph.lists.node_times
+    if node_type not in graph.timed_types or of_nodes is None:
+        return None
+    return of_nodes[(ids + graph.node_types[node_type].start).to(of_nodes.device)].to(like.device)
 
 
 def node_stores(graph: HeteroGraph, features: Any) -> dict[str, FeatureStore]:

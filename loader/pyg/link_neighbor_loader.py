@@ -8,29 +8,48 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch_geometric.loader
 from torch import Tensor
-from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling
+from torch_geometric.sampler import NegativeSampling
 
 from loader.graph import EdgeType, Graph, HeteroGraph
 from loader.graph.checks import check_integers, check_range
+from loader.graph.times import seed_times
 from loader.items import EdgeItems
 from loader.loaders.torch_options import as_ids
 from loader.machine.arguments import as_flag, as_number, shown
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.pyg.data_loader import DataLoader, Sampled
 from loader.pyg.neighbor_loader import graph_of, place_of
-from loader.pyg.options import hops_by_type, hops_of, read_torchs, refuse_times, sampler_of, subgraph_type_of
-from loader.pyg.output_sampler import labels_of, per_link
-from loader.pyg.typed import edge_types_of, is_pinned, placed, refuse_induced, typed_graph_of, typed_place_of
+from loader.pyg.options import (
+    TimeOptions,
+    hops_by_type,
+    hops_of,
+    picks_by,
+    read_torchs,
+    sampler_of,
+    subgraph_type_of,
+    tree_sampler_of,
+)
+from loader.pyg.output_sampler import LinksInput, batch_of, labels_of, per_link, times_of
+from loader.pyg.typed import (
+    counted_times,
+    edge_types_of,
+    is_pinned,
+    placed,
+    refuse_induced,
+    typed_graph_of,
+    typed_place_of,
+)
 from loader.pyg.typed_links import LinksBetween, check_ends, graph_without_edges, links_of
 from loader.samplers import Negatives
+from loader.samplers.tree_subgraph import EDGES
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
 
 class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
-    """Mini-batches of a `Data` or `HeteroData` around links: `torch_geometric.loader.LinkNeighborLoader`, with three
-    more options.
+    """Mini-batches of a `Data` or `HeteroData` around links: `torch_geometric.loader.LinkNeighborLoader`, with more
+    options.
 
     A mini-batch is a `Data` as `NeighborLoader` gives it. Its `input_id` `[P]` holds positions in `edge_label_index`.
     It also has the links, by local ids, the positive ones in the order in which they were given. Of a `HeteroData` it
@@ -57,10 +76,16 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
         reverse: of several types, with `exclude="reverse"`: the edge type of the links' reverses.
         strict: negatives are no edges of `data` and no loops; of several types no edges of the links' type. False: they
             may be, as in torch_geometric.
-        edge_label_time: an option of torch_geometric; must be None.
+        edge_label_time: `[n]`, times of the links, needed with `time_attr`: integers, or floats that are whole numbers.
+            Both ends of a link, and of its negatives, have a tree in which nothing is later. Negatives exist at the
+            time of their link: with "binary" ones negative `i` has the time of link `i % P`. A mini-batch has the times
+            as `edge_label_time` `[P + N]`, or with triplets as `seed_time` `[P]`.
+        disjoint: each end of each link has a tree of its own. `batch` of a mini-batch has the number of the link that
+            the tree of a node belongs to. `exclude` then leaves edges out of the trees of their own link only; if the
+            links are all edges of their type, each leaves out only itself, and not edges beside it.
         input_id: `[n]`, numbers of the links, for `input_id` of a mini-batch; by default their positions.
-        data, num_neighbors, replace, weight_attr, transform, device, batch_size, features, graph, options: see
-            `NeighborLoader`, also for the other options of torch_geometric.
+        data, num_neighbors, replace, weight_attr, time_attr, temporal_strategy, window, transform, device, batch_size,
+            features, graph, options: see `NeighborLoader`, also for the other options of torch_geometric.
 
     Raises:
         NotImplementedError: an option of torch_geometric is not supported.
@@ -102,15 +127,12 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
         strict: bool = False,
         input_id: Tensor | None = None,
         seed: int | None = None,
+        window: int | None = None,
         **options: Any,
     ) -> None:
         who = type(self).__name__
-        refuse_times(
-            who,
-            edge_label_time=edge_label_time,
-            time_attr=time_attr,
-            disjoint=disjoint,
-            temporal_strategy=temporal_strategy,
+        of_times = TimeOptions.of(
+            time_attr, edge_label_time, temporal_strategy, disjoint, window, name="edge_label_time", needed=True
         )
         edge_types = edge_types_of(data)
         place = place_of(data, device) if edge_types is None else typed_place_of(data, device)
@@ -124,16 +146,13 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
             refuse_induced(who, shape)
             self._type, links = links_of(data, edge_label_index)
             hops = hops_by_type(num_neighbors, edge_types or [self._type])
-            around = sampler_of(hops, "directional", place, meaning, weight_attr, replace)
         else:
             hops = hops_of(num_neighbors)
-            around = sampler_of(hops, shape, place, meaning, weight_attr, replace)
             if isinstance(data, tuple):
                 raise TypeError(
                     f"data is a feature store and a graph store; {who} takes a Data or HeteroData: make one of them"
                 )
             links = data.edge_index if edge_label_index is None else edge_label_index
-        sampler = LinksBetween(around, negatives, exclude=exclude, edge_type=self._type, reverse=reverse)
         links = links.as_tensor() if hasattr(links, "as_tensor") else links
         if not isinstance(links, Tensor) or links.dim() != 2 or links.shape[0] != 2:
             shape_of = f"shape {list(links.shape)}" if isinstance(links, Tensor) else f"type {type(links).__name__}"
@@ -143,21 +162,38 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
             if count:
                 check_integers("edge_label_index", links, ": .long()")
                 check_range("edge_label_index", links, int(data.num_nodes or 0))
-            made = graph_of(data, hops, weight_attr, place, graph)
-            around.check_graph(made)
+            made = graph_of(data, hops, weight_attr, place, graph, time_attr)
         else:
             pinned = is_pinned(graph, place)
             if edge_types:
-                typed = typed_graph_of(data, weight_attr, None, place, pinned)
+                typed = typed_graph_of(data, weight_attr, time_attr, place, pinned)
             else:
-                typed = placed(graph_without_edges(data, self._type), place, pinned)
+                typed = placed(graph_without_edges(data, self._type, time_attr), place, pinned)
             check_ends(self._type, links, typed)
             made = typed
+        around: Any
+        if of_times.disjoint:
+            if shape == "induced":
+                raise ValueError("subgraph_type is 'induced', which has no trees; take 'directional'")
+            fanouts, picks = hops if self._type is not None else {EDGES: hops or [0]}, picks_by(weight_attr, hops)
+            counted = counted_times(made, time_attr)
+            around = tree_sampler_of(fanouts, shape, place, meaning, picks, replace, of_times, counted)
+        else:
+            around = sampler_of(
+                hops, shape if self._type is None else "directional", place, meaning, weight_attr, replace
+            )
+            if self._type is None:
+                around.check_graph(made)
+        sampler = LinksBetween(around, negatives, exclude=exclude, edge_type=self._type, reverse=reverse)
         sampler.ends(made)  # says at once what is wrong
+        times = None if edge_label_time is None else _times(edge_label_time, count)
         self._labels = _labels(edge_label, count, negatives)
         self._ids = _ids(input_id, count)
         ends = links.cpu()
-        self.input_data = EdgeSamplerInput(self._ids, ends[0], ends[1], self._labels, None, self._type)
+        own = None  # which edges the links are, if that is known
+        if of_times.disjoint and exclude != "none" and _are_all_edges(edge_label_index):
+            own = torch.arange(count)
+        self.input_data = LinksInput(self._ids, ends[0], ends[1], self._labels, times, self._type, edge_ids=own)
         if self._labels is not None:
             self._labels = self._labels.to(place)
         self._negatives = negatives
@@ -171,10 +207,12 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
             given = NegativeSampling.cast(neg_sampling)
             weights = (None, None) if given is None else (given.src_weight, given.dst_weight)
             self.neg_sampling = NegativeSampling(negatives.mode, amount, *weights)
-        items = EdgeItems(links.t().contiguous().cpu()) if count else None
+        self.edge_label_time, self.time_attr, self.window = edge_label_time, time_attr, window
+        self.temporal_strategy, self.disjoint = temporal_strategy, of_times.disjoint
+        items = EdgeItems(links.t().contiguous().cpu(), times=times, edge_ids=own) if count else None
         super().__init__(
             data,
-            Sampled(items, sampler, made, hops, shape == "directional", weight_attr),
+            Sampled(items, sampler, made, hops, shape == "directional", weight_attr, time_attr),
             batch_size,
             features=features,
             device=place,
@@ -193,20 +231,27 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
         return why
 
     def _finish(self, attributes: Attributes, sample: Any) -> Any:
-        data = attributes.data_of(sample.around, by_hop=self._sampled.by_hop)
+        around = sample.around
+        if sample.link_of_tree is not None:
+            around = around.replace(tree=batch_of(sample))
+        data = attributes.data_of(around, by_hop=self._sampled.by_hop)
         of = data if self._type is None else data[self._type]
         of.input_id = sample.places if self._ids is None else self._ids.to(self.device)[sample.places]
         if self._negatives is not None and self._negatives.mode == "triplet":
             source, target = (data, data) if self._type is None else (data[self._type[0]], data[self._type[2]])
             source.src_index, target.dst_pos_index = sample.sources, sample.targets
             target.dst_neg_index = per_link(sample.negative_targets)
-            for name in ("edge_label_index", "edge_label"):  # of the whole graph
+            if sample.times is not None:
+                source.seed_time = target.seed_time = sample.times
+            for name in ("edge_label_index", "edge_label", "edge_label_time"):  # of the whole graph
                 if name in of:
                     del of[name]
             return data
         of.edge_label_index, truth = sample.pairs()
         given = None if self._labels is None else self._labels[sample.places]
         of.edge_label = labels_of(truth, given, self._negatives is not None)
+        if sample.times is not None:
+            of.edge_label_time = times_of(sample, truth.numel())
         return data
 
 
@@ -218,6 +263,23 @@ def _ids(input_id: Any, links: int) -> Tensor | None:
     if ids.shape != (links,):
         raise ValueError(f"input_id has shape {list(ids.shape)}, there are {links} links; give a number per link")
     return ids
+
+
+def _times(edge_label_time: Any, links: int) -> Tensor:
+    """`[n]` int64, the times of the links."""
+    given = as_ids("edge_label_time", edge_label_time)
+    if given.shape != (links,):
+        raise ValueError(
+            f"edge_label_time has shape {list(given.shape)}, there are {links} links; give a time per link"
+        )
+    return seed_times(given, "edge_label_time").cpu()
+
+
+def _are_all_edges(edge_label_index: Any) -> bool:
+    """Whether the links are all edges of their type, in order."""
+    if edge_label_index is None or isinstance(edge_label_index, Tensor):
+        return edge_label_index is None
+    return isinstance(edge_label_index[0], str) or edge_label_index[1] is None
 
 
 def _labels(edge_label: Tensor | None, links: int, negatives: Negatives | None) -> Tensor | None:

@@ -15,15 +15,6 @@ from loader.samplers import SubgraphSampler
 from loader.samplers.tree_subgraph import TreeSubgraphSampler
 
 _WAY = "torch_geometric's own loader knows it: `import loader.pyg` lets it sample on our core, on the CPU"
-_DEFAULTS = {"disjoint": False, "temporal_strategy": "uniform"}
-
-
-def refuse_times(who: str, **given: Any) -> None:
-    """Raises NotImplementedError for an option of times or trees that is not at its default."""
-    for name, value in given.items():
-        default = _DEFAULTS.get(name)
-        if value is not default and value != default:
-            raise NotImplementedError(f"{who} does not know {name}={shown(value)}; {_WAY}")
 
 
 class TimeOptions(NamedTuple):
@@ -43,17 +34,34 @@ class TimeOptions(NamedTuple):
 
     @classmethod
     def of(
-        cls, time_attr: str | None, input_time: Any, strategy: str, disjoint: bool, window: int | None
+        cls,
+        time_attr: str | None,
+        seed_time: Any,
+        strategy: str,
+        disjoint: bool,
+        window: int | None,
+        *,
+        name: str = "input_time",
+        needed: bool = False,
     ) -> TimeOptions:
-        """The options; raises ValueError if they do not go together."""
+        """The options; raises ValueError if they do not go together.
+
+        Args:
+            seed_time: times of the seeds, the option `name`.
+            needed: with `time_attr` they must be given.
+        """
         if strategy not in ("uniform", "last"):
             raise ValueError(f"temporal_strategy is {shown(strategy)}; it must be 'uniform' or 'last'")
         if time_attr is None:
-            for name, given in (("input_time", input_time is not None), ("window", window is not None)):
+            for option, given in ((name, seed_time is not None), ("window", window is not None)):
                 if given:
-                    raise ValueError(f"{name} is given, but time_attr is None; name the times of data, or leave it out")
+                    raise ValueError(
+                        f"{option} is given, but time_attr is None; name the times of data, or leave it out"
+                    )
             if strategy == "last":
                 raise ValueError("temporal_strategy is 'last', but time_attr is None; name the times of data")
+        elif needed and seed_time is None:
+            raise ValueError(f"time_attr is {shown(time_attr)}, but '{name}' is not set; give each link its time")
         return cls(time_attr, strategy, as_flag("disjoint", disjoint) or time_attr is not None, window)
 
 

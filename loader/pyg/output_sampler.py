@@ -21,7 +21,25 @@ from loader.machine.arguments import shown
 from loader.pyg.calls import drawn
 from loader.pyg.repeated import sample_from
 from loader.samplers import LinkSampler, Sampler, SubgraphSampler, TreeSampler
-from loader.samples import HeteroSubgraph, Subgraph
+from loader.samples import HeteroSubgraph, Links, Subgraph
+
+
+class LinksInput(EdgeSamplerInput):
+    """An `EdgeSamplerInput` that knows which edges the links are.
+
+    Args:
+        edge_ids: `[n]`, their ids, or None.
+        fields: of an `EdgeSamplerInput`.
+    """
+
+    def __init__(self, *fields: Any, edge_ids: Tensor | None = None) -> None:
+        super().__init__(*fields)
+        self.edge_ids = edge_ids
+
+    def __getitem__(self, index: Any) -> LinksInput:
+        part = super().__getitem__(index)
+        ids = None if self.edge_ids is None else self.edge_ids[torch.as_tensor(index)]
+        return LinksInput(part.input_id, part.row, part.col, part.label, part.time, part.input_type, edge_ids=ids)
 
 
 class OutputSampler(BaseSampler):
@@ -80,15 +98,26 @@ class OutputSampler(BaseSampler):
         asked = None if neg_sampling is None else (neg_sampling.mode.value, neg_sampling.amount)
         if asked != (None if drawn is None else (drawn.mode, drawn.amount)):
             raise ValueError(f"neg_sampling is {neg_sampling}, and the loader draws {drawn}; make a loader with it")
-        links = self._sample(torch.stack([inputs.row, inputs.col], 1))
-        typed = isinstance(links.around, HeteroSubgraph)
-        out: Any = self._typed_output(links.around) if typed else self._output(links.around)
+        epoch, batch = self._position()
+        pairs = torch.stack([inputs.row, inputs.col], 1)
+        times = inputs.time if self.sampler.timed else None
+        links = self.sampler.sample(
+            self.graph, pairs, times, getattr(inputs, "edge_ids", None), epoch=epoch, batch=batch
+        )
+        around = links.around
+        if links.link_of_tree is not None:
+            around = around.replace(tree=batch_of(links))
+        typed = isinstance(around, HeteroSubgraph)
+        out: Any = self._typed_output(around) if typed else self._output(around)
+        times = links.times
         if drawn is not None and drawn.mode == "triplet":
+            assert links.negative_targets is not None
             ends = links.sources, links.targets, per_link(links.negative_targets)
-            out.metadata = inputs.input_id, *ends, inputs.time
+            out.metadata = inputs.input_id, *ends, times
             return out
         pairs, truth = links.pairs()
-        out.metadata = inputs.input_id, pairs, labels_of(truth, inputs.label, drawn is not None), inputs.time
+        of_all = None if times is None else times_of(links, truth.numel())
+        out.metadata = inputs.input_id, pairs, labels_of(truth, inputs.label, drawn is not None), of_all
         return out
 
     @property
@@ -164,3 +193,16 @@ def labels_of(truth: Tensor, given: Tensor | None, negatives: bool) -> Tensor | 
 def per_link(negatives: Tensor) -> Tensor:
     """`[P]` or `[P, amount]` negative targets, of `[P, amount]`."""
     return negatives.view(-1) if negatives.shape[1] == 1 else negatives
+
+
+def batch_of(links: Links) -> Any:
+    """Of trees around links: `[N]`, or by node type, the number of the link that the tree of each node belongs to."""
+    link, tree = links.link_of_tree, links.around.tree
+    assert link is not None
+    return {name: link[of] for name, of in tree.items()} if isinstance(tree, dict) else link[tree]
+
+
+def times_of(links: Links, count: int) -> Tensor:
+    """`[P + N]` times of positive links and of negatives, of which there are `count` in all."""
+    assert links.times is not None
+    return links.times.repeat(-(-count // max(links.batch_size, 1)))[:count]

@@ -74,7 +74,11 @@ def check_ends(edge_type: EdgeType, links: Tensor, graph: HeteroGraph) -> None:
         check_range(f"edge_label_index[{end}], of type {name!r},", links[end], len(graph.node_types[name]))
 
 
-def graph_without_edges(data: HeteroData, edge_type: EdgeType) -> HeteroGraph:
+def graph_without_edges(data: HeteroData, edge_type: EdgeType, time_attr: str | None = None) -> HeteroGraph:
     """The graph of data without edge types: one relation, of the links, without edges."""
     sizes = {name: int(data[name].num_nodes) for name in data.node_types}
-    return HeteroGraph.from_edges({edge_type: torch.empty(2, 0, dtype=torch.int64)}, sizes)
+    edges = {edge_type: torch.empty(2, 0, dtype=torch.int64)}
+    times = {} if time_attr is None else {n: data[n][time_attr] for n in data.node_types if time_attr in data[n]}
+    if time_attr is not None and not times:
+        raise ValueError(f"time_attr is {time_attr!r}, which no node type of data has; name one that is there")
+    return HeteroGraph.from_edges(edges, sizes, node_times=times or None)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,78 +10,21 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.graph import EdgeType, Graph, HeteroGraph, require_graph
+from loader.graph import EdgeType, HeteroGraph, require_graph
 from loader.graph.checks import check_integers
 from loader.graph.relations import reversed_type
-from loader.machine.arguments import as_flag, as_number, as_seed, as_size, kind_of, shown
+from loader.machine.arguments import as_seed, kind_of, shown
 from loader.samplers.base import AnyGraph, Request, Sampler, Session, check_position
 from loader.samplers.gpu.links import GpuLinks
 from loader.samplers.hetero_links import TypedLinkEnds
 from loader.samplers.link_ends import LinkEnds
-from loader.samplers.node_weights import NodeWeights
+from loader.samplers.negatives import Draw, Negatives, ascending
 from loader.samplers.relations import edge_type_of
+from loader.samplers.tree_links import TreeLinkSession, columns_of
+from loader.samplers.trees import TreeSampler
 from loader.samples.links import Links
 
 EXCLUDE = ("none", "self", "reverse")
-
-
-@dataclass(frozen=True)
-class Negatives:
-    """How negative links are drawn. Each is a pure function of (seed, epoch, mini-batch, number of the negative).
-
-    Attributes:
-        mode: "binary": both ends are drawn, each uniformly from all vertices. "triplet": each positive link has its own
-            negatives, from its source to targets that are drawn uniformly from all vertices. With types, ends are drawn
-            from the vertices of their type.
-        amount: negatives per positive link. "triplet" needs a positive integer, "binary" any positive number: the
-            number of negatives of a mini-batch is rounded up.
-        strict: never draw an edge of the graph or a loop; all other pairs are equally likely. With types, only edges of
-            the relation are not drawn. False: a negative may be an edge.
-        source_weights, target_weights: `[nodes]`, integers or floats: an end is drawn with a probability proportional
-            to its weight, see `NodeWeights`; None: uniformly. Triplets have no `source_weights`. Not with `strict`.
-
-    Raises:
-        TypeError, ValueError: an attribute is not as said above.
-    """
-
-    mode: str = "binary"
-    amount: float = 1
-    strict: bool = False
-    source_weights: Tensor | NodeWeights | None = None
-    target_weights: Tensor | NodeWeights | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.mode, str) or self.mode not in ("binary", "triplet"):
-            raise ValueError(f"mode is {shown(self.mode)}; it must be 'binary' or 'triplet'")
-        if not 0 < as_number("amount", self.amount) < 2**31:
-            raise ValueError(f"amount is {self.amount}; it must be above 0 and below 2**31")
-        object.__setattr__(self, "strict", as_flag("strict", self.strict))
-        if self.mode == "triplet":
-            if self.amount != int(self.amount):
-                raise ValueError(f"amount is {self.amount}; a triplet has a whole number of negatives: give an integer")
-            object.__setattr__(self, "amount", as_size("amount", int(self.amount)))
-        for name in ("source_weights", "target_weights"):
-            weights = getattr(self, name)
-            if weights is None:
-                continue
-            if self.strict:
-                raise ValueError(f"strict is True, and {name} is given; strict negatives are uniform: leave one out")
-            if self.mode == "triplet" and name == "source_weights":
-                raise ValueError("source_weights is given, but triplets have the sources of their links; leave it out")
-            if not isinstance(weights, NodeWeights):
-                object.__setattr__(self, name, NodeWeights(name, weights))
-
-    def of(self, links: int) -> int:
-        """The number of negatives of a mini-batch with this many links."""
-        return math.ceil(links * self.amount)
-
-    @property
-    def weights(self) -> tuple[NodeWeights | None, NodeWeights | None]:
-        """Those of sources and those of targets."""
-        source, target = self.source_weights, self.target_weights
-        assert not isinstance(source, Tensor)
-        assert not isinstance(target, Tensor)
-        return source, target
 
 
 class LinkSampler(Sampler):
@@ -93,10 +34,16 @@ class LinkSampler(Sampler):
     link of the mini-batch, in either direction. These edges are removed after the picks, so a vertex may have fewer
     picked neighbours than its fanout.
 
+    Around a `TreeSampler` each end of each link has a tree, positive or negative, in the order of the sources, the
+    sources of negatives, the targets and their negatives, type after type. With times a link is `(source, destination,
+    time)`, and all its trees see what its time lets them see. Both ends of a negative exist at the time of its link,
+    by the rule of the sampler: negative `i` of "binary" has the time of link `i % P`. An edge is left out of the trees
+    of its own link only: other links may know it. All trees of a link are without it, also those of its negatives.
+
     Of a `HeteroGraph` links are of one relation, `edge_type`. Both ends are numbered within their types.
 
     Args:
-        sampler: samples the neighbourhood of the ends; a sampler of vertices, but not of trees.
+        sampler: samples the neighbourhood of the ends; a sampler of vertices.
         negatives: how negative links are drawn; None draws none.
         exclude: "none"; "self": leave out the edges that are positive links; "reverse": and those in the opposite
             direction. With types these are edges of `edge_type`, and of `reverse` in the opposite direction.
@@ -127,11 +74,8 @@ class LinkSampler(Sampler):
         super().__init__()
         if not isinstance(sampler, Sampler) or sampler.items != "node":
             raise TypeError(f"sampler is {shown(sampler)}; it must be a Sampler that takes vertices, as FusedSampler")
-        if sampler.in_trees:
-            raise ValueError(
-                f"{type(sampler).__name__} samples a tree per seed, where the other end of a link is another node, so "
-                "exclude does not reach it; take FusedSampler or SubgraphSampler"
-            )
+        if sampler.in_trees and not isinstance(sampler, TreeSampler):
+            raise TypeError(f"sampler is {shown(sampler)}; of those that sample in trees it must be a TreeSampler")
         if negatives is not None and not isinstance(negatives, Negatives):
             raise TypeError(
                 f"negatives is {shown(negatives)}; it must be a loader.samplers.Negatives, e.g. Negatives('binary', 1)"
@@ -189,6 +133,8 @@ class LinkSampler(Sampler):
             ValueError: the graph is bipartite; it has no such relation, or no types; `known` has other nodes.
         """
         require_graph(graph)
+        if isinstance(self.around, TreeSampler):
+            self.around.typed(graph)  # says what is wrong
         if isinstance(graph, HeteroGraph):
             ends: LinkEnds = TypedLinkEnds(graph, self.edge_type, self.reverse)
         elif self.edge_type is not None:
@@ -203,9 +149,38 @@ class LinkSampler(Sampler):
                     raise ValueError(f"{weights.name} has {len(weights)} entries, for {len(ids)} nodes; give one each")
         return ends
 
+    @property
+    def timed(self) -> bool:  # type: ignore[override]
+        """Whether links have times, by which the trees of their ends are sampled."""
+        return self.around.timed
+
+    @property
+    def in_trees(self) -> bool:  # type: ignore[override]
+        """Whether each end of each link has a tree of its own."""
+        return self.around.in_trees
+
     def open(self, graph: AnyGraph) -> Session:
         self.require_open()
-        return _LinkSession(self, graph, self.ends(graph))
+        ends = self.ends(graph)
+        return TreeLinkSession(self, graph, ends) if self.in_trees else _LinkSession(self, graph, ends)
+
+    def sample(
+        self, graph: Any, seeds: Any, times: Any = None, edge_ids: Any = None, *, epoch: int = 0, batch: int = 0
+    ) -> Links:
+        """Samples one mini-batch, see `Sampler.sample`.
+
+        Args:
+            seeds: `[n, 2]` the positive links, (source, destination).
+            times: `[n]` integers or whole floats, the links' times, if the sampler of trees goes by times.
+            edge_ids: `[n]` integers, which edges of the graph the links are, or None, see `LinkLoader`.
+
+        Raises:
+            ValueError: there are times that do not count, or none that do.
+        """
+        if isinstance(seeds, Tensor) and (times is not None or edge_ids is not None):
+            seeds = columns_of(self, seeds, times, edge_ids)
+        found: Links = super().sample(graph, seeds, epoch=epoch, batch=batch)
+        return found
 
     def _check_reverse(self, exclude: str) -> None:
         edge_type, reverse = self.edge_type, self.reverse
@@ -239,7 +214,7 @@ class _LinkSession(Session):
         self._known: tuple[Tensor, Tensor] | None = None
         if drawn is not None and drawn.strict:
             edges = self._edges = ends.edges(graph if sampler.known is None else sampler.known)  # kept: its pages
-            self._known = _ascending(edges, self._device)  # are pinned as long as it is there
+            self._known = ascending(edges, self._device)  # are pinned as long as it is there
         self._on_gpu: GpuLinks | None = None
         if self._device.type == "cuda" and (drawn is None or drawn.weights == (None, None)):
             of = ends.sources, ends.targets, ends.num_nodes, ends.dtype
@@ -286,7 +261,7 @@ class _LinkSession(Session):
         sources, targets = pairs.long().t()
         parts: dict[str, Tensor] = {"sources": sources, "targets": targets}
         if drawn is not None:
-            parts |= self._negatives(drawn, sources, epoch, batch)
+            parts |= Draw(drawn, self._ends, self._known, self._sampler.seed, epoch, batch).negatives(sources)
         first = {"sources": self._ends.sources.start, "targets": self._ends.targets.start}
         ids = [p.reshape(-1) + first[name.removeprefix("negative_")] for name, p in parts.items()]
         seeds, local = torch.unique(torch.cat(ids), return_inverse=True)
@@ -308,48 +283,3 @@ class _LinkSession(Session):
         elif drawn is not None:
             parts["negative_sources"], parts["negative_targets"] = ends
         return seeds, parts
-
-    def _negatives(self, drawn: Negatives, sources: Tensor, epoch: int, batch: int) -> dict[str, Tensor]:
-        links = sources.numel()
-        targets = torch.empty(drawn.of(links), dtype=torch.int64)
-        given = heads = None
-        if drawn.mode == "binary":
-            heads = torch.empty_like(targets)
-        else:
-            given = sources.cpu().contiguous()
-        indptr, indices = self._known or (None, None)
-        ends, (of_source, of_target) = self._ends, drawn.weights
-        among = (
-            len(ends.sources) if of_source is None else of_source.total,
-            len(ends.targets) if of_target is None else of_target.total,
-            ends.sources == ends.targets,
-        )
-        _core.negatives(*among, self._sampler.seed, epoch, batch, given, heads, targets, indptr, indices, drawn.strict)
-        if of_target is not None:
-            targets = of_target.nodes(targets)
-        if of_source is not None and heads is not None:
-            heads = of_source.nodes(heads)
-        if heads is None:
-            return {"negative_targets": targets.to(self._device).view(links, int(drawn.amount))}
-        return {"negative_sources": heads.to(self._device), "negative_targets": targets.to(self._device)}
-
-
-def _ascending(graph: Graph, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The lists of the graph, each ascending, where `device` can read them."""
-    indptr, indices = graph.indptr, graph.indices
-    rises = indices[1:] >= indices[:-1]
-    begins = indptr[1:-1].long()
-    begins = begins[(begins > 0) & (begins < indices.numel())].to(rises.device)
-    rises[begins - 1] = True  # a list's first entry may be anything
-    if not bool(rises.all()):
-        indptr, indices = indptr.cpu(), indices.cpu()
-        dst = torch.arange(graph.num_dst).repeat_interleave(graph.in_degrees().cpu().long())
-        order = torch.argsort(indices, stable=True)
-        indices = indices[order[torch.argsort(dst[order], stable=True)]]
-    if device.type == "cpu":
-        return indptr.cpu(), indices.cpu().contiguous()
-
-    def readable(array: Tensor) -> Tensor:
-        return array if array.device.type == "cpu" and array.is_pinned() else array.to(device)
-
-    return readable(indptr), readable(indices.contiguous())

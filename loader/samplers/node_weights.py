@@ -56,6 +56,11 @@ class NodeWeights:
     def __len__(self) -> int:
         return self._ends.numel()
 
+    @property
+    def units(self) -> Tensor:
+        """`[nodes]` int64: how many numbers each node has."""
+        return self._ends.diff(prepend=self._ends.new_zeros(1))
+
     def nodes(self, drawn: Tensor) -> Tensor:
         """The nodes of numbers in `[0, total)`, int64 on the CPU."""
         return torch.searchsorted(self._ends, drawn, right=True)

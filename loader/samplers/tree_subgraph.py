@@ -10,6 +10,7 @@ from loader.graph import Graph, HeteroGraph, require_square
 from loader.samplers.base import AnyGraph, Request, Session
 from loader.samplers.trees import TreeSampler
 from loader.samples import HeteroSubgraph, Subgraph, bidirectional, hetero_subgraph_of, subgraph_of_one
+from loader.samples.trees import TreeMiniBatch
 
 EDGES = ("node", "to", "node")  # the relation of a graph with one type
 
@@ -31,16 +32,27 @@ class TreeSubgraphSampler(TreeSampler):
     def spec(self) -> dict[str, Any]:
         return {**super().spec(), **({"subgraph_type": "bidirectional"} if self.both else {})}
 
+    def typed(self, graph: AnyGraph) -> HeteroGraph:
+        """See `TreeSampler.typed`; a `Graph` gets a name for its nodes, and one for its edges."""
+        if not isinstance(graph, Graph):
+            return super().typed(graph)
+        require_square(graph, type(self).__name__)
+        return HeteroGraph(graph, {EDGES[0]: graph.num_nodes}, [EDGES])
+
+    def shaped(self, sample: TreeMiniBatch, graph: AnyGraph) -> HeteroSubgraph | Subgraph:
+        shaped = hetero_subgraph_of(sample)
+        if not isinstance(graph, Graph):
+            return shaped
+        one = subgraph_of_one(shaped)
+        return bidirectional(one) if self.both else one
+
     def open(self, graph: AnyGraph) -> Session:
-        if isinstance(graph, Graph):
-            require_square(graph, type(self).__name__)
-            return _Subgraphs(super().open(HeteroGraph(graph, {EDGES[0]: graph.num_nodes}, [EDGES])), True, self.both)
-        return _Subgraphs(super().open(graph), False, self.both)
+        return _Subgraphs(self.open_trees(self.typed(graph)), partial(self.shaped, graph=graph))
 
 
 class _Subgraphs(Session):
-    def __init__(self, session: Session, plain: bool, both: bool) -> None:
-        self._session, self._plain, self._both = session, plain, both
+    def __init__(self, session: Session, shaped: Callable[[TreeMiniBatch], Any]) -> None:
+        self._session, self._shaped = session, shaped
         self.together = session.together
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Any]]:
@@ -48,11 +60,8 @@ class _Subgraphs(Session):
         return [partial(self._finish, finish, request) for finish, request in zip(begun, group, strict=True)]
 
     def _finish(self, finish: Callable[[], Any], request: Request) -> HeteroSubgraph | Subgraph:
-        sample = hetero_subgraph_of(finish()).replace(positions=request.numbers)
-        if not self._plain:
-            return sample
-        one = subgraph_of_one(sample)
-        return bidirectional(one) if self._both else one
+        shaped: HeteroSubgraph | Subgraph = self._shaped(finish()).replace(positions=request.numbers)
+        return shaped
 
     def check(self) -> None:
         self._session.check()

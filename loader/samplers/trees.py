@@ -159,6 +159,17 @@ class TreeSampler(GpuOptions):
         timed |= {"last": self.last, "missing_times": self.missing_times}
         return {**super().spec(), "trees": self.trees, **({} if self.times == "none" else timed)}
 
+    def typed(self, graph: AnyGraph) -> HeteroGraph:
+        """The graph that is sampled for `graph`; raises TypeError if it has one type."""
+        require_graph(graph)
+        if isinstance(graph, Graph):
+            raise TypeError("graph has one type of nodes; TreeSampler samples a HeteroGraph: HeteroGraph.of(graph)")
+        return graph
+
+    def shaped(self, sample: TreeMiniBatch, graph: AnyGraph) -> Any:
+        """A mini-batch of trees of `graph` in the form that this sampler gives."""
+        return sample
+
     def open(self, graph: AnyGraph) -> Session:
         """A session for `graph`, a `HeteroGraph`; `HeteroGraph.of` makes one of a graph with one type.
 
@@ -169,10 +180,11 @@ class TreeSampler(GpuOptions):
             ValueError: it lies elsewhere, or lacks the times that count.
             RuntimeError: the sampler was closed.
         """
+        return self.open_trees(self.typed(graph))
+
+    def open_trees(self, graph: HeteroGraph) -> Session:
+        """`open`, whose session gives the trees as `TreeMiniBatch` objects, see `shaped`."""
         self.require_open()
-        require_graph(graph)
-        if isinstance(graph, Graph):
-            raise TypeError("graph has one type of nodes; TreeSampler samples a HeteroGraph: HeteroGraph.of(graph)")
         if self._on_gpu:
             from loader.samplers.gpu.trees import TreeCudaSession
 

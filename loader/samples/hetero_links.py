@@ -62,15 +62,26 @@ def _block_without(sample: HeteroMiniBatch, block: HeteroBlock, among: Among) ->
     first, gone = gone_of(block, rows, seeds, among)
     if gone.numel() == 0:
         return block
+    return typed_block_without(block, gone, rows, first)
+
+
+def typed_block_without(
+    block: HeteroBlock, gone: Tensor, rows: int | None = None, edges: int | None = None
+) -> HeteroBlock:
+    """The block without the edges at these positions, ascending, which are of the first `rows` rows and among the first
+    `edges` edges; by default anywhere.
+    """
+    rows = block.indptr.numel() - 1 if rows is None else rows
+    edges = block.num_edges if edges is None else edges
     left = HeteroBlock(
         lists_without(block.indptr, rows, gone),
-        rows_without(block.indices, gone, first),
+        rows_without(block.indices, gone, edges),
         block.first_dst,
         block.num_dst,
         block.num_src,
-        None if block.edge_ids is None else rows_without(block.edge_ids, gone, first),
+        None if block.edge_ids is None else rows_without(block.edge_ids, gone, edges),
     )
-    left.segments = sample.segments
+    left.segments = block.segments
     return left
 
 

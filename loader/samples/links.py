@@ -14,7 +14,7 @@ from loader.samples.minibatch import Block, MiniBatch
 from loader.samples.segments import EdgeType
 from loader.samples.subgraph import Subgraph
 
-_NAMES = ("sources", "targets", "negative_sources", "negative_targets", "places", "labels")
+_NAMES = ("sources", "targets", "negative_sources", "negative_targets", "places", "labels", "times", "link_of_tree")
 
 
 @dataclass(eq=False)
@@ -23,11 +23,13 @@ class Links(Sample):
 
     Positive links have the order in which they were given; a repeated link is repeated. Ids are local: they are numbers
     of seeds of `around`, and thus of rows of a model's output. The seeds are the ends of all links, each once, in
-    ascending order. With types, ids are numbers of the seeds of the source type and of the destination type.
+    ascending order. With types, ids are numbers of the seeds of the source type and of the destination type. In trees
+    each end of each link is a seed of its own: those of sources, of sources of negatives, of targets and of negative
+    targets follow each other; of `[P, k]` negatives the first of all links, then the second.
 
     Attributes:
         around: the sampled neighbourhood of the ends, a `MiniBatch` or a `Subgraph`; with types a `HeteroMiniBatch` or
-            a `HeteroSubgraph`.
+            a `HeteroSubgraph`; in trees a `TreeMiniBatch`.
         sources, targets: `[P]` int64, of the positive links.
         negative_targets: `[N]` int64, or `[P, k]`: the k negatives of each positive link; None without negatives.
         negative_sources: `[N]` int64; None if negatives have the sources of the positive links.
@@ -35,6 +37,9 @@ class Links(Sample):
         labels: `[P, ...]` rows of the positive links, once gathered.
         epoch, index, repeats: see `Sample`.
         edge_type: the relation of the links; None with one type.
+        times: `[P]` int64, of the positive links, or None.
+        link_of_tree: `[trees]` int64, the number of the positive link that each tree belongs to, also those of its
+            negatives; None if the ends share one sample.
     """
 
     around: Any
@@ -48,6 +53,8 @@ class Links(Sample):
     index: int = 0
     repeats: bool = False
     edge_type: EdgeType | None = None
+    times: Tensor | None = None
+    link_of_tree: Tensor | None = None
 
     @property
     def wants(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -100,7 +107,7 @@ class Links(Sample):
         return self.replace(**changes)
 
     def tensors(self) -> list[Tensor]:
-        """The tensors of `around`, then sources, targets, negatives, places and labels."""
+        """The tensors of `around`, then sources, targets, negatives, places, labels, times and trees."""
         return [*self.around.tensors(), *self._own()]
 
     def map(self, f: Callable[[Tensor], Tensor]) -> Links:

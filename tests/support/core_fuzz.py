@@ -229,6 +229,26 @@ CALLS: dict[str, Callable[[], tuple[Callable[..., Any], Arguments]]] = {
             "strict": True,
         },
     ),
+    "negatives that exist": lambda: (
+        _core.negatives,
+        graph()
+        | {
+            "num_sources": 5,
+            "num_targets": 5,
+            "one_type": True,
+            "seed": 1,
+            "epoch": 2,
+            "batch": 3,
+            "given": None,
+            "sources": zeros(2),
+            "targets": zeros(2),
+            "strict": True,
+            "source_counts": i64(1, 5),
+            "source_order": i64(4, 3, 2, 1, 0),
+            "target_counts": i64(3, 4),
+            "target_order": i64(0, 2, 4, 1, 3),
+        },
+    ),
     "SubgraphSampler": lambda: (
         lambda **a: _core.SubgraphSampler(**a).sample(i32(0, 2), [2, 2], 1, False, True, False),
         graph() | {"num_threads": 2, "picks": None},

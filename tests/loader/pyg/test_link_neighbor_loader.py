@@ -131,7 +131,6 @@ def test_only_the_seed_decides_an_epoch(data):
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({"edge_label_time": torch.zeros(3)}, NotImplementedError, "does not know edge_label_time"),
         (
             {"neg_sampling": WEIGHTED, "strict": True},
             ValueError,

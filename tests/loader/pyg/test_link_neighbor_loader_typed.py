@@ -208,8 +208,6 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"exclude": "reverse"}, ValueError, r"name the relation that has the links' reverses"),
     ({"exclude": "reverse", "reverse": SELLS}, ValueError, "it must go the other way, from 'item' to 'user'"),
     ({"reverse": REV}, ValueError, "which is of use with exclude='reverse' only"),
-    ({"disjoint": True}, NotImplementedError, "LinkNeighborLoader does not know disjoint=True"),
-    ({"edge_label_time": torch.zeros(300)}, NotImplementedError, "does not know edge_label_time"),
     ({"subgraph_type": "induced"}, NotImplementedError, "does not know subgraph_type='induced' for several types"),
     ({"num_neighbors": {BUYS: [2]}}, ValueError, "num_neighbors has nothing for the edge type"),
 ]

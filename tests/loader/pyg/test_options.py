@@ -10,7 +10,6 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from loader.pyg import LinkNeighborLoader, NeighborLoader
-from loader.pyg.backend import backend
 
 EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 0, 2]])
 BOTH = pytest.mark.parametrize("made", [NeighborLoader, LinkNeighborLoader])
@@ -90,14 +89,3 @@ def test_types_of_subgraphs_are_theirs(made):
     for a, b in zip(made(graph(), [2], directed=False, seed=1), induced, strict=True):
         assert torch.equal(a.edge_index, b.edge_index)
     assert len(list(made(graph(), NumNeighbors([2, 1])))) > 0
-
-
-@pytest.mark.skipif(backend() != "loader", reason="pyg-lib or torch-sparse is installed")
-@pytest.mark.parametrize("option", [{"time_attr": "t"}, {"disjoint": True}])
-def test_no_advice_leads_to_another_refusal(option):
-    data = graph(t=torch.arange(4))
-    with pytest.raises(NotImplementedError, match=r"torch_geometric's own loader knows it: `import loader\.pyg`"):
-        LinkNeighborLoader(data, [2], **option)
-    more = {"edge_label_time": torch.arange(4) + 1} if "time_attr" in option else {}
-    links = {"edge_label_index": EDGES[:, :4], **more, **option}
-    assert len(list(torch_geometric.loader.LinkNeighborLoader(data, [2], **links))) == 4

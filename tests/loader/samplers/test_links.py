@@ -14,8 +14,6 @@ from statistics_of_counts import LEVEL, p_equal
 from loader.graph import Graph
 from loader.items import EdgeItems
 from loader.samplers import FusedSampler, HopwiseSampler, LinkSampler, Negatives, SubgraphSampler, fused
-from loader.samplers.tree_subgraph import TreeSubgraphSampler
-from loader.samplers.trees import TreeSampler
 
 NUM_NODES = 30
 
@@ -257,16 +255,6 @@ def test_copies_sample_the_same():
 def test_bad_arguments_are_refused(make, error, message):
     with pytest.raises(error, match=message):
         make()
-
-
-@pytest.mark.parametrize("kind", [TreeSampler, TreeSubgraphSampler])
-def test_samplers_of_trees_are_refused(kind):
-    message = r"samples a tree per seed, where the other end of a link is another node.*; take FusedSampler or Subgra"
-    for sampler in (kind([2]), kind([2], times="node")):
-        with pytest.raises(ValueError, match=f"^{kind.__name__} {message}"):
-            LinkSampler(sampler, exclude="self")
-    assert kind.in_trees
-    assert not any(other.in_trees for other in (FusedSampler, SubgraphSampler, LinkSampler))
 
 
 def test_bad_links_are_refused():

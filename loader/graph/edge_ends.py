@@ -1,0 +1,94 @@
+"""The edges of one relation by their ids: their ends, their times, and which of them are each other's reverse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from loader.graph.relations import EdgeType
+
+if TYPE_CHECKING:
+    from loader.graph.hetero import HeteroGraph
+
+
+class EdgeEnds(NamedTuple):
+    """The edges of a relation by id.
+
+    Attributes:
+        sources, targets: `[ids]` int64 on the CPU, -1 for an id that no edge has.
+        times: `[ids]` int64, or None.
+    """
+
+    sources: Tensor
+    targets: Tensor
+    times: Tensor | None
+
+    @classmethod
+    def of(cls, graph: HeteroGraph, edge_type: EdgeType) -> EdgeEnds:
+        """The edges of the relation. If the graph keeps no ids, they are places in its lists."""
+        edges = graph.relation(edge_type).to("cpu")
+        assert edges.edge_ids is not None
+        ids = edges.edge_ids.long()
+        count = int(ids.max()) + 1 if ids.numel() else 0
+        targets = torch.arange(edges.num_dst).repeat_interleave(edges.in_degrees().long())
+
+        def by_id(of: Tensor) -> Tensor:
+            return torch.full((count,), -1, dtype=torch.int64).index_copy_(0, ids, of.long())
+
+        times = None if edges.edge_times is None else by_id(edges.edge_times)
+        return cls(by_id(edges.indices), by_id(targets), times)
+
+    def seen(self, sources: Tensor, targets: Tensor, times: Tensor | None) -> Tensor:
+        """`[n]` bool: which pairs are edges; with `times` `[n]` int64 those that are edges at these times."""
+        num_targets = int(torch.cat([self.targets, targets]).max()) + 1 if targets.numel() else 1
+        known = self.sources * num_targets + self.targets
+        known[self.sources < 0] = -1
+        keys = torch.cat([known, sources * num_targets + targets])
+        if times is not None and self.times is not None:
+            keys, at = (of.unique(return_inverse=True)[1] for of in (keys, torch.cat([self.times, times])))
+            keys = keys * (int(at.max()) + 1 if at.numel() else 1) + at
+        return torch.isin(keys[known.numel() :], keys[: known.numel()])
+
+    def reverses(self, other: EdgeEnds, num_targets: int) -> Tensor:
+        """`[ids]` int64: the id of the edge of `other` that is the reverse of each edge, or -1.
+
+        It goes the other way at the same time, if edges of both have times. Of several the first has the lowest id, the
+        second the next, in both relations.
+        """
+        mine, theirs = [self.sources, self.targets], [other.targets, other.sources]
+        if self.times is not None and other.times is not None:
+            mine.append(self.times)
+            theirs.append(other.times)
+        if all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True)):  # as most graphs are made: without a sort
+            return torch.where(self.sources < 0, -1, torch.arange(self.sources.numel()))
+        forward = self.sources * num_targets + self.targets
+        back = other.targets * num_targets + other.sources
+        forward[self.sources < 0], back[other.sources < 0] = -1, -2
+        keys = torch.cat([forward, back]).unique(return_inverse=True)[1]
+        if self.times is not None and other.times is not None:
+            times = torch.cat([self.times, other.times]).unique(return_inverse=True)[1]
+            keys = (keys * (int(times.max()) + 1) + times).unique(return_inverse=True)[1] if keys.numel() else keys
+        sides = keys.split([forward.numel(), back.numel()])
+        places = [_places_among_equal(side) for side in sides]
+        most = max([int(place.max()) + 1 for place in places if place.numel()], default=1)
+        wanted, there = (side * most + place for side, place in zip(sides, places, strict=True))
+        if there.numel() == 0:
+            return torch.full_like(wanted, -1)
+        known, order = there.sort()
+        at = torch.searchsorted(known, wanted).clamp(max=known.numel() - 1)
+        return torch.where(known[at] == wanted, order[at], -1)
+
+
+def _places_among_equal(keys: Tensor) -> Tensor:
+    """`[n]`: how many equal keys are before each."""
+    ordered, order = keys.sort(stable=True)
+    first = torch.searchsorted(ordered, ordered)
+    return torch.empty_like(keys).index_copy_(0, order, torch.arange(keys.numel()) - first)
+
+
+def require_edge_ids(graph: HeteroGraph) -> None:
+    """Raises ValueError if the graph keeps no edge ids."""
+    if graph.lists.edge_ids is None:
+        raise ValueError("edge_ids is given, and the graph keeps no edge ids; make it with keep_edge_ids=True")

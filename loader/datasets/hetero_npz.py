@@ -26,7 +26,7 @@ from loader.datasets.unread import tell_unread
 from loader.graph import EdgeType
 from loader.machine.arguments import as_size, kind_of, shown
 
-_OF_NODES = ("num_nodes", "features", "labels", "node_times", *SPLITS)
+_OF_NODES = ("num_nodes", "features", "labels", "node_times", "feature_times", *SPLITS)
 _OF_EDGES = ("edge_index", "edge_weights", "edge_times")
 
 
@@ -53,6 +53,8 @@ class HeteroNpzDataset(HeteroEdgesDataset):
     `features`       [num_nodes, num_features]      real numbers, stored as float32
     `num_nodes`      one integer                    needed of a type without features and labels
     `node_times`     [num_nodes] integer            as `edge_times`
+    `feature_times`  [num_nodes] integer            the same, of features that are filled in after the time of
+                                                    their node, see `HeteroDataset`
     `labels`         [num_nodes] integer            of one type: the class, -1 if there is none
     `train`, `val`,  [size] integer or              the split of the type with labels, as ids or as masks;
     `test`           [num_nodes] bool               all three or none
@@ -164,6 +166,7 @@ class HeteroNpzDataset(HeteroEdgesDataset):
             }
             or None,
             node_times={name: of["node_times"] for name, of in nodes.items() if "node_times" in of},
+            feature_times={name: of["feature_times"] for name, of in nodes.items() if "feature_times" in of},
             **values,
         )
 
@@ -240,6 +243,8 @@ def write_hetero_npz(data: HeteroDataset, path: str | Path) -> None:
             arrays[f"{name}/node_times"] = graph.lists.node_times[ids.start : ids.stop].cpu().numpy()
         if name in data.features:
             arrays[f"{name}/features"] = data.features[name].numpy()
+        if name in data.feature_times:
+            arrays[f"{name}/feature_times"] = data.feature_times[name].numpy()
         if name == data.target and data.num_classes:
             arrays[f"{name}/labels"] = data.labels.numpy()
             if any(split.numel() for split in data.splits.values()):

@@ -124,7 +124,7 @@ def test_rows_are_made_when_asked_for() -> None:
     assert found.held_bytes == held + count * 12
 
 
-def test_more_rows_of_a_type_go_by_distinct_nodes() -> None:
+def test_more_rows_of_a_type_are_distinct() -> None:
     found = gathered(batch_of("paths"))
     year, edge = "node/paper/year", "edge/author__writes__paper"
     more = found.with_rows({year: YEARS[found.ids(year)], edge: found.ids(edge)})

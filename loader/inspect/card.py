@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from loader.datasets import HeteroDataset, NodeDataset
+from loader.datasets.hetero_card import topology_bytes
 from loader.graph import Graph
 from loader.inspect.batches import check_numbers, places_of, seeds_of, show_memory_and_time, spread
 from loader.inspect.types import inspect_types
@@ -144,7 +145,7 @@ def inspect(
             "num_features": data.num_features,
             "mean_degree": float(degrees.double().mean()),
             "max_degree": int(degrees.max()),
-            "topology_bytes": graph.indptr.nbytes + graph.indices.nbytes,
+            "topology_bytes": topology_bytes(graph),
             "feature_bytes": graph.num_nodes * row_bytes,
         },
         "hops": [_over_batches(k, found) for k, found in zip(sampler.fanouts, hops, strict=True)],

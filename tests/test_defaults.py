@@ -39,6 +39,7 @@ MEANT: dict[str, set[str]] = {
     "ShardedFeatures": {"lazy"},
     "WalkSampler": {"num_negatives"},  # walks have none unless a model learns from them
     "PyGClassifier": {"heads"},  # which only some architectures have
+    "TreeSampler": {"times"},  # sampler=trees is that choice
     "fused": {"labor"},  # sampler=labor is that choice
 }
 # Options that task=link sets to null, because its classes have none of that name.

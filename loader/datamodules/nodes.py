@@ -13,7 +13,7 @@ from torch import Tensor
 
 from loader.datamodules.base import DatasetModule, check_labelled, refuse_types
 from loader.datamodules.checkpoint_io import use_safe_checkpoints
-from loader.datamodules.typed import TRIAL_SIZES, check_typed, open_features, seeds_of, sizes_of, stores_of
+from loader.datamodules.typed import TRIAL_SIZES, check_typed, open_features, seeds_of, sizes_of, stores_of, times_of
 from loader.datasets.classes import check_split_classes
 from loader.datasets.hetero import HeteroDataset
 from loader.datasets.node_dataset import NodeDataset
@@ -35,7 +35,7 @@ class GraphDataModule(DatasetModule):
     """A LightningDataModule with the train, validation, test and predict loaders of one dataset.
 
     Of a `HeteroDataset` they give `HeteroMiniBatch` objects around nodes of its target type, with features of each type
-    that has some.
+    that has some. A `TreeSampler` by time takes the times of these nodes as those of the seeds.
 
     Each split has one `NodeLoader`. It is kept until a trainer of another rank, number of processes or device asks for
     it, and Lightning saves its state in checkpoints. A run resumed with `trainer.fit(..., ckpt_path=...)` sees exactly
@@ -295,6 +295,8 @@ class GraphDataModule(DatasetModule):
                 check_typed(data.name, self.budget is not None, self.graph_memory.kind)
             if self.items_kind == "node":
                 check_labelled(data)
+                for sampler in (self.sampler, self.eval_sampler):
+                    times_of(data, data.splits["train"][:0], sampler)
             if data.num_classes:
                 check_split_classes(data.splits, data.labels, data.name)
             self.data = data
@@ -358,14 +360,22 @@ class GraphDataModule(DatasetModule):
         data, seeds = self._loaded(), self._split(split)
         if seeds.numel() == 0:
             raise ValueError(f"dataset {data.name} has no vertices in its {split} split; nothing to iterate over")
-        if sampler.device not in self._labels:
-            kept = data.labels if self.budget is None else self.budget.labels(data.labels)
-            self._labels[sampler.device] = TensorRows(kept.to(sampler.device), data.labels.dtype)
-        labels = self._labels[sampler.device]
+        times = times_of(data, seeds, sampler)
+        if times is not None:  # labels go by seed then
+            labels, options["times"] = TensorRows(data.labels[seeds].to(sampler.device), data.labels.dtype), times
+        else:
+            labels = self._labels_on(sampler.device)
         options["edge_features"] = self.edge_features
         return NodeLoader(
             self._graph(sampler), self.features, labels, seeds_of(data, seeds), sampler, batch_size, **options
         )
+
+    def _labels_on(self, device: torch.device) -> TensorRows:
+        if device not in self._labels:
+            labels = self._loaded().labels
+            kept = labels if self.budget is None else self.budget.labels(labels)
+            self._labels[device] = TensorRows(kept.to(device), labels.dtype)
+        return self._labels[device]
 
     def _session(self, sampler: Sampler) -> Session:
         """The session of `sampler`, with its workspaces and threads, that all loaders of it share."""
@@ -386,10 +396,10 @@ class GraphDataModule(DatasetModule):
 
     def _train_batches(self, graph: Graph | HeteroGraph) -> NodeLoader:
         """The mini-batches of training, sampled one by one, without rows."""
+        data, seeds = self._loaded(), self._split("train")
         options: dict[str, Any] = {"shuffle": True, "seed": self.seed, "prefetch": 0}
-        return NodeLoader(
-            graph, None, None, seeds_of(self._loaded(), self._split("train")), self.sampler, self.batch_size, **options
-        )
+        options["times"] = times_of(data, seeds, self.sampler)
+        return NodeLoader(graph, None, None, seeds_of(data, seeds), self.sampler, self.batch_size, **options)
 
 
 _AHEAD = {

@@ -10,7 +10,7 @@ from torch import Tensor
 from loader.datasets import DatasetError, HeteroDataset, NodeDataset
 from loader.graph import Graph
 from loader.loaders.typed import refuse_store
-from loader.samplers.base import AnyGraph
+from loader.samplers.base import AnyGraph, Sampler
 from loader.stores import FeatureStore, StoreContext, open_store
 
 # What a model is told of a dataset with types, to try whether it can be had before the data are read.
@@ -52,6 +52,24 @@ def sizes_of(data: NodeDataset | HeteroDataset) -> dict[str, Any]:
 def seeds_of(data: NodeDataset | HeteroDataset, ids: Tensor) -> Any:
     """The seeds as a `NodeLoader` takes them."""
     return (data.target, ids) if isinstance(data, HeteroDataset) else ids
+
+
+def times_of(data: NodeDataset | HeteroDataset, ids: Tensor, sampler: Sampler) -> Tensor | None:
+    """The times of the seeds, which are those of their nodes, for a sampler by time; None for another.
+
+    Raises:
+        DatasetError: the nodes have none.
+    """
+    if not sampler.timed:
+        return None
+    if not isinstance(data, HeteroDataset) or data.target not in data.graph.timed_types:
+        who = f"nodes of type {data.target}" if isinstance(data, HeteroDataset) else "a graph without types"
+        raise DatasetError(
+            f"dataset {data.name} has no times of its seeds ({who}), and {type(sampler).__name__} samples by these; "
+            "add node_times, or give times='none'"
+        )
+    assert data.graph.lists.node_times is not None
+    return data.graph.lists.node_times[ids + data.graph.node_types[data.target].start]
 
 
 def open_features(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -36,6 +36,8 @@ class HeteroDataset:
         splits: "train", "val" and "test" -> `[size]` int64 ids within `target`, ascending; all are empty if the dataset
             has none.
         num_classes: number of classes; 0: the dataset has no labels.
+        feature_times: node type -> `[nodes of the type]` int64, when features are known that are filled in after the
+            time of their node. `loader.inspect --leaks` compares them with the seeds.
 
     Raises:
         TypeError: `graph` is no `HeteroGraph`.
@@ -50,6 +52,7 @@ class HeteroDataset:
     labels: Tensor
     splits: dict[str, Tensor]
     num_classes: int
+    feature_times: Mapping[str, Tensor] = field(default_factory=dict)
     # What a `NodeDataset` may have, and this has not: several labels of a node, and ids of the user's.
     multilabel: ClassVar[bool] = False
     tables: ClassVar[None] = None
@@ -82,6 +85,12 @@ class HeteroDataset:
                 raise DatasetError(
                     f"{self.name}: features of {name} are {table.dtype} of shape {list(table.shape)}; they must be "
                     f"float32 [{size}, num_features], one row for each node of the type: features.float()"
+                )
+        for name, at in self.feature_times.items():
+            if name not in self.features or at.dtype != torch.int64 or at.shape != self.features[name].shape[:1]:
+                raise DatasetError(
+                    f"{self.name}: times of features of {shown(name)} are {at.dtype} of shape {list(at.shape)}; they "
+                    "must be int64, one for each row of features of a type that has some"
                 )
         object.__setattr__(self, "num_classes", checked_num_classes(self.num_classes, self.name, least=0))
         require_dense(self.labels, f"{self.name}: labels")

@@ -5,12 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loader.datasets.hetero import HeteroDataset
-from loader.graph import HeteroGraph
+from loader.graph import Graph, HeteroGraph
 from loader.machine.arguments import kind_of
 from loader.machine.optional import import_optional
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def topology_bytes(graph: Graph) -> int:
+    """Bytes of the lists, and of the times of nodes and edges."""
+    arrays = (graph.indptr, graph.indices, graph.node_times, graph.edge_times)
+    return sum(array.nbytes for array in arrays if array is not None)
 
 
 def hetero_card(data: HeteroDataset | HeteroGraph) -> dict[str, Any]:
@@ -54,7 +60,7 @@ def hetero_card(data: HeteroDataset | HeteroGraph) -> dict[str, Any]:
             for name, ids in graph.node_types.items()
         ],
         "relations": relations,
-        "topology_bytes": graph.lists.indptr.nbytes + graph.lists.indices.nbytes,
+        "topology_bytes": topology_bytes(graph.lists),
     }
     if isinstance(data, HeteroGraph):
         return card

@@ -24,6 +24,7 @@ from loader.datasets.node_dataset import check_split_labels, check_splits
 from loader.datasets.numbers import as_int64
 from loader.datasets.progress import ConversionProgress
 from loader.graph import EdgeType, Graph, HeteroGraph
+from loader.graph.checks import check_length, time_vector
 from loader.graph.relations import MAX_TYPES, check_edges, check_node_types, reversed_type
 from loader.machine.arguments import as_flag
 
@@ -45,6 +46,7 @@ class HeteroEdges:
         edge_weights: relation -> `[num_edges]` float32 or float64.
         node_times: node type -> `[num_nodes]` integers or whole floats, see `HeteroGraph.from_edges`.
         edge_times: relation -> `[num_edges]`, the same of edges.
+        feature_times: node type -> `[num_nodes]`, the same of rows of features.
     """
 
     edges: dict[EdgeType, NDArray[np.generic]]
@@ -57,6 +59,7 @@ class HeteroEdges:
     edge_weights: dict[EdgeType, NDArray[np.generic]] = field(default_factory=dict)
     node_times: dict[str, NDArray[np.generic]] = field(default_factory=dict)
     edge_times: dict[EdgeType, NDArray[np.generic]] = field(default_factory=dict)
+    feature_times: dict[str, NDArray[np.generic]] = field(default_factory=dict)
 
 
 class HeteroEdgesDataset(CachedDataset[HeteroDataset]):
@@ -112,6 +115,7 @@ class HeteroEdgesDataset(CachedDataset[HeteroDataset]):
         if found.splits is not None:
             check_splits(found.splits, size, name=self.name)
             check_split_labels(found.splits, torch.from_numpy(labels), num_classes, name=self.name)
+        feature_times = self._feature_times(found)
         with progress.step("sorting edges"):
             graph = self._graph(found)
         for array in _LISTS:
@@ -123,6 +127,8 @@ class HeteroEdgesDataset(CachedDataset[HeteroDataset]):
         for i, name in enumerate(graph.node_types):
             if name in found.features:
                 self._write_features(writer, progress, found.features[name], name, f"{i}.")
+            if name in feature_times:
+                writer.write(f"{i}.feature_times", feature_times[name].numpy())
         writer.properties.update(
             node_types=[[name, len(ids)] for name, ids in graph.node_types.items()],
             edge_types=[list(key) for key in graph.edge_types],
@@ -145,6 +151,21 @@ class HeteroEdgesDataset(CachedDataset[HeteroDataset]):
                     f"{what} have {len(table)} rows; there are {found.num_nodes[name]} nodes of that type, make them "
                     "equal"
                 )
+
+    def _feature_times(self, found: HeteroEdges) -> dict[str, torch.Tensor]:
+        times = {}
+        for name, array in found.feature_times.items():
+            label, size = f"feature_times[{name!r}]", found.num_nodes[name]
+            if name not in found.features:
+                raise DatasetError(
+                    f"{self.name}: there are {label}, but no features of {name}; add them, or leave it out"
+                )
+            try:
+                times[name] = time_vector(label, _tensors({name: array})[name], torch.device("cpu"))
+                check_length(label, times[name], size, f"the type has {size} nodes")
+            except (TypeError, ValueError) as error:
+                raise DatasetError(f"{self.name}: {error}") from error
+        return times
 
     def _graph(self, found: HeteroEdges) -> HeteroGraph:
         edges: dict[EdgeType, torch.Tensor] = {}
@@ -215,6 +236,9 @@ class HeteroEdgesDataset(CachedDataset[HeteroDataset]):
             labels=arrays["labels"],
             splits=self._splits(arrays),
             num_classes=int(properties["num_classes"]),
+            feature_times={
+                name: arrays[f"{i}.feature_times"] for i, name in enumerate(sizes) if f"{i}.feature_times" in arrays
+            },
         )
 
 

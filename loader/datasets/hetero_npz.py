@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import zipfile
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from loader.datasets.cache import CachedArrays
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.errors import DatasetError
 from loader.datasets.hetero import HeteroDataset
@@ -21,12 +23,12 @@ from loader.datasets.locations import fingerprint, given_file, require_file
 from loader.datasets.node_dataset import SPLITS, checked_num_classes
 from loader.datasets.npz import ALIASES, read_arrays
 from loader.datasets.numbers import as_int64
-from loader.datasets.splits import check_fractions, ids_of, stratified_split
+from loader.datasets.splits import check_fractions, check_split_times, ids_of, stratified_split, time_split
 from loader.datasets.unread import tell_unread
 from loader.graph import EdgeType
 from loader.machine.arguments import as_size, kind_of, shown
 
-_OF_NODES = ("num_nodes", "features", "labels", "node_times", *SPLITS)
+_OF_NODES = ("num_nodes", "features", "labels", "node_times", "feature_times", *SPLITS)
 _OF_EDGES = ("edge_index", "edge_weights", "edge_times")
 
 
@@ -53,6 +55,8 @@ class HeteroNpzDataset(HeteroEdgesDataset):
     `features`       [num_nodes, num_features]      real numbers, stored as float32
     `num_nodes`      one integer                    needed of a type without features and labels
     `node_times`     [num_nodes] integer            as `edge_times`
+    `feature_times`  [num_nodes] integer            the same, of features that are filled in after the time of
+                                                    their node, see `HeteroDataset`
     `labels`         [num_nodes] integer            of one type: the class, -1 if there is none
     `train`, `val`,  [size] integer or              the split of the type with labels, as ids or as masks;
     `test`           [num_nodes] bool               all three or none
@@ -74,6 +78,8 @@ class HeteroNpzDataset(HeteroEdgesDataset):
         split: fractions of train, val and test, if the file has no split. The split is drawn from the labelled nodes,
             with equal fractions in every class.
         split_seed: seed of that draw.
+        split_times: two times, if the file has no split: nodes with a label that are earlier than the first are for
+            training, those from the second one on for the test. Nodes without a time are in no split.
         undirected: add the reverse of every edge, see `HeteroEdgesDataset`.
         options: see `HeteroEdgesDataset`.
     """
@@ -85,6 +91,7 @@ class HeteroNpzDataset(HeteroEdgesDataset):
         name: str | None = None,
         split: Sequence[float] | None = None,
         split_seed: int = 0,
+        split_times: Sequence[int] | None = None,
         undirected: bool = False,
         **options: Any,
     ) -> None:
@@ -94,16 +101,41 @@ class HeteroNpzDataset(HeteroEdgesDataset):
         self.given, self.path = path, given_file(path, self.data_dir)
         self.split = check_fractions(split) if split is not None else None
         self.split_seed = as_size("split_seed", split_seed, least=0)
+        self.split_times = None if split_times is None else check_split_times(split_times)
+        if self.split is not None and self.split_times is not None:
+            raise ValueError(
+                f"split and split_times={list(self.split_times)} are given, and both say the split; give one"
+            )
 
     def source(self) -> list[Any]:
         require_file(self.given, self.path, f"{self.name}: ", "dataset.path", ".npz file")
         return [str(self.path.resolve()), *fingerprint(self.path.parent, [self.path.name])]
 
     def options(self) -> dict[str, Any]:
-        return {**super().options(), "drawn_split": self.split is not None}
+        return {**super().options(), "drawn_split": self._drawn() is not None}
+
+    def _drawn(self) -> str | None:
+        """The option that says the split, if the file does not."""
+        if self.split is not None:
+            return f"split={list(self.split)}"
+        return None if self.split_times is None else f"split_times={list(self.split_times)}"
 
     def draw_splits(self, labels: Tensor) -> dict[str, Tensor] | None:
         return None if self.split is None else stratified_split(labels, self.split, self.split_seed)
+
+    def _assemble(self, cached: CachedArrays) -> HeteroDataset:
+        data = super()._assemble(cached)
+        if self.split_times is None:
+            return data
+        times = data.graph.lists.node_times
+        if data.target not in data.graph.timed_types or times is None:
+            raise DatasetError(
+                f"{self.name}: split_times is {list(self.split_times)}, but nodes of {data.target} have no times; add "
+                f"the array '{data.target}/node_times', or leave it out"
+            )
+        ids = data.graph.node_types[data.target]
+        splits = time_split(data.labels, times[ids.start : ids.stop], self.split_times)
+        return dataclasses.replace(data, splits=splits)
 
     def read(self, writer: CacheWriter) -> HeteroEdges:
         arrays = read_arrays(self.path)
@@ -142,10 +174,10 @@ class HeteroNpzDataset(HeteroEdgesDataset):
                 f"{self.path} has labels of {', '.join(labelled) or 'no type'} and splits of "
                 f"{', '.join(sorted({name for name, _ in splits})) or 'no type'}; one type has both"
             )
-        if self.split is not None and (splits or not labelled):
+        if (drawn := self._drawn()) is not None and (splits or not labelled):
             what = f"the split {', '.join(split for _, split in splits)}" if splits else "no labels"
             raise DatasetError(
-                f"{self.path} has {what}, and split={list(self.split)} asks to draw one; leave out split"
+                f"{self.path} has {what}, and {drawn} asks to draw one; leave out {drawn.partition('=')[0]}"
             )
         if splits and len(splits) < len(SPLITS):
             missing = [split for split in SPLITS if (labelled[0], split) not in splits]
@@ -164,6 +196,7 @@ class HeteroNpzDataset(HeteroEdgesDataset):
             }
             or None,
             node_times={name: of["node_times"] for name, of in nodes.items() if "node_times" in of},
+            feature_times={name: of["feature_times"] for name, of in nodes.items() if "feature_times" in of},
             **values,
         )
 
@@ -240,6 +273,8 @@ def write_hetero_npz(data: HeteroDataset, path: str | Path) -> None:
             arrays[f"{name}/node_times"] = graph.lists.node_times[ids.start : ids.stop].cpu().numpy()
         if name in data.features:
             arrays[f"{name}/features"] = data.features[name].numpy()
+        if name in data.feature_times:
+            arrays[f"{name}/feature_times"] = data.feature_times[name].numpy()
         if name == data.target and data.num_classes:
             arrays[f"{name}/labels"] = data.labels.numpy()
             if any(split.numel() for split in data.splits.values()):

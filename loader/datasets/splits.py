@@ -12,6 +12,8 @@ from torch import Tensor
 from loader.datasets.errors import DatasetError
 from loader.datasets.node_dataset import SPLITS
 from loader.datasets.numbers import as_int64, is_text
+from loader.graph.checks import MISSING_TIME
+from loader.machine.arguments import as_index, shown
 
 
 def random_split(num_nodes: int, fractions: Sequence[float], seed: int) -> dict[str, Tensor]:
@@ -122,6 +124,36 @@ def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
             f"split fractions {list(values)}: give three (train, val, test), each in [0, 1], summing to at most 1"
         )
     return values[0], values[1], values[2]
+
+
+def check_split_times(times: Sequence[int]) -> tuple[int, int]:
+    """The two times of a split by time as integers; raises ValueError unless they are two, in order."""
+    found = [as_index(t) for t in times] if isinstance(times, Sequence) and not isinstance(times, str) else []
+    if len(found) != 2 or found[0] is None or found[1] is None or found[0] > found[1]:
+        raise ValueError(
+            f"split_times is {shown(times)}; give two integers in order, the times at which val and test begin"
+        )
+    return found[0], found[1]
+
+
+def time_split(labels: Tensor, times: Tensor, split_times: tuple[int, int]) -> dict[str, Tensor]:
+    """A split of the nodes with a label by their times: val begins with the first of two times, test with the second.
+
+    Args:
+        labels: `[num_nodes]` int64; nodes with a negative label are in no split.
+        times: `[num_nodes]` int64; nodes whose time is missing are in no split.
+        split_times: see `check_split_times`.
+
+    Raises:
+        DatasetError: no node is for training.
+    """
+    val, test = split_times
+    has = (labels >= 0) & (times != MISSING_TIME)
+    parts = {"train": times < val, "val": (times >= val) & (times < test), "test": times >= test}
+    splits = {split: (has & part).nonzero().view(-1) for split, part in parts.items()}
+    if splits["train"].numel() == 0:
+        raise DatasetError(f"split_times is {list(split_times)}; no node with a label is earlier than the first")
+    return splits
 
 
 def _cut(order: NDArray[np.int64], fractions: Sequence[float]) -> dict[str, Tensor]:

@@ -394,6 +394,7 @@ class Loader:
             asynchronous=sampler.asynchronous,
             ahead=self.prefetch > 0,
             owns_session=self._session is None,
+            prepares=list(stores) if sampler.in_trees else (),
         )
         gather = GatherStage(stores, self.device, self.stats)
         places = [store.device for store in stores.values()]

@@ -6,20 +6,22 @@ two is installed, the import changes nothing. `backend()` says who samples.
 
 `loader.pyg.NeighborLoader` and `loader.pyg.LinkNeighborLoader` have the signatures of torch_geometric's, but use our
 pipeline, on the CPU or on a GPU. `loader.pyg.Node2Vec` and `loader.pyg.MetaPath2Vec` are torch_geometric's models, and
-make the walks on the device of the model.
+make the walks on the device of the model. `loader.pyg.LastNeighborLoader` has the law of torch_geometric's, of a
+`TemporalData` that it is given as a whole.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from loader.pyg.backend import backend, install
+from loader.pyg.last_neighbors import LastNeighborLoader
 from loader.pyg.link_neighbor_loader import LinkNeighborLoader
 from loader.pyg.neighbor_loader import NeighborLoader
 
 if TYPE_CHECKING:
     from loader.pyg.node2vec import MetaPath2Vec, Node2Vec
 
-__all__ = ["LinkNeighborLoader", "MetaPath2Vec", "NeighborLoader", "Node2Vec", "backend"]
+__all__ = ["LastNeighborLoader", "LinkNeighborLoader", "MetaPath2Vec", "NeighborLoader", "Node2Vec", "backend"]
 
 install()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -21,6 +22,26 @@ from loader.samplers.relations import MAX_FANOUT as MAX_FANOUT
 from loader.samplers.relations import MAX_HOPS as MAX_HOPS
 
 AnyGraph = Graph | HeteroGraph
+
+_log = logging.getLogger(__name__)
+_told_of_times = False
+
+
+def tell_ignored_times(sampler: Sampler, graph: AnyGraph) -> None:
+    """Warns, once per process, that a sampler ignores the times of the graph."""
+    global _told_of_times
+    lists = graph.lists if isinstance(graph, HeteroGraph) else graph
+    of = [what for what in ("node", "edge") if getattr(lists, f"{what}_times") is not None]
+    if of and not _told_of_times:
+        _told_of_times = True
+        _log.warning(
+            "%s ignores the times that the graph has of its %ss, so seeds see what is later than they are; "
+            "TreeSampler(fanouts, times=%r) counts them, of %s",
+            type(sampler).__name__,
+            "s and ".join(of),
+            of[0] if len(of) == 1 else "both",
+            "this graph" if isinstance(graph, HeteroGraph) else "HeteroGraph.of(graph)",
+        )
 
 
 def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -> tuple[int, ...]:

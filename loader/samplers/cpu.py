@@ -13,7 +13,7 @@ from loader.machine.arguments import check_known
 from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.mapped import is_mapped, prepare_random_reads
 from loader.machine.pages import use_huge_pages
-from loader.samplers.base import AnyGraph, NeighborSampler, PickOptions, Session
+from loader.samplers.base import AnyGraph, NeighborSampler, PickOptions, Session, tell_ignored_times
 from loader.samplers.core_session import CoreSession
 from loader.samplers.hetero import HeteroSession
 from loader.samplers.picks import core_picks
@@ -84,6 +84,7 @@ class CoreSampler(NeighborSampler):
             raise ValueError(
                 f"{type(self).__name__} samples on the CPU but the graph lies on {graph.device}; use graph.to('cpu')"
             )
+        tell_ignored_times(self, graph)
         if isinstance(graph, HeteroGraph):
             lists, picks = self._prepared(graph.lists)
             return HeteroSession(graph, lists, self._make_typed_engine(graph, lists, picks), self)

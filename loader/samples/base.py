@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -46,6 +46,9 @@ class Sample(ABC):
     def ids(self, kind: str) -> Tensor:
         """`[n]` ids, int32 or int64, of the rows of this kind that the sample wants."""
         raise KeyError(f"{type(self).__name__} wants rows of {list(self.wants)}, not of {kind!r}")
+
+    def prepare(self, kinds: Collection[str]) -> None:  # noqa: B027  # most have their ids at hand
+        """Does what `ids` of these kinds waits for. The stage that samples calls it, on the stream of the sampler."""
 
     def has(self, kind: str) -> bool:
         """Whether the sample has its rows of this kind already."""

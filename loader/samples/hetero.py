@@ -208,7 +208,7 @@ class HeteroMiniBatch(Sample):
         edge_types: InitVar[tuple[EdgeType, ...]]
     epoch: int = 0
     index: int = 0
-    x: dict[str, Tensor] | None = None
+    x: Mapping[str, Tensor] | None = None
     y: Tensor | None = None
     repeats: bool = False
     rows: Mapping[str, Tensor] = field(default_factory=dict)
@@ -243,10 +243,8 @@ class HeteroMiniBatch(Sample):
         what, _, name = kind.partition("/")
         if what == "seed":
             return self.nodes[: self.batch_size] - self.node_types[self.seed_type].start
-        if what == "node" and name not in self.node_types:
-            name = name.rpartition("/")[0]
-        if what == "node" and name in self.node_types:
-            return self._ids_of(name)
+        if what == "node" and (node_type := self._type_of(kind)) in self.node_types:
+            return self._ids_to_gather(node_type)
         if what == "edge":
             hops = self.blocks[::-1]
             ids = [block.edge_ids for block in hops if block.edge_ids is not None]
@@ -257,6 +255,14 @@ class HeteroMiniBatch(Sample):
             return of_blocks(ids, by_relation(hops, self.segments, [self.segments.relation_of(name)]))
         return super().ids(kind)
 
+    def _type_of(self, kind: str) -> str:
+        """The type of a kind of rows of nodes, "node/TYPE" or "node/TYPE/NAME"."""
+        name = kind.partition("/")[2]
+        return name if name in self.node_types else name.rpartition("/")[0]
+
+    def _ids_to_gather(self, name: str) -> Tensor:
+        return self._ids_of(name)
+
     def has(self, kind: str) -> bool:
         what, _, name = kind.partition("/")
         if what == "seed":
@@ -266,7 +272,7 @@ class HeteroMiniBatch(Sample):
     def with_rows(self, rows: Mapping[str, Rows]) -> HeteroMiniBatch:
         """A copy with features `x`, labels `y`, or other `rows`. Rows that a store left in its table are gathered."""
         changes: dict[str, Any] = {}
-        x, more = dict(self.x or {}), dict(self.rows)
+        x, more = dict[str, Tensor](), dict[str, Tensor]()
         for kind, left in rows.items():
             found = left.gather() if isinstance(left, LazyRows) else left
             what, _, name = kind.partition("/")
@@ -278,7 +284,11 @@ class HeteroMiniBatch(Sample):
                 more[kind] = found
             else:
                 return super().with_rows(rows)
-        return self.replace(x=x or None, rows=more, **changes)
+        if x:
+            changes["x"] = {**(self.x or {}), **x}
+        if more:
+            changes["rows"] = {**self.rows, **more}
+        return self.replace(**changes)
 
     @property
     def n_id(self) -> dict[str, Tensor]:

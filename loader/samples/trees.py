@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
+from loader.samples.base import Rows
+from loader.samples.distinct import Distinct, OnceRows, SpreadRows
 from loader.samples.hetero import HeteroMiniBatch
+from loader.samples.lazy_rows import LazyRows
 
 
 @dataclass(eq=False, repr=False)
@@ -18,6 +21,9 @@ class TreeMiniBatch(HeteroMiniBatch):
     No edge leads from one tree to another. A node may lie in several trees, and is in `nodes` once for each of them;
     with `trees="paths"` also several times in one. The new nodes of a hop are in the order of type and, within it, of
     tree.
+
+    Stores gather a row for each distinct node, `unique_x`. `x[type]` has one for each node, and is made of them when it
+    is first asked for.
 
     Attributes:
         tree: `[num_nodes]` int32, the tree of each node.
@@ -29,9 +35,60 @@ class TreeMiniBatch(HeteroMiniBatch):
     tree: Tensor = None  # type: ignore[assignment]  # it follows attributes that have defaults
     seed_times: Tensor | None = None
     items: Tensor | None = None
+    once: Distinct | None = field(default=None, repr=False)  # what `distinct` found
+
+    @property
+    def distinct(self) -> Distinct:
+        """The distinct nodes. The first call, or that of `prepare`, finds them; the host then waits for the device."""
+        if self.once is None:
+            self.once = Distinct.of(self.nodes, self.segments)
+        return self.once
+
+    @property
+    def unique(self) -> dict[str, Tensor]:
+        """Node type -> `[u]` distinct ids within the type of the mini-batch's nodes of that type, ascending."""
+        return {name: self.distinct.ids_of(name) for name in self.node_types}
+
+    @property
+    def row(self) -> dict[str, Tensor]:
+        """Node type -> `[n]` int32: the place in `unique` of each node of that type, in the order of `n_id`."""
+        return {name: self.distinct.row_of(name) for name in self.node_types}
+
+    @property
+    def unique_x(self) -> dict[str, Tensor]:
+        """Node type -> `[u, F]` features of the distinct nodes, in the order of `unique`, of types that have a store:
+        `x[type]` is `unique_x[type][row[type]]`.
+        """
+        return {name: once.rows for name, once in self.x.once.items()} if isinstance(self.x, SpreadRows) else {}
 
     def ids(self, kind: str) -> Tensor:
-        return super().ids(kind) if kind != "seed" or self.items is None else self.items
+        """See `HeteroMiniBatch.ids`; of nodes ("node/TYPE") the distinct ids, `unique`."""
+        if kind == "seed" and self.items is not None:
+            return self.items
+        return super().ids(kind)
+
+    def _ids_to_gather(self, name: str) -> Tensor:
+        return self.distinct.ids_of(name)
+
+    def prepare(self, kinds: Collection[str]) -> None:
+        if any(kind.startswith("node/") for kind in kinds):
+            _ = self.distinct
+
+    def with_rows(self, rows: Mapping[str, Rows]) -> TreeMiniBatch:
+        """A copy with rows, see `HeteroMiniBatch.with_rows`. Those of nodes are of the distinct ones."""
+        of_nodes = [kind for kind in rows if kind.startswith("node/") and self._type_of(kind) in self.node_types]
+        others = {kind: left for kind, left in rows.items() if kind not in of_nodes}
+        places = self.distinct.row_of if of_nodes else None  # before the copy, which shall have it
+        batch: Any = super().with_rows(others) if others else self
+        if places is None:
+            return batch
+        x, more = SpreadRows.of(batch.x, places), SpreadRows.of(batch.rows, places)
+        for kind in of_nodes:
+            left, name = rows[kind], self._type_of(kind)
+            into, key = (x, name) if kind == f"node/{name}" else (more, kind)
+            into.made.pop(key, None)
+            into.once[key] = OnceRows(left.gather() if isinstance(left, LazyRows) else left, name)
+        return batch.replace(x=x if len(x) else None, rows=more)
 
     def to_dgl(self) -> tuple[dict[str, Tensor], dict[str, Tensor], list[Any]]:
         """`(input_nodes, output_nodes, blocks)` of one hop, see `HeteroMiniBatch.to_dgl`.
@@ -67,9 +124,45 @@ class TreeMiniBatch(HeteroMiniBatch):
         return self.segments.of_type(self.tree, self.segments.type_of(node_type))
 
     def tensors(self) -> list[Tensor]:
-        return [*super().tensors(), self.tree, *(t for t in (self.seed_times, self.items) if t is not None)]
+        """See `HeteroMiniBatch.tensors`, then `tree` and, if they are known, `seed_times` and `items`. In place of rows
+        that can be made of those of the distinct nodes, these are last, by name, after the arrays of `distinct`.
+        """
+        plain: Any = self.replace(x=_own(self.x), rows=_own(self.rows))
+        found = [*super(TreeMiniBatch, plain).tensors(), self.tree]
+        found += [t for t in (self.seed_times, self.items) if t is not None]
+        found += [self.once.unique, self.once.row] if self.once is not None else []
+        spread = [part.once for part in (self.x, self.rows) if isinstance(part, SpreadRows)]
+        return [*found, *(once[name].rows for once in spread for name in sorted(once))]
+
+    def memory(self) -> list[Tensor]:
+        made = [t for part in (self.x, self.rows) if isinstance(part, SpreadRows) for t in part.made.values()]
+        return list({t.untyped_storage().data_ptr(): t for t in [*self.tensors(), *made]}.values())
+
+    def digest(self) -> str:
+        """Returns the digest of all arrays, see `Sample.digest`, with rows for all nodes in place of distinct ones."""
+        x = None if self.x is None else dict(self.x)
+        return super(TreeMiniBatch, self.replace(x=x, rows=dict(self.rows), once=None)).digest()
 
     def map(self, f: Callable[[Tensor], Tensor]) -> TreeMiniBatch:
-        mapped: Any = super().map(f)
+        once = None if self.once is None else self.once.map(f)
+
+        def spread(part: Any, own: Any) -> Any:
+            if not isinstance(part, SpreadRows) or once is None:
+                return own
+            found = {name: OnceRows(f(rows), node_type) for name, (rows, node_type) in part.once.items()}
+            return SpreadRows(own, found, once.row_of)
+
+        own = self.replace(x=_own(self.x), rows=_own(self.rows))
+        mapped: Any = super(TreeMiniBatch, own).map(f)
         of_seeds = {"seed_times": self.seed_times, "items": self.items}
-        return mapped.replace(tree=f(self.tree), **{k: None if t is None else f(t) for k, t in of_seeds.items()})
+        return mapped.replace(
+            tree=f(self.tree),
+            once=once,
+            x=spread(self.x, mapped.x),
+            rows=spread(self.rows, mapped.rows),
+            **{k: None if t is None else f(t) for k, t in of_seeds.items()},
+        )
+
+
+def _own(part: Mapping[str, Tensor] | None) -> Mapping[str, Tensor] | None:
+    return part.own() if isinstance(part, SpreadRows) else part

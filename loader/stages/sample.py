@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,7 @@ class SampleStage(Stage):
         asynchronous: whether the session only puts work on the current stream.
         ahead: whether samples are prefetched, while the device does other work.
         owns_session: whether the stage closes the session when it is closed.
+        prepares: kinds of rows for which samples are prepared, see `Sample.prepare`.
     """
 
     name = "sample"
@@ -48,17 +49,21 @@ class SampleStage(Stage):
         asynchronous: bool = False,
         ahead: bool = False,
         owns_session: bool = True,
+        prepares: Collection[str] = (),
     ) -> None:
         self.device = items.device
         self.asynchronous = asynchronous
         self.together = session.together
         self._session, self._items, self._order, self._sequence = session, items, order, sequence
         self._labels, self._ahead, self._owns_session = labels, ahead, owns_session
+        self._prepares = prepares
 
     def begin(self, group: Sequence[Turn]) -> Sequence[Callable[[], Any]]:
         seeds = self._seeds(group)
         requests = [Request(s.ids, t.epoch, t.number, s.numbers) for s, t in zip(seeds, group, strict=True)]
         finish = self._session.begin(requests, ahead=self._ahead)
+        if self._prepares:
+            finish = [partial(_prepared, f, self._prepares) for f in finish]
         if self._labels is None:
             return [
                 partial(_finish, f, None, t.repeats) if t.repeats else f for f, t in zip(finish, group, strict=True)
@@ -106,3 +111,9 @@ def _finish(finish: Callable[[], Sample], labels: Tensor | None, repeats: bool) 
     if labels is not None:
         sample = sample.with_rows({"seed": labels})
     return sample.replace(repeats=True) if repeats else sample
+
+
+def _prepared(finish: Callable[[], Sample], kinds: Collection[str]) -> Sample:
+    sample = finish()
+    sample.prepare(kinds)
+    return sample

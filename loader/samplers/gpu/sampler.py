@@ -12,7 +12,7 @@ from loader import _core
 from loader.graph import HeteroGraph, require_graph
 from loader.machine.arguments import as_flag, as_number, as_size
 from loader.machine.gpu import cuda_device, require_cuda
-from loader.samplers.base import AnyGraph, PickOptions
+from loader.samplers.base import AnyGraph, PickOptions, tell_ignored_times
 from loader.samplers.gpu.lists import BY_LINE, READS, is_uniform
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.session import CudaSession
@@ -189,6 +189,7 @@ class CudaSampler(GpuOptions):
     def open(self, graph: AnyGraph) -> CudaSession:
         self.require_open()
         require_graph(graph)
+        tell_ignored_times(self, graph)
         if isinstance(graph, HeteroGraph):
             from loader.samplers.gpu.hetero import TypedCudaSession
 

@@ -182,6 +182,58 @@ def test_a_split_is_drawn_by_its_seed(load: Load) -> None:
         load({**bare, "paper/labels": None}, split=[0.5, 0.25, 0.25])
 
 
+NO_SPLIT: dict[str, Any] = {"paper/train": None, "paper/val": None, "paper/test": None}
+
+
+def test_splits_go_by_time(load: Load) -> None:
+    labels, times = np.array([0, 1, -1, 1, 0, 1, 1]), np.array([-5.0, 20, 3, 10, np.nan, 9, 10])
+    more = {"paper/labels": labels, "paper/features": None, "paper/node_times": times}
+    data = load(NO_SPLIT | more, split_times=[10, 20])
+    assert {split: ids.tolist() for split, ids in data.splits.items()} == {"train": [0, 5], "val": [3, 6], "test": [1]}
+    same = load(NO_SPLIT | more, split_times=[10, 10])
+    assert {split: len(ids) for split, ids in same.splits.items()} == {"train": 2, "val": 0, "test": 3}
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({}, {"split_times": [1, 2]}, r"has the split train, val, test, and split_times=\[1, 2\] asks to draw one"),
+        (NO_SPLIT, {"split_times": [1, 2]}, "split_times is .*, but nodes of paper have no times"),
+        (NO_SPLIT, {"split_times": [2, 1]}, r"split_times is \[2, 1\]; give two integers in order"),
+        (NO_SPLIT, {"split_times": [1]}, r"split_times is \[1\]; give two integers in order"),
+        (NO_SPLIT, {"split_times": "12"}, "split_times is '12'; give two integers in order"),
+        (NO_SPLIT, {"split_times": [1, 2], "split": [0.5, 0.2, 0.3]}, "both say the split; give one"),
+        (
+            {**NO_SPLIT, "paper/node_times": np.arange(4)},
+            {"split_times": [0, 2]},
+            "no node with a label is earlier than the first",
+        ),
+    ],
+)
+def test_bad_splits_by_time_are_refused(
+    load: Load, changes: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((DatasetError, ValueError), match=message):
+        load(changes, **options)
+
+
+def test_times_of_features_are_read_and_written(load: Load, tmp_path: Path) -> None:
+    data = load({"paper/feature_times": np.array([1.0, np.nan, 3, 4])})
+    assert data.feature_times["paper"].tolist() == [1, -(2**63), 3, 4]
+    write_hetero_npz(data, tmp_path / "again.npz")
+    again = HeteroNpzDataset(tmp_path / "again.npz", cache_dir=tmp_path / "cache").load()
+    assert torch.equal(again.feature_times["paper"], data.feature_times["paper"])
+    for changes, message in (
+        ({"paper/feature_times": np.arange(3)}, r"feature_times\['paper'\] has 3 entries, the type has 4 nodes"),
+        ({"author/feature_times": np.arange(3)}, r"feature_times\['author'\], but no features of author"),
+        ({"paper/feature_times": np.arange(4) + 0.5}, "times are whole numbers"),
+    ):
+        with pytest.raises(DatasetError, match=message):
+            load(changes)
+    with pytest.raises(DatasetError, match="times of features of 'author' are"):
+        replace(data, feature_times={"author": torch.arange(3)})
+
+
 def test_a_dataset_may_lack_labels(load: Load) -> None:
     data = load(dict.fromkeys(("paper/labels", "paper/train", "paper/val", "paper/test")))
     assert (data.num_classes, data.labels.tolist()) == (0, [-1] * 4)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from marks import needs_dgl
 
-from loader.graph import Graph
+from loader.graph import Graph, HeteroGraph
 from loader.items import NodeItems
 from loader.loaders.base import Loader
 from loader.samplers import (
@@ -331,3 +331,27 @@ def test_written_weights_are_read_by_the_next_epoch(star: Graph) -> None:
         with pytest.raises(ValueError, match="the graph was written to since the session of this loader was opened"):
             next(iter(shared))
         own.release()
+
+
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize(
+    ("of", "said"), [("node", "of its nodes"), ("edge", "of its edges"), ("both", "of its nodes and edges")]
+)
+def test_ignored_times_are_told_once(
+    of: str, said: str, typed: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("loader.samplers.base._told_of_times", False)
+    arrays = {"node_times": torch.arange(3), "edge_times": torch.arange(3)}
+    given = {name: array for name, array in arrays.items() if of in (name[:4], "both")}
+    ends = torch.tensor([0, 1, 2]), torch.tensor([1, 2, 0])
+    timed, plain = Graph.from_edges(*ends, 3, **given), Graph.from_edges(*ends, 3)
+    sampler, seeds = FusedSampler([2], seed=1), torch.tensor([0, 2])
+    graphs = [HeteroGraph.of(graph) if typed else graph for graph in (plain, timed)]
+    caplog.set_level("WARNING")
+    wanted = sampler.sample(graphs[0], seeds).digest()
+    assert caplog.messages == []
+    assert sampler.sample(graphs[1], seeds).digest() == wanted
+    FusedSampler([1]).sample(graphs[1], seeds)
+    assert len(caplog.messages) == 1
+    assert f"FusedSampler ignores the times that the graph has {said}, so" in caplog.messages[0]
+    assert f"TreeSampler(fanouts, times={of!r}) counts them" in caplog.messages[0]

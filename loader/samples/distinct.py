@@ -1,0 +1,134 @@
+"""The distinct nodes of a mini-batch that has nodes several times, and rows that were gathered once for all copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from loader.samples.segments import Segments
+
+# Sorting a node costs about as much as a pass over this many places of a table.
+_PLACES_PER_NODE = 8
+
+
+class Distinct:
+    """The distinct nodes of a mini-batch.
+
+    This is no dataclass, because a Trainer goes through the fields of dataclasses.
+
+    Args:
+        unique: `[u]` ids of the graph's one range, ascending, so that those of a type lie together.
+        row: `[num_nodes]` int32, the place of each node in `unique`.
+        starts: `[types + 1]` where the ids of each type begin in `unique`.
+        segments: of the mini-batch.
+    """
+
+    def __init__(self, unique: Tensor, row: Tensor, starts: Sequence[int], segments: Segments) -> None:
+        self.unique, self.row, self._starts, self._segments = unique, row, tuple(starts), segments
+
+    @classmethod
+    def of(cls, nodes: Tensor, segments: Segments) -> Distinct:
+        """The distinct ones of `nodes`. The host waits once for the device."""
+        stops = tuple(ids.stop for ids in segments.node_types.values())
+        if nodes.numel() == 0:
+            return cls(nodes, nodes.to(torch.int32), [0] * (len(stops) + 1), segments)
+        bounds, places = _on(nodes.device, (0, *stops)), nodes.long()
+        # Both ways give the same. A table has the shorter way unless the graph is much larger than the mini-batch.
+        if stops[-1] <= _PLACES_PER_NODE * nodes.numel():
+            seen = torch.zeros(stops[-1] + 1, dtype=torch.int32, device=nodes.device)
+            seen.scatter_(0, places + 1, 1)
+            before = seen.cumsum(0, dtype=torch.int32)  # how many distinct ids are lower
+            row, starts = before.index_select(0, places), before.index_select(0, bounds)
+        else:
+            ids, order = nodes.sort()
+            new = torch.ones(nodes.numel() + 1, dtype=torch.int32, device=nodes.device)
+            new[0] = 0
+            torch.ne(ids[1:], ids[:-1], out=new[2:])
+            upto = new.cumsum(0, dtype=torch.int32)  # how many distinct ids the first so many have
+            row = torch.empty_like(order, dtype=torch.int32).scatter_(0, order, upto[1:] - 1)
+            starts = upto.index_select(0, torch.searchsorted(ids, bounds.to(ids.dtype)))
+        at = starts.tolist()
+        unique = nodes.new_empty(at[-1]).scatter_(0, row.long(), nodes)
+        return cls(unique, row, at, segments)
+
+    def map(self, f: Callable[[Tensor], Tensor]) -> Distinct:
+        """A copy with other tensors."""
+        return Distinct(f(self.unique), f(self.row), self._starts, self._segments)
+
+    def ids_of(self, name: str) -> Tensor:
+        """`[u]` distinct ids of the nodes of a type, ascending, numbered within the type."""
+        t, first = self._segments.type_of(name), self._segments.node_types[name].start
+        ids = self.unique[self._starts[t] : self._starts[t + 1]]
+        return ids - first if first else ids
+
+    def row_of(self, name: str) -> Tensor:
+        """`[n]` int32, the place of each node of a type among the distinct ones of the type."""
+        t = self._segments.type_of(name)
+        row, first = self._segments.of_type(self.row, t), self._starts[t]
+        return row - first if first else row
+
+
+class OnceRows(NamedTuple):
+    """Rows that were gathered once for all copies of a node: those of the distinct nodes of a type."""
+
+    rows: Tensor
+    node_type: str
+
+
+class SpreadRows(Mapping[str, Tensor]):
+    """A name -> rows, one for each node of a type. They are made of the distinct rows when they are first asked for.
+
+    Args:
+        made: name -> rows that are there.
+        once: name -> distinct rows.
+        places: type -> the place of each node's row among the distinct ones.
+    """
+
+    def __init__(
+        self,
+        made: Mapping[str, Tensor] = MappingProxyType({}),
+        once: Mapping[str, OnceRows] = MappingProxyType({}),
+        places: Callable[[str], Tensor] | None = None,
+    ) -> None:
+        self.made, self.once, self._places = dict(made), dict(once), places
+
+    @classmethod
+    def of(cls, rows: Mapping[str, Tensor] | None, places: Callable[[str], Tensor]) -> SpreadRows:
+        """A copy of such rows, or of a dict of made ones, whose distinct rows have these places."""
+        if isinstance(rows, SpreadRows):
+            return cls(rows.made, rows.once, places)
+        return cls(rows or {}, {}, places)
+
+    def own(self) -> dict[str, Tensor]:
+        """The rows that are not made of distinct ones."""
+        return {name: rows for name, rows in self.made.items() if name not in self.once}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.made and name in self.once and self._places is not None:
+            rows, node_type = self.once[name]
+            self.made[name] = rows.index_select(0, self._places(node_type))
+        return self.made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self.once, **self.made})
+
+    def __len__(self) -> int:
+        return len(self.made.keys() | self.once.keys())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.made or name in self.once
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self)})"
+
+
+@lru_cache(maxsize=32)
+def _on(device: torch.device, numbers: tuple[int, ...]) -> Tensor:
+    """Numbers on a device. They are kept, as the host waits for the device when it sends them."""
+    with torch.inference_mode(False):
+        return torch.tensor(numbers, dtype=torch.int64, device=device)

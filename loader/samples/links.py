@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +94,9 @@ class Links(Sample):
             ids: Tensor = self.around.ids(kind)
             return ids
         return super().ids(kind) if self.places is None else self.places
+
+    def prepare(self, kinds: Collection[str]) -> None:
+        self.around.prepare(kinds)
 
     def has(self, kind: str) -> bool:
         return self.labels is not None if kind == "pair" else bool(self.around.has(kind))

@@ -178,3 +178,15 @@ def test_links_without_edges_may_have_no_ids(graph: HeteroGraph, purchases: tupl
     assert items.fingerprint() != EdgeItems(pairs, times=times).fingerprint() != EdgeItems(pairs).fingerprint()
     same = EdgeItems(pairs, times=ids + 5), EdgeItems(pairs, edge_ids=ids + 5)
     assert same[0].fingerprint() != same[1].fingerprint()
+
+
+def test_distinct_nodes_are_found_by_the_sampler(graph: HeteroGraph, purchases: tuple[Tensor, Tensor]) -> None:
+    pairs, times = purchases
+    links = sampler_of().sample(graph, pairs[:20], times[:20])
+    assert links.around.once is None
+    links.prepare({"pair"})
+    assert links.around.once is None
+    links.prepare({"node/user", "node/item"})
+    assert links.around.once is not None
+    for name in ("user", "item"):
+        assert torch.equal(links.ids(f"node/{name}"), links.around.n_id[name].unique())

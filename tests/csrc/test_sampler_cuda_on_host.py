@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 from cuda_on_host import OPTIONS
@@ -19,12 +21,12 @@ HERE = Path(__file__).parent
 SANITIZERS = "address,undefined"
 
 
-def compiled(tmp_path: Path, csrc: Path = ROOT / "csrc", sanitizers: str = SANITIZERS) -> Path:
+def compiled(tmp_path: Path, csrc: Path = ROOT / "csrc", sanitizers: str = SANITIZERS, *options: str) -> Path:
     skip_unless_it_runs(sanitizers, tmp_path)
     cpu = csrc / "sampler" / "cpu"
     sources = [HERE / "sampler_cuda_on_host.cpp", cpu / "hopwise.cpp", cpu / "pick_batch.cpp"]
     target = tmp_path / "on_host"
-    built = build(sources, sanitizers, target, (*OPTIONS, f"-I{csrc}"))
+    built = build(sources, sanitizers, target, (*OPTIONS, *options, f"-I{csrc}"))
     assert built.returncode == 0, built.stderr
     return target
 
@@ -35,39 +37,62 @@ def test_every_schedule_gives_the_cpus_mini_batches(tmp_path: Path) -> None:
     assert done.stdout.startswith("equal: ")
 
 
+# Of a file: what is right, and the mistake in its place.
+MISTAKES = [
+    ("queue.cuh", "static_cast<uint32_t>(count), {})", "first * Widest", "first"),
+    ("hashed.cuh", "row += {};", "total", "total > 0"),  # vertices of a range's later windows
+    ("scan.cuh", "begin = 0, step = {},", "kGroup", "1"),  # groups of a long list's parts
+    # Lists that are raced together:
+    ("race_queue.cuh", "__popc(votes & {})", "before_lane & ~bits_below(from, base)", "before_lane"),
+    # A warp makes the rows of seeds that another one counts, without a barrier between:
+    (
+        "hopwise.cuh",
+        "groups = {};",
+        "this->own_groups(this->num_seeds())",
+        "share((this->num_seeds() + 31) / 32, this->warps(), this->warps() - 1 - this->warp())",
+    ),
+    # Rows that a warp looks up after the first ones:
+    ("assemble.cuh", "row = begin + {} + lane;", "before", "before / 2"),
+]
+
+
 @pytest.fixture(scope="module")
-def sound_without_sanitizers(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What ends the program below is the mistake."""
-    done = run([str(compiled(tmp_path_factory.mktemp("sound"), sanitizers="")), "2"], timeout=3000)
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One program with all mistakes. It makes the one whose number, from 1 on, is in the environment; 0 is none."""
+    folder = tmp_path_factory.mktemp("planted")
+    csrc = folder / "csrc"
+    shutil.copytree(ROOT / "csrc", csrc)
+    for number, (name, around, right, wrong) in enumerate(MISTAKES, start=1):
+        source = csrc / "sampler" / "cuda" / name
+        text = source.read_text()
+        assert text.count(around.format(right)) == 1
+        chosen = f"(planted_mistake == {number} ? ({wrong}) : ({right}))"
+        source.write_text(text.replace(around.format(right), around.format(chosen)))
+    chosen = folder / "chosen.h"
+    chosen.write_text(
+        '#include <cstdlib>\ninline const int planted_mistake = std::atoi(std::getenv("PLANTED_MISTAKE"));\n'
+    )
+    return compiled(folder, csrc, "", "-include", str(chosen))
+
+
+@pytest.fixture
+def with_mistake(planted: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], CompletedProcess[str]]:
+    def started(number: int) -> CompletedProcess[str]:
+        monkeypatch.setenv("PLANTED_MISTAKE", str(number))
+        return run([str(planted), "2"], timeout=3000)
+
+    return started
+
+
+def test_without_a_planted_mistake_nothing_is_found(with_mistake: Callable[[int], CompletedProcess[str]]) -> None:
+    """So what ends the program below is the mistake."""
+    done = with_mistake(0)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "right", "wrong"),
-    [
-        ("queue.cuh", "static_cast<uint32_t>(count), first * Widest)", "static_cast<uint32_t>(count), first)"),
-        ("hashed.cuh", "row += total;", "row += total > 0;"),  # vertices of a range's later windows
-        ("scan.cuh", "begin = 0, step = kGroup,", "begin = 0, step = 1,"),  # groups of a long list's parts
-        ("race_queue.cuh", "before_lane & ~bits_below(from, base)", "before_lane"),  # lists that are raced together
-        # A warp makes the rows of seeds that another one counts, without a barrier between:
-        (
-            "hopwise.cuh",
-            "= this->own_groups(this->num_seeds())",
-            "= share((this->num_seeds() + 31) / 32, this->warps(), this->warps() - 1 - this->warp())",
-        ),
-        # Rows that a warp looks up after the first ones:
-        ("assemble.cuh", "begin + before + lane;", "begin + before / 2 + lane;"),
-    ],
-)
-@pytest.mark.usefixtures("sound_without_sanitizers")
-def test_a_planted_mistake_is_found(tmp_path: Path, name: str, right: str, wrong: str) -> None:
+@pytest.mark.parametrize("number", range(1, len(MISTAKES) + 1))
+def test_a_planted_mistake_is_found(with_mistake: Callable[[int], CompletedProcess[str]], number: int) -> None:
     """A run that finds nothing means something. The comparison finds these by itself, unless a wrong index ends it."""
-    csrc = tmp_path / "csrc"
-    shutil.copytree(ROOT / "csrc", csrc)
-    source = csrc / "sampler" / "cuda" / name
-    text = source.read_text()
-    assert text.count(right) == 1
-    source.write_text(text.replace(right, wrong))
-    done = run([str(compiled(tmp_path, csrc, sanitizers="")), "2"], timeout=3000)
+    done = with_mistake(number)
     ended = done.returncode in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
     assert ended or (done.returncode > 0 and "FAILED" in done.stderr)

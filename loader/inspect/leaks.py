@@ -107,14 +107,16 @@ def find_leaks(
         raise ValueError("nothing in the graph has a time, so nothing can be later than a seed")
     if graph.timed_relations and not sampler.edge_ids:
         raise ValueError("edges are looked up by their ids, and the sampler returns none; give it edge_ids=True")
-    items, found = NodeItems(seeds, times=times), _kinds(graph, own)
-    of_nodes, of_edges = graph.lists.node_times, {key: _by_id(graph, key) for key in graph.timed_relations}
+    items, found = NodeItems(seeds.cpu(), times=times), _kinds(graph, own)
+    known = graph.to("cpu")
+    of_nodes, of_edges = known.lists.node_times, {key: _by_id(known, key) for key in graph.timed_relations}
     strict = getattr(sampler, "rule", "<=") == "<"
     for epoch, index, pairs in places_of(items, as_size("batch_size", batch_size), batches, seed):
         given = pairs if sampler.timed else pairs[:, 0].contiguous()
         batch = sampler.sample(graph, given, epoch=epoch, batch=index)
         if not isinstance(batch, HeteroMiniBatch):
             raise TypeError(f"{type(sampler).__name__} gives {type(batch).__name__}; it must give a HeteroMiniBatch")
+        batch = batch.to("cpu")
         bounds = _bounds(batch, pairs[:, 1])
         for key, at in of_edges.items():
             ids, seen = _edges(batch, key, bounds)

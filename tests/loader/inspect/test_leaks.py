@@ -12,6 +12,7 @@ import torch
 import tree_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from marks import needs_gpu
 from torch import Tensor
 
 from loader.graph import HeteroGraph
@@ -67,6 +68,19 @@ def test_a_sampler_that_ignores_times_leaks(shift: int) -> None:
     assert counts["edges", "item rev_buys user"] > 100
     assert counts["edges", "user buys item"] > 100
     assert 50 < max(kind.worst for kind in found) < 100
+
+
+class TestOnGpu:
+    pytestmark = needs_gpu
+
+    @pytest.mark.parametrize("times", ["both", "none"])
+    def test_leaks_are_the_cpus(self, times: str) -> None:
+        graph = graph_of({"user": torch.arange(20) * 5})
+        found = []
+        for device in ("cpu", "cuda"):
+            sampler = TreeSampler([5, 5], times=times, edge_ids=True, device=device)
+            found.append(find_leaks(graph.to(device), sampler, SEEDS, AT, batch_size=20, batches=3))
+        assert found[0] == found[1]
 
 
 def test_differences_of_times_are_exact() -> None:

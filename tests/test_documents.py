@@ -156,7 +156,7 @@ def site(tmp_path: Path) -> Path:
     return site
 
 
-def test_public_names_are_in_the_index_of_the_documentation(site: Path) -> None:
+def test_public_names_are_in_the_documentations_index(site: Path) -> None:
     index = (site / "genindex.html").read_text(encoding="utf-8")
     for room in (*ROOMS, "pyg", "dgl"):
         for name in importlib.import_module(f"loader.{room}").__all__:

@@ -24,7 +24,7 @@ from loader.loaders.nodes import NodeLoader
 from loader.loaders.options import check_dataset, check_graph_memory, check_sampler
 from loader.machine.arguments import as_flag, as_seed, as_size, shown
 from loader.samplers import LinkSampler, Negatives, Sampler
-from loader.samplers.base import AnyGraph
+from loader.samplers.base import AnyGraph, tell_ignored_times
 from loader.samples import Links
 from loader.stores import FeatureStore, HostFeatures
 from loader.stores.base import check_store_factory
@@ -196,6 +196,7 @@ class LinkDataModule(DatasetModule):
         use_safe_checkpoints(self.trainer)
         self.prepare_data()
         assert self.data is not None
+        tell_ignored_times(self.around, self.data.graph)  # the split graph has none
         if self.split is None and isinstance(self.data, HeteroDataset):
             sampler = self._sampler(self.around)
             assert sampler.edge_type is not None

@@ -99,5 +99,5 @@ def _check_trees(sampler: LinkSampler, graph: Graph | HeteroGraph, items: EdgeIt
     check_links_not_later(typed, edge_type, items, around.times)
     if items.edge_ids is not None:
         check_own_edges(typed, edge_type, items)
-    elif sampler.exclude == "none" and items.times is not None:
-        check_unseen(around, typed, edge_type, items)
+    if items.times is not None:
+        check_unseen(sampler, typed, edge_type, items)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import Tensor
 
 from loader.graph import EdgeType, HeteroGraph
+from loader.graph.checks import MISSING_TIME
 from loader.graph.edge_ends import EdgeEnds, require_edge_ids
 from loader.items import EdgeItems
-from loader.samplers.trees import TreeSampler
+from loader.samplers.links import LinkSampler
 
 
 def check_own_edges(graph: HeteroGraph, edge_type: EdgeType, items: EdgeItems) -> None:
@@ -34,21 +38,59 @@ def check_own_edges(graph: HeteroGraph, edge_type: EdgeType, items: EdgeItems) -
         )
 
 
-def check_unseen(sampler: TreeSampler, graph: HeteroGraph, edge_type: EdgeType, items: EdgeItems) -> None:
-    """Raises ValueError if items are edges of the relation, which their own trees would see at their times.
+def check_unseen(sampler: LinkSampler, graph: HeteroGraph, edge_type: EdgeType, items: EdgeItems) -> None:
+    """Raises ValueError if items are edges that their own trees would see at their times, or most of them reverses.
 
-    An edge whose own time counts is that of an item if it has the time of the item. With the rule "<" it is not seen.
+    An edge whose own time counts is that of an item if it has the time of the item, under the rule "<=", or no time and
+    is always seen.
     """
     assert items.times is not None
-    timed = sampler.times != "node" and edge_type in graph.timed_relations
-    if timed and sampler.rule == "<":
-        return
-    edges = EdgeEnds.of(graph, edge_type)
+    times, ids = items.times.cpu(), None if items.edge_ids is None else items.edge_ids.cpu()
     sources, targets = items.ids.cpu().long().t()
-    seen = edges.seen(sources, targets, items.times.cpu() if timed else None)
-    if count := int(seen.sum()):
-        first = int(seen.nonzero()[0])
-        raise ValueError(
-            f"{count} of {len(items)} links are edges of the graph that their trees would see, the first at {first}; "
-            f"give the LinkSampler exclude='self' or 'reverse'{', or the rule ' + repr('<') if timed else ''}"
-        )
+    if sampler.exclude == "none" or ids is not None:
+        seen = _seen(sampler, graph, edge_type, sources, targets, times)
+        if ids is not None:
+            seen &= ids < 0
+        if count := int(seen.sum()):
+            first = int(seen.nonzero()[0])
+            way = "give the LinkSampler exclude='self' or 'reverse'" if ids is None else "give the id of this edge"
+            raise ValueError(
+                f"{count} of {len(items)} links are edges of the graph that their trees would see, the first at "
+                f"{first}; {way}{_or_earlier(sampler, graph, edge_type)}"
+            )
+    for key in graph.edge_types:
+        if key == edge_type or (key[0], key[2]) != (edge_type[2], edge_type[0]):
+            continue
+        if sampler.exclude == "reverse" and key == sampler.reverse:
+            continue
+        count = int(_seen(sampler, graph, key, targets, sources, times).sum())
+        if 2 * count > len(items):
+            raise ValueError(
+                f"the trees of {count} of {len(items)} links would see their reverse, an edge of {key}; give the "
+                f"LinkSampler exclude='reverse' and reverse={key}{_or_earlier(sampler, graph, key)}"
+            )
+
+
+def _counts_times(sampler: LinkSampler, graph: HeteroGraph, key: EdgeType) -> bool:
+    around: Any = sampler.around
+    return around.times in ("edge", "both") and key in graph.timed_relations
+
+
+def _or_earlier(sampler: LinkSampler, graph: HeteroGraph, key: EdgeType) -> str:
+    return ", or the rule '<'" if _counts_times(sampler, graph, key) else ""
+
+
+def _seen(
+    sampler: LinkSampler, graph: HeteroGraph, key: EdgeType, sources: Tensor, targets: Tensor, times: Tensor
+) -> Tensor:
+    """`[n]` bool: which pairs are edges of a relation that a tree of the pair sees at its time."""
+    around: Any = sampler.around
+    edges = EdgeEnds.of(graph, key)
+    if not _counts_times(sampler, graph, key):
+        return edges.seen(sources, targets, None)
+    seen = torch.zeros(times.numel(), dtype=torch.bool)
+    if around.rule == "<=":
+        seen |= edges.seen(sources, targets, times)
+    if around.missing_times == "always":
+        seen |= edges.seen(sources, targets, torch.full_like(times, MISSING_TIME))
+    return seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ from loader.samples.tree_links import OwnEdges, without_own_edges
 
 if TYPE_CHECKING:
     from loader.samplers.links import LinkSampler
+
+_log = logging.getLogger(__name__)
 
 
 def columns_of(sampler: LinkSampler, pairs: Tensor, times: Any, edge_ids: Any) -> Tensor:
@@ -92,6 +95,19 @@ class TreeLinkSession(Session):
             known = ends.edges(graph if sampler.known is None else sampler.known)
             self._known = ascending(known, torch.device("cpu"))
         self._existing = _existing(sampler, self._graph, self._edge_type)
+        self._tell_of_counts()
+
+    def _tell_of_counts(self) -> None:
+        """Warns where the number of neighbors tells which links are true."""
+        around: Any = self._sampler.around
+        timed = around.times in ("edge", "both") and self._edge_type in self._graph.timed_relations
+        if self._sampler.exclude != "none" and timed and around.rule == "<=" and any(k != -1 for k in around.fanouts):
+            _log.warning(
+                "exclude=%r leaves edges out after the picks, so an end of a link that is an edge has a neighbor less "
+                "than its fanout, and their number tells a model which links are true; rule='<' shows no link its own edge: "
+                "take TreeSampler(..., rule='<') and exclude='none'",
+                self._sampler.exclude,
+            )
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Links]]:
         taken = [_Taken(self, request) for request in group]

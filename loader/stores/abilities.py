@@ -71,7 +71,9 @@ def abilities_of(store: Any) -> Abilities:
     Raises:
         TypeError: its `can` is no `Abilities`, or names something for which it has no method.
     """
-    can = getattr(store, "can", None)
+    # Of its own: a wrapper that passes on attributes (`__getattr__`) only gathers, as its `gather` may differ.
+    own = hasattr(type(store), "can") or "can" in getattr(store, "__dict__", {})
+    can = store.can if own else None
     if can is None:
         return Abilities()
     if not isinstance(can, Abilities):

@@ -68,8 +68,8 @@ class ShortEpochLoop(_TrainingEpochLoop):
         around, self._around, self._was_short = self._around, None, False
         if around is not None and not self._ends_something(data_fetcher):
             drawn = next(data_fetcher)
-            if around.whole.repeats(drawn[0]):
-                self._step(around, drawn[0], data_fetcher.done)
+            if not data_fetcher.done and around.whole.repeats(drawn[0]):
+                self._step(around, drawn[0])
                 self._around, self._was_short = around, True
                 return
             data_fetcher = _Drawn(drawn, data_fetcher.done)
@@ -98,11 +98,11 @@ class ShortEpochLoop(_TrainingEpochLoop):
         every: Any = trainer.val_check_batch
         return every != float("inf") and (ready % every == 0 or (progress.total.ready + 1) % every == 0)
 
-    def _step(self, around: Around, batch: Any, is_last: bool) -> None:
+    def _step(self, around: Around, batch: Any) -> None:
         """A step, in the order of Lightning's."""
         trainer, progress, number = self.trainer, self.batch_progress, self.batch_idx + 1
         module, optimizer = trainer.lightning_module, self.automatic_optimization.optim_progress.optimizer
-        progress.is_last_batch = is_last
+        progress.is_last_batch = False
         progress.increment_ready()
         for start in around.starts:
             start(trainer, module, batch, number)
@@ -138,7 +138,7 @@ def around_of(trainer: Trainer, whole: WholeStep) -> Around | None:
         return None
     if any(config.interval == "step" for config in trainer.lr_scheduler_configs):
         return None
-    if any(overrides(module, whole.plain, name) for name in (_START, _END, *_TRANSFER)):
+    if any(overrides(module, whole.plain, name) for name in (_START, _END, "optimizer_step", *_TRANSFER)):
         return None
     if datamodule is not None and any(_transfers(datamodule, name) for name in _TRANSFER):
         return None

@@ -20,7 +20,9 @@ from models.training.strategy import OneExchangeStrategy
 
 # What happens between the loss and the optimiser's step, for who asks to be told.
 _BETWEEN = ("on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step")
-_OF_THE_MODULE = (*_BETWEEN, "training_step", "backward", "optimizer_zero_grad", "configure_gradient_clipping")
+_OF_THE_MODULE = (
+    *_BETWEEN, "training_step", "loss_of", "backward", "optimizer_zero_grad", "configure_gradient_clipping",
+)  # fmt: skip
 
 
 class WholeStep:

@@ -112,7 +112,38 @@ def test_links_that_their_trees_would_see_are_refused(graph: HeteroGraph, purcha
     later = purchases[1] + 1000  # no edge has the time of its link
     loader_of(graph, purchases, sampler=sampler_of("none"), edge_ids=None, times=later)
     loader_of(graph, purchases, sampler=sampler_of("none", rule="<"), edge_ids=None)
-    loader_of(graph, purchases, sampler=sampler_of("self"), edge_ids=None)
+    loader_of(graph, purchases, sampler=sampler_of("self", rule="<"), edge_ids=None)
+    way = r"give the LinkSampler exclude='reverse' and reverse=\('item', 'rev_buys', 'user'\)"
+    with pytest.raises(
+        ValueError, match=f"^the trees of 120 of 120 links would see their reverse, .*; {way}, or the rule"
+    ):
+        loader_of(graph, purchases, sampler=sampler_of("self"), edge_ids=None)
+
+
+def test_edges_without_times_are_seen(purchases: tuple[Tensor, Tensor]) -> None:
+    pairs, times = purchases
+    missing = torch.full((EDGES,), torch.nan)
+    sizes, edges = {"user": USERS, "item": ITEMS}, {BUYS: pairs.t(), REV: pairs.flip(1).t()}
+    always = {"missing_times": "always", "rule": "<"}
+    for of_edges, what in (
+        ({BUYS: missing, REV: times}, "are edges of"),
+        ({BUYS: times, REV: missing}, "their reverse"),
+    ):
+        graph = HeteroGraph.from_edges(edges, sizes, node_times={"item": torch.zeros(ITEMS)}, edge_times=of_edges)
+        with pytest.raises(ValueError, match=f"^(the trees of )?120 of 120 links .*{what}"):
+            loader_of(graph, purchases, sampler=sampler_of("none", **always), edge_ids=None)
+
+
+def test_numbers_of_neighbors_that_tell_are_told(
+    graph: HeteroGraph, purchases: tuple[Tensor, Tensor], caplog: pytest.LogCaptureFixture
+) -> None:
+    pairs, times = purchases
+    sampler_of("none", rule="<").sample(graph, pairs[:5], times[:5])
+    around = TreeSampler([-1, -1], times="both", edge_ids=True)
+    LinkSampler(around, exclude="self", edge_type=BUYS).sample(graph, pairs[:5], times[:5])
+    assert not caplog.records
+    sampler_of("reverse").sample(graph, pairs[:5], times[:5])
+    assert "their number tells a model which links are true; rule='<' shows" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -170,7 +201,12 @@ def test_wrong_times_and_ids_are_refused(
 def test_links_without_edges_may_have_no_ids(graph: HeteroGraph, purchases: tuple[Tensor, Tensor]) -> None:
     pairs, times = purchases
     ids = torch.where(torch.arange(EDGES) % 2 == 0, torch.arange(EDGES), -1)
-    assert len(list(loader_of(graph, purchases, edge_ids=ids))) == 8
+    with pytest.raises(
+        ValueError, match="^60 of 120 links are edges of .* the first at 1; give the id of this edge, or"
+    ):
+        loader_of(graph, purchases, edge_ids=ids)
+    later = torch.where(ids < 0, times + 1000, times)  # of links that are no edges then
+    assert len(list(loader_of(graph, purchases, edge_ids=ids, times=later))) == 8
     items = EdgeItems(pairs.to(torch.int32), times=times.double(), edge_ids=ids)
     (seeds,) = items.take(slice(0, 3), [3])
     assert torch.equal(seeds.ids, torch.cat([pairs[:3], times[:3, None], ids[:3, None]], 1))

@@ -172,6 +172,25 @@ def test_lightning_trains_on_it(graph: Graph, table: Tensor, kind: type[Rows]) -
     assert trained(kind(table)) == trained(table)
 
 
+class Tenfold:
+    """A store around another one, which passes on what it does not know."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def gather(self, ids: Tensor) -> Tensor:
+        return 10 * self.inner.gather(ids)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wrapper_can_only_what_it_says(graph: Graph, table: Tensor, kind: type[Rows]) -> None:
+    loader, plain = loader_of(graph, Tenfold(kind(table))), loader_of(graph, 10 * table)
+    assert [batch.digest() for batch in loader] == [batch.digest() for batch in plain]
+
+
 class NoMethod(Rows):
     can = Abilities(begun=True)
 

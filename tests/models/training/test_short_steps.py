@@ -173,6 +173,11 @@ class OwnTransfer(NodeClassifier):
         return batch
 
 
+class OwnOptimizerStep(NodeClassifier):
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        super().optimizer_step(*args, **kwargs)
+
+
 class EachStep(NodeClassifier):
     interval = "step"
 
@@ -207,6 +212,7 @@ class OwnBatches(Batches):
         (OwnStart, {}),
         (OwnEnd, {}),
         (OwnTransfer, {}),
+        (OwnOptimizerStep, {}),
         (EachStep, {}),
         (NodeClassifier, {"callbacks": [Ends()]}),
         (NodeClassifier, {"callbacks": [OwnTimes()]}),

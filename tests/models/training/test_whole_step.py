@@ -103,6 +103,12 @@ class OwnStep(NodeClassifier):
         return 2 * super().training_step(batch, batch_idx)
 
 
+class OwnLossOf(NodeClassifier):
+    def loss_of(self, batch: MiniBatch, stage: str) -> tuple[Tensor, Tensor]:
+        loss, found = super().loss_of(batch, stage)
+        return 2 * loss, found
+
+
 class OwnHook(NodeClassifier):
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         pass
@@ -118,6 +124,7 @@ class OwnOptimizer(NodeClassifier):
     ("kind", "options"),
     [
         (OwnStep, {}),
+        (OwnLossOf, {}),
         (OwnHook, {}),
         (OwnOptimizer, {}),
         (NodeClassifier, {"callbacks": [HasHook()]}),

@@ -104,8 +104,8 @@ class TreeLinkSession(Session):
         if self._sampler.exclude != "none" and timed and around.rule == "<=" and any(k != -1 for k in around.fanouts):
             _log.warning(
                 "exclude=%r leaves edges out after the picks, so an end of a link that is an edge has a neighbor less "
-                "than its fanout, and their number tells a model which links are true; rule='<' shows no link its own edge: "
-                "take TreeSampler(..., rule='<') and exclude='none'",
+                "than its fanout, and their number tells a model which links are true; rule='<' shows no link its own "
+                "edge: take TreeSampler(..., rule='<') and exclude='none'",
                 self._sampler.exclude,
             )
 

@@ -202,7 +202,7 @@ def test_links_without_edges_may_have_no_ids(graph: HeteroGraph, purchases: tupl
     pairs, times = purchases
     ids = torch.where(torch.arange(EDGES) % 2 == 0, torch.arange(EDGES), -1)
     with pytest.raises(
-        ValueError, match="^60 of 120 links are edges of .* the first at 1; give the id of this edge, or"
+        ValueError, match=r"^60 of 120 links are edges of .* the first at 1; give the id of this edge, or"
     ):
         loader_of(graph, purchases, edge_ids=ids)
     later = torch.where(ids < 0, times + 1000, times)  # of links that are no edges then

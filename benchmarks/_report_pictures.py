@@ -164,26 +164,9 @@ def convergence(result: Result, folder: Path) -> None:
         curves([row for row in result["settings"] if name.endswith(f"-{row['dataset']}.svg")], folder / name)
 
 
-def scaling_ranks_gpu(result: Result, folder: Path) -> None:
-    rows = [row for row in result["rows"] if row.get("ranks")]
-    title = f"Each exchange of gradients in an epoch, by rank ({result['gpu']})"
-    with picture(folder / "scaling_ranks_gpu.svg", title, (9, 2.4 * len(rows)), nrows=len(rows), sharey=True) as grid:
-        for (axes,), row in zip(grid, rows, strict=True):
-            for colour, mark, rank in zip(COLOURS, "ox+^svD*", row["ranks"], strict=False):
-                steps = np.arange(1, len(rank["epoch_us"]) + 1)
-                label = f"rank {rank['rank']}"
-                axes.plot(steps, rank["epoch_us"], mark, color=colour, label=label, markersize=3, alpha=0.8)
-            axes.set_title(f"{row['gpus']} GPUs, {row['steps']} steps", fontsize=9)
-            axes.set_ylabel("µs (log scale)")
-            _log(axes)
-            axes.legend(fontsize=8, loc="upper right")
-        grid[-1][0].set_xlabel("step of the last epoch")
-
-
 DRAWN: dict[str, Callable[[Result, Path], None]] = {
     "sampler_gpu": sampler_gpu,
     "sampler_gpu_paper": sampler_gpu_paper,
-    "scaling_ranks_gpu": scaling_ranks_gpu,
     "scan_gpu": scan_gpu,
     "traverse_gpu": traverse_gpu,
     "convergence": convergence,

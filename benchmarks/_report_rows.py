@@ -348,13 +348,6 @@ def embeddings(result: Result) -> Iterator[Result]:
         yield {**row, "law": law, "chosen": chosen, "away": row["macro_mean"] - row["published_macro"]}
 
 
-def ranks(result: Result) -> Iterator[Result]:
-    """The ranks of each row of several GPUs."""
-    for row in result["rows"]:
-        for rank in row.get("ranks", ()):
-            yield {**row, **rank}
-
-
 def hosts(result: Result) -> Iterator[Result]:
     for row in result["cells"]:
         yield {**row, "megabytes": row["crossing"] * result["row_bytes"] / 1e6}

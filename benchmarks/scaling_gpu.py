@@ -2,15 +2,12 @@
 
     python benchmarks/scaling_gpu.py                         # 1 and 2 GPUs, and Lightning's DDP beside
     python benchmarks/scaling_gpu.py --gpus 1 2 4
-    python benchmarks/scaling_gpu.py --ranks --long-steps    # each rank's exchanges, and Lightning's own steps
+    python benchmarks/scaling_gpu.py --long-steps            # and with Lightning's loop around each step
 
 Each row is a run of `train.py experiment=ogbn-products dataset=synthetic-products`: GraphSAGE of three layers, fanouts
 (15, 10, 5), 1,024 seeds per GPU and step. An epoch is the median over a run's epochs but the first two, without
 validation, and waits for the GPU. The first step is timed from the command on, in a run whose data and kernels are in
 their caches already. The runs take turns, and the median run counts.
-
-With `--ranks` the runs of several GPUs take the time of each exchange on each rank, those of the last run count. The
-rank that comes last to an exchange waits least, so it was the slower one.
 """
 
 from __future__ import annotations
@@ -42,8 +39,8 @@ _LONG = "Lightning's"
 Kind = tuple[int, str, str, str]  # GPUs, strategy, features, steps
 
 
-def measure(arguments: list[str], limit: float, ranks: bool = False) -> dict[str, Any]:
-    """One run: seconds of an epoch, and from the command to the first step; with `ranks` its exchanges, too.
+def measure(arguments: list[str], limit: float) -> dict[str, Any]:
+    """One run: seconds of an epoch, and from the command to the first step.
 
     Raises:
         RuntimeError: the run failed, or took longer than `limit` seconds; the message ends with what it printed last.
@@ -51,9 +48,6 @@ def measure(arguments: list[str], limit: float, ranks: bool = False) -> dict[str
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         command = [sys.executable, str(ROOT / "train.py"), *arguments, f"hydra.run.dir={folder}/run"]
-        if ranks:
-            times = "+callbacks.ranks={_target_: _rank_times.RankTimes, path: " + f"{folder}/ranks.json}}"
-            command.append(times)
         start, first, lines = time.perf_counter(), None, []
         path = os.pathsep.join([str(ROOT / "benchmarks"), *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path}
@@ -70,7 +64,6 @@ def measure(arguments: list[str], limit: float, ranks: bool = False) -> dict[str
         if process.returncode or first is None:
             raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{''.join(lines[-30:])}")
         found = json.loads(result.read_text())
-        exchanges = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("ranks.*.json"))]
     seconds = [row["seconds"] for row in found["epochs"]]
     epochs = [after - before for before, after in zip(seconds[_SKIPPED - 1 :], seconds[_SKIPPED:], strict=False)]
     return {
@@ -79,29 +72,6 @@ def measure(arguments: list[str], limit: float, ranks: bool = False) -> dict[str
         "first_step_s": first,
         "train_loss": found["epochs"][-1]["train/loss"],
         "warnings": sum("Warning" in line for line in lines),
-        **(_exchanges(exchanges) if exchanges else {}),
-    }
-
-
-def _exchanges(ranks: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of the exchanges of a run after its first epochs: bytes, and by rank microseconds and how often it came last."""
-    epochs = [rank["epochs"][_SKIPPED:] for rank in ranks]
-    steps = [[us for epoch in rank for us in epoch] for rank in epochs]
-    last = [min(range(len(steps)), key=of_ranks.__getitem__) for of_ranks in zip(*steps, strict=True)]
-    return {
-        "exchanged_bytes": ranks[0]["bytes"],
-        "ranks": [
-            {
-                "rank": rank,
-                "exchange_us": statistics.median(own),
-                "tenth_us": statistics.quantiles(own, n=10)[0],
-                "ninth_us": statistics.quantiles(own, n=10)[-1],
-                "waited_ms": sum(own) / len(epochs[rank]) / 1e3,  # in an epoch
-                "last": last.count(rank) / len(last),
-                "epoch_us": epochs[rank][-1],
-            }
-            for rank, own in enumerate(steps)
-        ],
     }
 
 
@@ -114,7 +84,6 @@ def main() -> None:
     parser.add_argument("--no-ddp", action="store_true", help="leave out the rows of Lightning's DDP")
     parser.add_argument("--no-sharded", action="store_true", help="leave out the rows of features=sharded")
     parser.add_argument("--long-steps", action="store_true", help="rows with Lightning's own steps, too")
-    parser.add_argument("--ranks", action="store_true", help="take the exchanges of each rank, see above")
     parser.add_argument("--no-warm-up", action="store_true", help="data and kernels are in their caches already")
     parser.add_argument("--option", action="append", default=[], help="a further argument of train.py")
     parser.add_argument("--out", type=Path, default=RESULTS / "scaling_gpu.json")
@@ -132,31 +101,27 @@ def main() -> None:
     if not options.no_warm_up:  # builds the data, compiles the kernels
         measure([*common, "features=device", *options.option, "trainer.max_epochs=3"], 2 * options.limit)
     runs: dict[Kind, list[dict[str, Any]]] = {kind: [] for kind in kinds}
-    exchanges: dict[Kind, dict[str, Any]] = {}
     failed = False
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     for number in range(options.rounds):
         for kind in kinds:
             gpus, strategy, features, steps = kind
-            ranks = options.ranks and gpus > 1 and strategy == "auto"
             chosen = [f"trainer.devices={gpus}", f"trainer.strategy={strategy}", f"features={features}"]
             if steps == _LONG:
-                chosen.append("+callbacks.hook._target_=_rank_times.Hook")
+                chosen.append("+callbacks.hook._target_=_hook.Hook")
             try:
-                run = measure([*common, *chosen, *options.option], options.limit, ranks)
+                run = measure([*common, *chosen, *options.option], options.limit)
             except RuntimeError as error:
                 failed = True
                 print(error, flush=True)
                 continue
             runs[kind].append(run)
-            if ranks:
-                exchanges[kind] = {name: run[name] for name in ("exchanged_bytes", "ranks")}
             found = f"{run['epoch_s']:.4f} s, first step {run['first_step_s']:.1f} s, {run['warnings']} warnings"
             print(f"run {number}, {gpus} GPUs, {strategy}, {features}, {steps} steps: {found}", flush=True)
-            rows = _rows(runs, exchanges)  # written at once: a later run may be cut off
+            rows = _rows(runs)  # written at once: a later run may be cut off
             write_json(options.out, {"gpu": gpu, "rounds": number + 1, "epochs": options.epochs, "rows": rows})
     table = Table("GPUs", "gradients", "features", "steps", "epoch, s", "faster by", "first step, s", "against 1")
-    for row in _rows(runs, exchanges):
+    for row in _rows(runs):
         against = [f"{row[name]:.2f}x" if row[name] else "-" for name in ("faster_by", "slower_start")]
         start = f"{row['first_step_s']:.1f}"
         names = str(row["gpus"]), row["gradients"], row["features"], row["steps"]
@@ -165,8 +130,8 @@ def main() -> None:
     sys.exit(failed)
 
 
-def _rows(runs: dict[Kind, list[dict[str, Any]]], exchanges: dict[Kind, dict[str, Any]]) -> list[dict[str, Any]]:
-    rows = [{**_row(*kind, found), **exchanges.get(kind, {})} for kind, found in runs.items() if found]
+def _rows(runs: dict[Kind, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    rows = [_row(*kind, found) for kind, found in runs.items() if found]
     alone = next((row for row in rows if row["gpus"] == 1), None)
     for row in rows:
         row["faster_by"] = None if alone is None else alone["epoch_s"] / row["epoch_s"]

@@ -62,7 +62,7 @@ class TreeMiniBatch(HeteroMiniBatch):
         return {name: once.rows for name, once in self.x.once.items()} if isinstance(self.x, SpreadRows) else {}
 
     def ids(self, kind: str) -> Tensor:
-        """See `HeteroMiniBatch.ids`; of nodes ("node/TYPE") the distinct ids, `unique`."""
+        """Returns the ids of a kind of rows, as `HeteroMiniBatch.ids`; of nodes ("node/TYPE") those of `unique`."""
         if kind == "seed" and self.items is not None:
             return self.items
         return super().ids(kind)
@@ -124,8 +124,10 @@ class TreeMiniBatch(HeteroMiniBatch):
         return self.segments.of_type(self.tree, self.segments.type_of(node_type))
 
     def tensors(self) -> list[Tensor]:
-        """See `HeteroMiniBatch.tensors`, then `tree` and, if they are known, `seed_times` and `items`. In place of rows
-        that can be made of those of the distinct nodes, these are last, by name, after the arrays of `distinct`.
+        """Lists the arrays of `HeteroMiniBatch.tensors`, then `tree` and, if known, `seed_times` and `items`.
+
+        In place of rows that can be made of those of the distinct nodes, these are last, by name, after the arrays of
+        `distinct`.
         """
         plain: Any = self.replace(x=_own(self.x), rows=_own(self.rows))
         found = [*super(TreeMiniBatch, plain).tensors(), self.tree]

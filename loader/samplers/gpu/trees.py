@@ -110,10 +110,10 @@ class TreeWorkspace(TypedWorkspace):
         frontiers, rows, edges = [num_seeds], list[int](), list[int]()
         for hop, k in enumerate(self._fanouts):
             new = frontiers[-1] - (frontiers[-2] if hop else 0)
-            room = max(int(self._guess * _FIRST_ROWS), 2 * new)
-            if hop < len(self._most_rows):
-                room = with_headroom(self._most_rows[hop])
-            rows.append(min(most_into * new, room))
+            if hop < len(self._most_rows):  # mini-batches may find their nodes at other hops
+                rows.append(with_headroom(self._most_rows[hop]))
+            else:
+                rows.append(min(most_into * new, max(int(self._guess * _FIRST_ROWS), 2 * new)))
             bound = self.most_edges if k == -1 else min(rows[-1] * k, self.most_edges)
             if hop < len(known_edges):
                 edges.append(min(bound, with_headroom(known_edges[hop])))

@@ -1,4 +1,4 @@
-"""The edges of one relation by their ids: their ends, their times, and which of them are each other's reverse."""
+"""The edges of one relation by their ids: their ends and their times."""
 
 from __future__ import annotations
 
@@ -50,42 +50,6 @@ class EdgeEnds(NamedTuple):
             keys, at = (of.unique(return_inverse=True)[1] for of in (keys, torch.cat([self.times, times])))
             keys = keys * (int(at.max()) + 1 if at.numel() else 1) + at
         return torch.isin(keys[known.numel() :], keys[: known.numel()])
-
-    def reverses(self, other: EdgeEnds, num_targets: int) -> Tensor:
-        """`[ids]` int64: the id of the edge of `other` that is the reverse of each edge, or -1.
-
-        It goes the other way at the same time, if edges of both have times. Of several the first has the lowest id, the
-        second the next, in both relations.
-        """
-        mine, theirs = [self.sources, self.targets], [other.targets, other.sources]
-        if self.times is not None and other.times is not None:
-            mine.append(self.times)
-            theirs.append(other.times)
-        if all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True)):  # as most graphs are made: without a sort
-            return torch.where(self.sources < 0, -1, torch.arange(self.sources.numel()))
-        forward = self.sources * num_targets + self.targets
-        back = other.targets * num_targets + other.sources
-        forward[self.sources < 0], back[other.sources < 0] = -1, -2
-        keys = torch.cat([forward, back]).unique(return_inverse=True)[1]
-        if self.times is not None and other.times is not None:
-            times = torch.cat([self.times, other.times]).unique(return_inverse=True)[1]
-            keys = (keys * (int(times.max()) + 1) + times).unique(return_inverse=True)[1] if keys.numel() else keys
-        sides = keys.split([forward.numel(), back.numel()])
-        places = [_places_among_equal(side) for side in sides]
-        most = max([int(place.max()) + 1 for place in places if place.numel()], default=1)
-        wanted, there = (side * most + place for side, place in zip(sides, places, strict=True))
-        if there.numel() == 0:
-            return torch.full_like(wanted, -1)
-        known, order = there.sort()
-        at = torch.searchsorted(known, wanted).clamp(max=known.numel() - 1)
-        return torch.where(known[at] == wanted, order[at], -1)
-
-
-def _places_among_equal(keys: Tensor) -> Tensor:
-    """`[n]`: how many equal keys are before each."""
-    ordered, order = keys.sort(stable=True)
-    first = torch.searchsorted(ordered, ordered)
-    return torch.empty_like(keys).index_copy_(0, order, torch.arange(keys.numel()) - first)
 
 
 def require_edge_ids(graph: HeteroGraph) -> None:

@@ -38,8 +38,8 @@ class LinkLoader(Loader):
             times. Neither end may be later.
         edge_ids: `[n]` integer, with a sampler of trees that excludes edges: the edge of the graph that each link is,
             or -1 if it is none, numbered as in the graph's relation. Only this edge is then left out of the link's
-            trees, and with "reverse" its reverse: the edge the other way, at the same time if edges have times; of
-            several the first belongs to the first. None: all edges between the two ends are left out.
+            trees, and with "reverse" the edges the other way, at its time if edges of both relations have times. None:
+            all edges between the two ends are left out.
         options: see `Loader`.
 
     Raises:

@@ -32,7 +32,8 @@ class LinkSampler(Sampler):
 
     A model must not see the links that it has to predict. With `exclude="reverse"` no message goes along a positive
     link of the mini-batch, in either direction. These edges are removed after the picks, so a vertex may have fewer
-    picked neighbours than its fanout.
+    picked neighbours than its fanout. Ends of negatives do not: where lists are longer than fanouts, the numbers of
+    neighbours tell a model something about which links are true.
 
     Around a `TreeSampler` each end of each link has a tree, positive or negative, in the order of the sources, the
     sources of negatives, the targets and their negatives, type after type. With times a link is `(source, destination,

@@ -20,7 +20,7 @@ from loader.samplers.existing_nodes import ExistingNodes
 from loader.samplers.link_ends import LinkEnds
 from loader.samplers.negatives import Draw, ascending
 from loader.samples.links import Links
-from loader.samples.tree_links import OwnEdges, without_own_edges
+from loader.samples.tree_links import EdgesAt, OwnEdges, without_own_edges
 
 if TYPE_CHECKING:
     from loader.samplers.links import LinkSampler
@@ -198,23 +198,27 @@ class TreeLinkSession(Session):
         sources, targets = sources + self._ends.sources.start, targets + self._ends.targets.start
         own = [OwnEdges(self._edge_type, sources, targets, ids)]
         if self._reverse is not None:
-            if ids is not None:
-                known = self._reverses
-                if ids.numel() and int(ids.max()) >= known.numel() - 1:
-                    raise ValueError(
-                        f"edge_ids holds {int(ids.max())}; {self._edge_type} has ids below {known.numel() - 1}"
-                    )
-                ids = known[ids]
-            own.append(OwnEdges(self._reverse, targets, sources, ids))
+            own.append(OwnEdges(self._reverse, targets, sources, None, None if ids is None else self._reverses_of(ids)))
         return own
 
+    def _reverses_of(self, ids: Tensor) -> EdgesAt:
+        """The reverses of edges, which go the other way at the same time if both relations have times."""
+        count, times, of = self._edges
+        if ids.numel() and int(ids.max()) >= count:
+            raise ValueError(f"edge_ids holds {int(ids.max())}; {self._edge_type} has ids below {count}")
+        at = None if times is None or not count else times[ids.clamp(min=0)]
+        return EdgesAt(ids >= 0, at, of)
+
     @cached_property
-    def _reverses(self) -> Tensor:
-        """The id of the reverse of each edge, and -1 in the last place, for links that are no edge."""
+    def _edges(self) -> tuple[int, Tensor | None, Tensor | None]:
+        """How many ids the links' relation has, and by id the times of its edges and of their reverses, or None."""
         assert self._reverse is not None
-        of_links, of_reverse = (EdgeEnds.of(self._graph, key) for key in (self._edge_type, self._reverse))
-        found = of_links.reverses(of_reverse, len(self._ends.targets))
-        return torch.cat([found, found.new_full((1,), -1)]).to(self._sampler.device)
+        edges, reverses = (EdgeEnds.of(self._graph, key) for key in (self._edge_type, self._reverse))
+        count = edges.sources.numel()
+        if edges.times is None or reverses.times is None:
+            return count, None, None
+        device = self._sampler.device
+        return count, edges.times.to(device), reverses.times.to(device)
 
 
 class _Taken:

@@ -15,6 +15,20 @@ from loader.samples.subgraph import edges_of
 from loader.samples.trees import TreeMiniBatch
 
 
+class EdgesAt(NamedTuple):
+    """Which edges belong to links that are edges themselves, by their times.
+
+    Attributes:
+        are_edges: `[P]` bool, which links are edges; the others have none.
+        times: `[P]` int64, those of the links' own edges, or None: edges of any time belong to them.
+        of: `[ids]` int64, the times of the relation's edges by id.
+    """
+
+    are_edges: Tensor
+    times: Tensor | None
+    of: Tensor | None
+
+
 class OwnEdges(NamedTuple):
     """Edges of one relation that the trees of links must not have.
 
@@ -22,12 +36,14 @@ class OwnEdges(NamedTuple):
         edge_type: the relation.
         sources, targets: `[P]` ids of the one range, between which the edges of each link lie.
         ids: `[P]` ids of the edges, one for each link or -1 for none; None: all edges between the two ends.
+        at: without `ids` the time that these edges have, or None: any.
     """
 
     edge_type: EdgeType
     sources: Tensor
     targets: Tensor
     ids: Tensor | None
+    at: EdgesAt | None = None
 
 
 def without_own_edges(sample: TreeMiniBatch, link: Tensor, own: Sequence[OwnEdges]) -> TreeMiniBatch:
@@ -65,6 +81,11 @@ def _own_of(sample: TreeMiniBatch, block: HeteroBlock, link: Tensor, own: OwnEdg
         its = its[mine].repeat_interleave(degrees)
         if own.ids is None:
             same = nodes[block.indices[edges].long()] == own.sources[its]
+            if own.at is not None:
+                same &= own.at.are_edges[its]
+                if own.at.times is not None and own.at.of is not None:
+                    assert block.edge_ids is not None
+                    same &= own.at.of[block.edge_ids[edges].long()] == own.at.times[its]
         else:
             assert block.edge_ids is not None
             same = block.edge_ids[edges] == own.ids[its]

@@ -6,8 +6,6 @@ Trees are those of `tree_oracle`, the words of negatives those of `reference_lin
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -180,7 +178,7 @@ def without_own(case: Case, trees: tree_oracle.TreeBatch, link_of_tree: list[int
 
 def hop_without(case: Case, trees: tree_oracle.TreeBatch, hop: Hop, link_of_tree: list[int]) -> Hop:
     graph, kept = case.trees.graph, []
-    names, backs = list(graph.num_nodes), back_of(case)
+    names = list(graph.num_nodes)
     keys = list(graph.edges)
     degrees = np.diff(hop.indptr)
     row = np.repeat(np.arange(len(degrees)), degrees)
@@ -194,10 +192,10 @@ def hop_without(case: Case, trees: tree_oracle.TreeBatch, hop: Hop, link_of_tree
         )
         link = link_of_tree[int(trees.tree[target])]
         own = [] if key != case.edge_type else [(case.links[link], None if case.ids is None else case.ids[link])]
-        if case.exclude == "reverse" and key == case.reverse:
-            back = None if case.ids is None else backs.get(case.ids[link], -1)
-            own.append((case.links[link][::-1], back))
-        kept.append(not any(((u, v) == ends) if which is None else edge == which for ends, which in own))
+        gone = any(((u, v) == ends) if which is None else edge == which for ends, which in own)
+        if case.exclude == "reverse" and key == case.reverse and (u, v) == case.links[link][::-1]:
+            gone = gone or case.ids is None or is_back(case, edge, case.ids[link])
+        kept.append(not gone)
     stays = np.array(kept, bool)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(row[stays], minlength=len(degrees)))])
     return replace(hop, indptr=indptr, indices=hop.indices[stays], edge_ids=hop.edge_ids[stays])
@@ -210,24 +208,15 @@ def target_places(graph: TimedGraph, trees: tree_oracle.TreeBatch, hop: Hop) -> 
     return hop.first_dst + np.repeat(np.arange(hop.num_dst), slots)
 
 
-def back_of(case: Case) -> dict[int, int]:
-    """The id of the reverse of each edge: the k-th of equal ones belongs to the k-th."""
-    if case.reverse is None:
-        return {}
-    graph = case.trees.graph
-    have = graph.edge_times or {}
-    timed = case.edge_type in have and case.reverse in have
-    there: dict[Any, list[int]] = defaultdict(list)
-    src, dst = graph.edges[case.reverse]
-    for e in range(len(src)):
-        there[int(dst[e]), int(src[e]), int(have[case.reverse][e]) if timed else None].append(e)
-    iterators: dict[Any, Iterator[int]] = {key: iter(edges) for key, edges in there.items()}
-    src, dst = graph.edges[case.edge_type]
-    found = {}
-    for e in range(len(src)):
-        key = int(src[e]), int(dst[e]), int(have[case.edge_type][e]) if timed else None
-        found[e] = next(iterators.get(key, iter(())), -1)
-    return found
+def is_back(case: Case, edge: int, own: int) -> bool:
+    """Whether an edge between the same ends is a reverse of a link's own edge, or of none (-1): it has the time."""
+    assert case.reverse is not None
+    have = case.trees.graph.edge_times or {}
+    if own < 0:
+        return False
+    if case.edge_type not in have or case.reverse not in have:
+        return True
+    return int(have[case.reverse][edge]) == int(have[case.edge_type][own])
 
 
 def random_case(rng: np.random.Generator) -> Case | None:

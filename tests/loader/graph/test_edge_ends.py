@@ -1,13 +1,9 @@
-"""The edges of a relation by id, and which of them are each other's reverse."""
+"""The edges of a relation by id."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from loader.graph import HeteroGraph
 from loader.graph.edge_ends import EdgeEnds, require_edge_ids
@@ -27,43 +23,6 @@ def made(seed: int, counts: tuple[int, int], times: tuple[bool, bool], sizes: tu
         if timed
     }
     return HeteroGraph.from_edges(edges, {"a": sizes[0], "b": sizes[1]}, edge_times=drawn or None)
-
-
-@settings(max_examples=60)
-@given(
-    seed=st.integers(0, 10**6),
-    counts=st.tuples(st.integers(0, 30), st.integers(0, 30)),
-    times=st.tuples(st.booleans(), st.booleans()),
-)
-def test_equal_edges_have_reverses_in_turn(seed: int, counts: tuple[int, int], times: tuple[bool, bool]) -> None:
-    to, back = (EdgeEnds.of(made(seed, counts, times), key) for key in (TO, BACK))
-    assert (to.sources.numel(), back.sources.numel()) == counts
-    there = defaultdict(list)
-
-    def key_of(edges: EdgeEnds, e: int) -> tuple[int, int, int | None]:
-        at = None if to.times is None or back.times is None or edges.times is None else int(edges.times[e])
-        return int(edges.sources[e]), int(edges.targets[e]), at
-
-    for e in range(counts[1]):
-        u, v, at = key_of(back, e)
-        there[v, u, at].append(e)
-    wanted = [(there[key_of(to, e)] or [-1]).pop(0) for e in range(counts[0])]
-    assert to.reverses(back, 4).tolist() == wanted
-
-
-def test_edges_that_are_flipped_have_their_own_ids() -> None:
-    to = EdgeEnds.of(made(3, (25, 0), (True, False)), TO)
-    flipped = EdgeEnds(to.targets, to.sources, to.times)
-    assert to.reverses(flipped, 4).tolist() == list(range(25))
-    order = torch.randperm(25, generator=torch.Generator().manual_seed(1))
-    shuffled = EdgeEnds(*(of[order] for of in flipped))
-    found = to.reverses(shuffled, 4)
-    assert sorted(found.tolist()) == list(range(25))
-    assert all(
-        torch.equal(of[found], own) for of, own in zip(shuffled, (to.targets, to.sources, to.times), strict=True)
-    )
-    gap = EdgeEnds(*(torch.cat([of, of.new_full((1,), -1)]) for of in to))  # an id that no edge has
-    assert gap.reverses(EdgeEnds(gap.targets, gap.sources, gap.times), 4).tolist() == [*range(25), -1]
 
 
 def test_edges_are_seen_by_their_ends_and_times() -> None:

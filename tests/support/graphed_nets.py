@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -12,7 +13,10 @@ from torch.nn import functional as F
 from loader.samplers import HopwiseSampler
 from loader.samples import LazyRows, MiniBatch
 from models.sage import GraphSAGE
+from models.training import whole_step
 from models.training.graphed import GraphedLoss
+from models.training.module import NodeClassifier
+from models.training.whole_step import ReplayedAdam
 
 # All layers as wide as the output: then the mean comes first whatever the sizes, and dropout with it.
 FEATURES, CLASSES, BATCH = 12, 12, 32
@@ -109,3 +113,42 @@ def gradients_of_a_step(net: Net, batch: MiniBatch) -> list[Tensor]:
     found = gradients(net)
     net.optimizer.zero_grad()
     return found
+
+
+class EachStep(NodeClassifier):
+    """Another learning rate in each step, or only in each epoch."""
+
+    interval = "step"
+
+    def configure_optimizers(self) -> Any:
+        optimizer = super().configure_optimizers()
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)  # type: ignore[arg-type]
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": self.interval}}
+
+
+class EachEpoch(EachStep):
+    interval = "epoch"
+
+
+def take_steps_without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loss and gradients are computed, and the optimiser steps, as graphs would do it, on the CPU."""
+
+    def with_gradients(graphed: Any, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+        graphed._module.zero_grad()
+        with torch.enable_grad():
+            loss, found = graphed._function(batch)
+            loss.backward()
+        return loss.detach(), found
+
+    for name, function in (
+        ("with_gradients", with_gradients),
+        ("repeats", lambda self, batch: True),
+        ("repeat", with_gradients),
+        ("__call__", lambda self, batch: self._function(batch)),
+    ):
+        monkeypatch.setattr(f"models.training.graphed.GraphedLoss.{name}", function)
+    monkeypatch.setattr(NodeClassifier, "_may_be_graphed", lambda self, batch: True)
+    monkeypatch.setattr(ReplayedAdam, "step", lambda self: self.optimizer.step())
+    monkeypatch.setattr(ReplayedAdam, "replay", lambda self: self.optimizer.step())
+    monkeypatch.setattr(ReplayedAdam, "replays", True)
+    monkeypatch.setattr(whole_step, "_is_fused", lambda group: True)

@@ -8,18 +8,23 @@ from typing import Any
 
 import pytest
 import torch
-from graphed_nets import CLASSES, FEATURES, Listed, make_batches
+from graphed_nets import (
+    CLASSES,
+    FEATURES,
+    EachEpoch,
+    EachStep,
+    Listed,
+    make_batches,
+    take_steps_without_graphs,
+)
 from lightning.pytorch import Callback, LightningDataModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from marks import needs_gpu
-from torch import Tensor
 
 from loader.samples import MiniBatch
-from models.training import whole_step
 from models.training.callbacks import StageTimes, StepCheckpoint
 from models.training.module import NodeClassifier
 from models.training.short_steps import ShortEpochLoop
-from models.training.whole_step import ReplayedAdam
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`"),
@@ -30,27 +35,7 @@ COUNT = 9
 
 @pytest.fixture
 def without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loss and gradients are computed, and the optimiser steps, as graphs would do it, on the CPU."""
-
-    def with_gradients(graphed: Any, batch: MiniBatch) -> tuple[Tensor, Tensor]:
-        graphed._module.zero_grad()
-        with torch.enable_grad():
-            loss, found = graphed._function(batch)
-            loss.backward()
-        return loss.detach(), found
-
-    for name, function in (
-        ("with_gradients", with_gradients),
-        ("repeats", lambda self, batch: True),
-        ("repeat", with_gradients),
-        ("__call__", lambda self, batch: self._function(batch)),
-    ):
-        monkeypatch.setattr(f"models.training.graphed.GraphedLoss.{name}", function)
-    monkeypatch.setattr(NodeClassifier, "_may_be_graphed", lambda self, batch: True)
-    monkeypatch.setattr(ReplayedAdam, "step", lambda self: self.optimizer.step())
-    monkeypatch.setattr(ReplayedAdam, "replay", lambda self: self.optimizer.step())
-    monkeypatch.setattr(ReplayedAdam, "replays", True)
-    monkeypatch.setattr(whole_step, "_is_fused", lambda group: True)
+    take_steps_without_graphs(monkeypatch)
 
 
 @pytest.fixture
@@ -176,19 +161,6 @@ class OwnTransfer(NodeClassifier):
 class OwnOptimizerStep(NodeClassifier):
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         super().optimizer_step(*args, **kwargs)
-
-
-class EachStep(NodeClassifier):
-    interval = "step"
-
-    def configure_optimizers(self) -> Any:
-        optimizer = super().configure_optimizers()
-        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)  # type: ignore[arg-type]
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": self.interval}}
-
-
-class EachEpoch(EachStep):
-    interval = "epoch"
 
 
 class Batches(LightningDataModule):

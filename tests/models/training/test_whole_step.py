@@ -8,13 +8,22 @@ from typing import Any
 
 import pytest
 import torch
-from graphed_nets import CLASSES, FEATURES, Listed, Net, make_batches, whole_and_part
+from graphed_nets import (
+    CLASSES,
+    FEATURES,
+    EachEpoch,
+    EachStep,
+    Listed,
+    Net,
+    make_batches,
+    take_steps_without_graphs,
+    whole_and_part,
+)
 from lightning.pytorch import Callback, Trainer
 from marks import needs_gpu
 from torch import Tensor
 
 from loader.samples import MiniBatch
-from models.training import whole_step
 from models.training.module import NodeClassifier
 from models.training.whole_step import ReplayedAdam
 
@@ -65,20 +74,7 @@ def assert_equal_runs(model: NodeClassifier, other: NodeClassifier, batches: lis
 
 @pytest.fixture
 def without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loss and gradients are computed, and the optimiser steps, as graphs would do it, on the CPU."""
-
-    def with_gradients(graphed: Any, batch: MiniBatch) -> tuple[Tensor, Tensor]:
-        graphed._module.zero_grad()
-        with torch.enable_grad():
-            loss, found = graphed._function(batch)
-            loss.backward()
-        return loss.detach(), found
-
-    monkeypatch.setattr("models.training.graphed.GraphedLoss.with_gradients", with_gradients)
-    monkeypatch.setattr(NodeClassifier, "_may_be_graphed", lambda self, batch: True)
-    monkeypatch.setattr("models.training.graphed.GraphedLoss.__call__", lambda self, batch: self._function(batch))
-    monkeypatch.setattr(ReplayedAdam, "step", lambda self: self.optimizer.step())
-    monkeypatch.setattr(whole_step, "_is_fused", lambda group: True)
+    take_steps_without_graphs(monkeypatch)
 
 
 def cpu_batches(graph: Any) -> list[MiniBatch]:
@@ -160,21 +156,6 @@ def test_a_module_with_it_is_copied(random_graph: Any) -> None:
     model.trainer = None
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         train(other, cpu_batches(random_graph()), max_epochs=1)
-
-
-class EachStep(NodeClassifier):
-    """Another learning rate in each step, or only in each epoch."""
-
-    interval = "step"
-
-    def configure_optimizers(self) -> Any:
-        optimizer = super().configure_optimizers()
-        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)  # type: ignore[arg-type]
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": self.interval}}
-
-
-class EachEpoch(EachStep):
-    interval = "epoch"
 
 
 class OwnLoss(NodeClassifier):

@@ -154,7 +154,20 @@ class TreeLinkSession(Session):
         if links.shape[1] > width:
             require_use_of_ids(sampler)
             require_edge_ids(self._graph)
+            self._check_ids(links[:, -1])
         return links
+
+    def _check_ids(self, ids: Tensor) -> None:
+        """Raises ValueError unless they are -1 or ids of the links' relation. Whether these have the links' ends is for
+        `LinkLoader` to see.
+        """
+        if not ids.numel():
+            return
+        low, high, count = int(ids.min()), int(ids.max()), self._edges.sources.numel()
+        if low < -1:
+            raise ValueError(f"edge_ids holds {low}; an id is at least 0, or -1 for a pair that is no edge")
+        if high >= count:
+            raise ValueError(f"edge_ids holds {high}; {self._edge_type} has ids below {count}")
 
     def draw(self, request: Request, sources: Tensor, times: Tensor | None) -> dict[str, Tensor]:
         """The negatives, by name as those of `Links`."""
@@ -203,22 +216,22 @@ class TreeLinkSession(Session):
 
     def _reverses_of(self, ids: Tensor) -> EdgesAt:
         """The reverses of edges, which go the other way at the same time if both relations have times."""
-        count, times, of = self._edges
-        if ids.numel() and int(ids.max()) >= count:
-            raise ValueError(f"edge_ids holds {int(ids.max())}; {self._edge_type} has ids below {count}")
-        at = None if times is None or not count else times[ids.clamp(min=0)]
+        times, of = self._times
+        at = None if times is None or not times.numel() else times[ids.clamp(min=0)]
         return EdgesAt(ids >= 0, at, of)
 
     @cached_property
-    def _edges(self) -> tuple[int, Tensor | None, Tensor | None]:
-        """How many ids the links' relation has, and by id the times of its edges and of their reverses, or None."""
+    def _edges(self) -> EdgeEnds:
+        return EdgeEnds.of(self._graph, self._edge_type)
+
+    @cached_property
+    def _times(self) -> tuple[Tensor | None, Tensor | None]:
+        """By id the times of the links' relation and of the reverse one; None unless both have times."""
         assert self._reverse is not None
-        edges, reverses = (EdgeEnds.of(self._graph, key) for key in (self._edge_type, self._reverse))
-        count = edges.sources.numel()
+        edges, reverses = self._edges, EdgeEnds.of(self._graph, self._reverse)
         if edges.times is None or reverses.times is None:
-            return count, None, None
-        device = self._sampler.device
-        return count, edges.times.to(device), reverses.times.to(device)
+            return None, None
+        return edges.times.to(self._sampler.device), reverses.times.to(self._sampler.device)
 
 
 class _Taken:

@@ -124,6 +124,14 @@ def test_earlier_purchases_of_the_same_item_stay() -> None:
     assert sorted(edge for _, _, _, _, edge in seen_by(other)) == [0, 0, 1, 1]
 
 
+@pytest.mark.parametrize("exclude", ["self", "reverse"])
+@pytest.mark.parametrize(("edge", "message"), [(-2, "edge_ids holds -2; an id is at l"), (99, "has ids below 60")])
+def test_ids_of_no_edge_are_refused(exclude: str, edge: int, message: str) -> None:
+    graph, pairs, times = made(num_edges=60)
+    with pytest.raises(ValueError, match=message):
+        sampler_of(exclude=exclude).sample(graph, pairs[:2], times[:2], torch.tensor([edge, 0]))
+
+
 def test_all_reverses_of_that_time_are_left_out() -> None:
     """Also if the reverse relation has fewer of them, or more."""
     pairs, times = torch.tensor([[0, 1], [0, 1], [0, 1]]), torch.tensor([5, 5, 9])

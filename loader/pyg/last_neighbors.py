@@ -17,6 +17,8 @@ _EDGES = ("node", "to", "node")
 class LastNeighborLoader:
     """The last neighbors of nodes before an event of a `TemporalData`, as in torch_geometric's TGN.
 
+    For example::
+
         neighbors = LastNeighborLoader(data, size=10, device="cuda")
         for batch in TemporalDataLoader(data[:train_end], batch_size=200):
             n_id, edge_index, e_id = neighbors(batch.n_id)

@@ -84,8 +84,9 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
             the tree of a node belongs to. `exclude` then leaves edges out of the trees of their own link only; if the
             links are all edges of their type, each leaves out only itself, and not edges beside it.
         input_id: `[n]`, numbers of the links, for `input_id` of a mini-batch; by default their positions.
-        data, num_neighbors, replace, weight_attr, time_attr, temporal_strategy, window, transform, device, batch_size,
-            features, graph, options: see `NeighborLoader`, also for the other options of torch_geometric.
+        data, num_neighbors, replace, weight_attr, time_attr, temporal_strategy, window: see `NeighborLoader`.
+        transform, device, batch_size, features, graph, options: see `NeighborLoader`, also for the other options of
+            torch_geometric.
 
     Raises:
         NotImplementedError: an option of torch_geometric is not supported.

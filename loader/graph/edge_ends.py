@@ -40,6 +40,16 @@ class EdgeEnds(NamedTuple):
         times = None if edges.edge_times is None else by_id(edges.edge_times)
         return cls(by_id(edges.indices), by_id(targets), times)
 
+    def check_ids(self, ids: Tensor, edge_type: EdgeType) -> None:
+        """Raises ValueError unless they are -1 or ids below those that the relation has."""
+        if not ids.numel():
+            return
+        low, high = torch.stack(ids.aminmax()).tolist()
+        if low < -1:
+            raise ValueError(f"edge_ids holds {low}; an id is at least 0, or -1 for a pair that is no edge")
+        if high >= self.sources.numel():
+            raise ValueError(f"edge_ids holds {high}; {edge_type} has ids below {self.sources.numel()}")
+
     def seen(self, sources: Tensor, targets: Tensor, times: Tensor | None) -> Tensor:
         """`[n]` bool: which pairs are edges; with `times` `[n]` int64 those that are edges at these times."""
         num_targets = int(torch.cat([self.targets, targets]).max()) + 1 if targets.numel() else 1

@@ -13,6 +13,7 @@ from torch import Tensor
 from loader.datasets import HeteroDataset, NodeDataset
 from loader.graph import EdgeType, HeteroGraph, require_graph
 from loader.graph.checks import MISSING_TIME, time_vector
+from loader.graph.edge_ends import EdgeEnds
 from loader.inspect.batches import places_of, seeds_of
 from loader.items import NodeItems
 from loader.machine.arguments import as_size, kind_of, shown
@@ -109,7 +110,7 @@ def find_leaks(
         raise ValueError("edges are looked up by their ids, and the sampler returns none; give it edge_ids=True")
     items, found = NodeItems(seeds.cpu(), times=times), _kinds(graph, own)
     known = graph.to("cpu")
-    of_nodes, of_edges = known.lists.node_times, {key: _by_id(known, key) for key in graph.timed_relations}
+    of_nodes, of_edges = known.lists.node_times, {key: EdgeEnds.of(known, key).times for key in graph.timed_relations}
     strict = getattr(sampler, "rule", "<=") == "<"
     for epoch, index, pairs in places_of(items, as_size("batch_size", batch_size), batches, seed):
         given = pairs if sampler.timed else pairs[:, 0].contiguous()
@@ -119,6 +120,7 @@ def find_leaks(
         batch = batch.to("cpu")
         bounds = _bounds(batch, pairs[:, 1])
         for key, at in of_edges.items():
+            assert at is not None  # the relation has times
             ids, seen = _edges(batch, key, bounds)
             found["edges", key].add(at[ids], seen, torch.full(seen.shape, strict))
         is_seed = torch.arange(batch.nodes.numel()) < batch.batch_size
@@ -136,8 +138,8 @@ def find_leaks(
 
 
 def _kinds(graph: HeteroGraph, feature_times: Mapping[str, Tensor]) -> dict[tuple[str, Any], Kind]:
-    found = {("edges", key): Kind("edges", " ".join(key)) for key in graph.timed_relations}
-    found |= {("nodes", name): Kind("nodes", name) for name in graph.timed_types}  # type: ignore[misc]
+    found: dict[tuple[str, Any], Kind] = {("edges", key): Kind("edges", " ".join(key)) for key in graph.timed_relations}
+    found |= {("nodes", name): Kind("nodes", name) for name in graph.timed_types}
     return found | {("features", name): Kind("features", name) for name in feature_times}
 
 
@@ -157,16 +159,6 @@ def _feature_times(graph: HeteroGraph, given: Mapping[str, Tensor]) -> dict[str,
             raise ValueError(f"{label} has {len(times)} rows, the type {count} nodes; give a row each")
         found[name] = time_vector(label, times.reshape(-1), torch.device("cpu")).view(count, columns)
     return found
-
-
-def _by_id(graph: HeteroGraph, key: EdgeType) -> Tensor:
-    """`[largest id + 1]` times of the edges of a relation by their ids."""
-    lists = graph.relation(key)
-    assert lists.edge_times is not None
-    assert lists.edge_ids is not None
-    ids = lists.edge_ids.long()
-    at = torch.full((int(ids.max()) + 1 if ids.numel() else 0,), MISSING_TIME)
-    return at.scatter_(0, ids, lists.edge_times)
 
 
 def _bounds(batch: HeteroMiniBatch, times: Tensor) -> list[Tensor]:

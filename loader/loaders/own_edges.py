@@ -23,10 +23,8 @@ def check_own_edges(graph: HeteroGraph, edge_type: EdgeType, items: EdgeItems) -
     assert items.edge_ids is not None
     require_edge_ids(graph)
     edges, ids, pairs = EdgeEnds.of(graph, edge_type), items.edge_ids.cpu(), items.ids.cpu()
-    count = edges.sources.numel()
-    if int(ids.max()) >= count:
-        raise ValueError(f"edge_ids holds {int(ids.max())}; {edge_type} has ids below {count}")
-    if not count:
+    edges.check_ids(ids, edge_type)
+    if not edges.sources.numel():
         return
     ends = torch.stack([edges.sources, edges.targets], 1)[ids.clamp(min=0)]
     wrong = ((ids >= 0) & (ends != pairs).any(1)).nonzero()

@@ -154,20 +154,8 @@ class TreeLinkSession(Session):
         if links.shape[1] > width:
             require_use_of_ids(sampler)
             require_edge_ids(self._graph)
-            self._check_ids(links[:, -1])
+            self._edges.check_ids(links[:, -1], self._edge_type)  # `LinkLoader` compares them with the ends, too
         return links
-
-    def _check_ids(self, ids: Tensor) -> None:
-        """Raises ValueError unless they are -1 or ids of the links' relation. Whether these have the links' ends is for
-        `LinkLoader` to see.
-        """
-        if not ids.numel():
-            return
-        low, high, count = int(ids.min()), int(ids.max()), self._edges.sources.numel()
-        if low < -1:
-            raise ValueError(f"edge_ids holds {low}; an id is at least 0, or -1 for a pair that is no edge")
-        if high >= count:
-            raise ValueError(f"edge_ids holds {high}; {self._edge_type} has ids below {count}")
 
     def draw(self, request: Request, sources: Tensor, times: Tensor | None) -> dict[str, Tensor]:
         """The negatives, by name as those of `Links`."""

@@ -49,7 +49,7 @@ class Distinct:
             new = torch.ones(nodes.numel() + 1, dtype=torch.int32, device=nodes.device)
             new[0] = 0
             torch.ne(ids[1:], ids[:-1], out=new[2:])
-            upto = new.cumsum(0, dtype=torch.int32)  # how many distinct ids the first so many have
+            upto = new.cumsum(0, dtype=torch.int32)  # [i]: distinct ids among the first i
             row = torch.empty_like(order, dtype=torch.int32).scatter_(0, order, upto[1:] - 1)
             starts = upto.index_select(0, torch.searchsorted(ids, bounds.to(ids.dtype)))
         at = starts.tolist()

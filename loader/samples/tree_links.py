@@ -20,7 +20,7 @@ class EdgesAt(NamedTuple):
 
     Attributes:
         are_edges: `[P]` bool, which links are edges; the others have none.
-        times: `[P]` int64, those of the links' own edges, or None: edges of any time belong to them.
+        times: `[P]` int64, the time of each link's own edge. None: an edge of any time belongs to the link.
         of: `[ids]` int64, the times of the relation's edges by id.
     """
 

@@ -127,14 +127,14 @@ class _Drawn:
         return self._drawn
 
 
-def around_of(trainer: Trainer, whole: WholeStep) -> Around | None:
+def around_of(trainer: Any, whole: WholeStep) -> Around | None:
     """What a short step has to call; None if it must not be short, since somebody could tell."""
-    module, datamodule = trainer.lightning_module, trainer.datamodule  # type: ignore[attr-defined]
-    if trainer.accumulate_grad_batches != 1 or trainer.fast_dev_run:  # type: ignore[attr-defined]
+    module, datamodule = trainer.lightning_module, trainer.datamodule
+    if trainer.accumulate_grad_batches != 1 or trainer.fast_dev_run:
         return None
     if getattr(trainer, "_val_check_time_interval", None) is not None:
         return None
-    if type(trainer.profiler) not in (NoProfiler, PassThroughProfiler):  # type: ignore[attr-defined]
+    if type(trainer.profiler) not in (NoProfiler, PassThroughProfiler):
         return None
     if any(config.interval == "step" for config in trainer.lr_scheduler_configs):
         return None
@@ -143,8 +143,7 @@ def around_of(trainer: Trainer, whole: WholeStep) -> Around | None:
     if datamodule is not None and any(_transfers(datamodule, name) for name in _TRANSFER):
         return None
     around = Around(whole, [], [])
-    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-    for callback in callbacks:
+    for callback in trainer.callbacks:
         for name, hooks in ((_START, around.starts), (_END, around.ends)):
             if not overrides(callback, Callback, name) or _saves_by_epoch(callback):
                 continue

@@ -107,6 +107,9 @@ REFUSED = (
     "traverse_memory",
 )
 
+# Arguments that all calls of `_core.negatives` have.
+NEGATIVES = {"num_sources": 5, "num_targets": 5, "one_type": True, "seed": 1, "epoch": 2, "batch": 3}
+
 # Name -> what makes the function and its arguments anew, since a call may change them.
 CALLS: dict[str, Callable[[], tuple[Callable[..., Any], Arguments]]] = {
     "batch_key": lambda: (_core.batch_key, {"seed": 1, "epoch": 2, "batch": 3}),
@@ -201,12 +204,7 @@ CALLS: dict[str, Callable[[], tuple[Callable[..., Any], Arguments]]] = {
         _core.negatives,
         graph()
         | {
-            "num_sources": 5,
-            "num_targets": 5,
-            "one_type": True,
-            "seed": 1,
-            "epoch": 2,
-            "batch": 3,
+            **NEGATIVES,
             "given": i64(0, 1, 2),
             "sources": None,
             "targets": zeros(6),
@@ -217,12 +215,7 @@ CALLS: dict[str, Callable[[], tuple[Callable[..., Any], Arguments]]] = {
         _core.negatives,
         graph(torch.int64)
         | {
-            "num_sources": 5,
-            "num_targets": 5,
-            "one_type": True,
-            "seed": 1,
-            "epoch": 2,
-            "batch": 3,
+            **NEGATIVES,
             "given": None,
             "sources": zeros(6),
             "targets": zeros(6),
@@ -233,12 +226,7 @@ CALLS: dict[str, Callable[[], tuple[Callable[..., Any], Arguments]]] = {
         _core.negatives,
         graph()
         | {
-            "num_sources": 5,
-            "num_targets": 5,
-            "one_type": True,
-            "seed": 1,
-            "epoch": 2,
-            "batch": 3,
+            **NEGATIVES,
             "given": None,
             "sources": zeros(2),
             "targets": zeros(2),

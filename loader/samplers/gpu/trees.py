@@ -131,18 +131,24 @@ class TreeWorkspace(TypedWorkspace):
         self._planned = None
         self._table = max(self._table, table)
         plan_rows, plan_picks = self._room
-        if picks <= plan_picks and rows <= plan_rows and table:
-            return
-        by = max(2.0, 1.5 * picks / max(plan_picks, 1), 1.5 * rows / max(plan_rows, 1))
+        lacks_picks, lacks_rows = picks > plan_picks, rows > plan_rows
+        if not lacks_picks and not lacks_rows:
+            if table:
+                return
+            lacks_picks = lacks_rows = True
         if not self.is_learnt:
-            self.grow(by)
+            self.grow(max(2.0, 1.5 * picks / max(plan_picks, 1), 1.5 * rows / max(plan_rows, 1)))
             return
-        # Which hop lacks room is not known, and one that had none so far becomes no larger by a factor.
-        hops, neither = len(self._fanouts), picks <= plan_picks and rows <= plan_rows
-        if picks > plan_picks or neither:
-            self._largest = tuple([max(2 * n, picks // hops) for n in sizes] for sizes in self._largest)  # type: ignore[assignment]
-        if rows > plan_rows or neither:
-            self._most_rows = [max(2 * n, rows // hops) for n in self._most_rows]
+
+        def more(sizes: list[int], needed: int) -> list[int]:
+            # Which hop lacks room is not known, and one that had none so far becomes no larger by a factor.
+            return [max(2 * n, needed // len(self._fanouts)) for n in sizes]
+
+        if lacks_picks:
+            nodes, edges = self._largest
+            self._largest = more(nodes, picks), more(edges, picks)
+        if lacks_rows:
+            self._most_rows = more(self._most_rows, rows)
 
     def grow(self, by: float) -> None:
         """Makes the learnt sizes larger, or the guesses as long as there are none."""

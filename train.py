@@ -132,15 +132,19 @@ def train(cfg: DictConfig) -> float:
     from models.training.console import announce, folders, save_config
     from models.training.job_result import JobResult
     from models.training.link_job import train_links
-    from models.training.node_types import check_types, takes_types
+    from models.training.node_types import check_types, takes_tables, takes_types
     from models.training.own_classes import check_methods, check_samplers, check_takes, keep_options_of_own_classes
     from models.training.past_run_job import use_past_run
+    from models.training.relational_job import train_task, watch_task
     from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value
 
     given = [] if cfg.mode == "train" else overrides_of_past_run(Path(str(cfg.ckpt_path)))
     given.extend(HydraConfig.get().overrides.task if HydraConfig.initialized() else [])
     keep_options_of_own_classes(cfg, given)
     check_targets(cfg)
+    of_tables = takes_tables(cfg)
+    if of_tables:
+        watch_task(cfg, given)
     check_types(cfg)
     check_monitors(cfg)
     check_timeline(cfg)
@@ -150,6 +154,8 @@ def train(cfg: DictConfig) -> float:
     job = JobResult(cfg)
     if job.metric is not None:
         return job.metric
+    if of_tables:
+        return train_task(cfg, why, job)
     if cfg.task == "link":
         return train_links(cfg, why, job)
 

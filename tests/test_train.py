@@ -18,14 +18,17 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.profilers import SimpleProfiler
 from marks import needs_gpu
 from omegaconf import DictConfig, OmegaConf
+from shop import write_shop
 from train_runs import CONF, Composer, in_process, run
 
 from loader.samplers import DGLSampler, Sampler
 from models.training.classifier import Classifier
 from models.training.device import check_features
 from models.training.embedder import NodeEmbedder
-from models.training.node_types import takes_types
+from models.training.node_types import takes_tables, takes_types
 from models.training.profiler import NoProfiler
+from models.training.relational_job import watch_task
+from models.training.task_predictor import TaskPredictor
 from models.training.trainer import make_trainer
 
 
@@ -36,6 +39,7 @@ def options(group: str) -> list[str]:
 # Configurations
 
 TYPED_MODELS = ("to_hetero", "hgt")
+TABLES = ("relational", "rel-f1")
 TYPED_DATASETS = ("dblp", "imdb", "ogbn-mag", "hetero_npz")
 
 
@@ -52,12 +56,24 @@ def test_every_experiment_composes_and_instantiates(composed: Composer, experime
         for option in options(group)
     ],
 )
-def test_every_option_of_every_group_instantiates(composed: Composer, group: str, option: str) -> None:
+def test_every_option_of_every_group_instantiates(composed: Composer, tmp_path: Path, group: str, option: str) -> None:
     overrides = [f"{group}={option}", "device=cpu"]
     if group == "model" and option in TYPED_MODELS:  # which take datasets with types only
         overrides.append("dataset=dblp")
     if group == "dataset" and option in TYPED_DATASETS:
         overrides.append("model=to_hetero")
+    if (group == "dataset" and option in TABLES) or (group, option) == ("model", "rsage"):
+        pytest.importorskip("torch_frame")
+        pytest.importorskip("pyarrow")
+        path = write_shop(tmp_path / "shop")
+        of = "rel-f1" if option == "rsage" else option
+        overrides += [
+            "model=rsage",
+            f"dataset={of}",
+            f"dataset.path={path}",
+            "dataset.task=again",
+            "dataset.schema=null",
+        ]
     if group == "dataset" and option in ("npz", "hetero_npz"):
         overrides.append("dataset.path=some.npz")
     if (group, option) == ("dataset", "edge_list"):
@@ -77,13 +93,16 @@ def test_every_option_of_every_group_instantiates(composed: Composer, group: str
 def check_instantiates(cfg: DictConfig) -> None:
     assert not OmegaConf.missing_keys(cfg)
     datamodule = instantiate(cfg.datamodule)
-    typed = takes_types(cfg)
+    of_tables = takes_tables(cfg)
+    if of_tables:
+        watch_task(cfg, [])
+    typed = takes_types(cfg) or of_tables
     model = instantiate(cfg.model, **(datamodule.typed_trial_sizes if typed else datamodule.trial_sizes))
-    assert isinstance(model, (Classifier, NodeEmbedder))
+    assert isinstance(model, (Classifier, NodeEmbedder, TaskPredictor))
     assert cfg.optimized_metric in model.METRICS
     check_features(cfg.features, "cuda")
     assert isinstance(datamodule.sampler, Sampler)
-    if isinstance(model, Classifier):
+    if isinstance(model, (Classifier, TaskPredictor)):
         assert datamodule.sampler.num_hops == datamodule.eval_sampler.num_hops == cfg.model.num_layers
     trainer: Any = make_trainer(cfg)
     assert not cfg.get("callbacks") or trainer.checkpoint_callback.monitor in (None, *model.METRICS)

@@ -18,6 +18,7 @@ from loader.datasets.npz import NpzDataset
 from loader.datasets.ogb import OGBDataset
 from loader.datasets.planetoid import PlanetoidDataset
 from loader.datasets.pyg import PyGDataset, ShchurDataset
+from loader.datasets.relational import RelationalData, RelationalDataset
 from loader.datasets.synthetic import SyntheticDataset
 from loader.datasets.synthetic_large import LargeSyntheticDataset
 from loader.datasets.table import TableDataset, TableRecord
@@ -43,6 +44,8 @@ __all__ = [
     "OGBDataset",
     "PlanetoidDataset",
     "PyGDataset",
+    "RelationalData",
+    "RelationalDataset",
     "ShchurDataset",
     "SyntheticDataset",
     "TableDataset",

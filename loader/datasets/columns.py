@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,8 @@ class TableFile:
     Args:
         path: of a CSV, TSV or Parquet file. The first line of CSV and TSV has the names of the columns. They may be
             compressed (.csv.gz).
+        short_rows: whether rows of CSV and TSV may end early; the cells that they lack are missing. The file is then
+            held in memory.
 
     Attributes:
         names: of the columns.
@@ -44,8 +46,9 @@ class TableFile:
         DatasetError: it cannot be read as such a file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, short_rows: bool = False) -> None:
         self.path = path
+        self._filled: bytes | None = None  # the content, if short rows were filled
         self.kind = next((s for s in SUFFIXES if s in path.suffixes[-2:]), "")
         if not self.kind:
             raise DatasetError(
@@ -57,6 +60,8 @@ class TableFile:
                 with pyarrow("pyarrow.parquet").ParquetFile(path) as file:
                     self.names = [str(name) for name in file.schema_arrow.names]
             else:
+                if short_rows:
+                    self._fill_short_rows()
                 with self._csv({}, ()) as file:
                     self.names = [str(name) for name in file.schema.names]
         for name in self.names:
@@ -116,12 +121,19 @@ class TableFile:
                 with self._csv(columns, missing) as file:
                     yield from file
 
-    def read(self, columns: Sequence[str]) -> Any:
-        """Whole columns as a table. The type of a CSV file's column is that of all its values."""
+    def read(self, columns: Sequence[str], missing: Sequence[str] = MISSING) -> Any:
+        """Whole columns as a table. The type of a CSV file's column is that of all its values.
+
+        Args:
+            columns: names.
+            missing: texts that mean a missing value.
+        """
         with self._readable():
             if self.kind != ".parquet":
-                return pyarrow("pyarrow.csv").read_csv(self.path, **self._options(dict.fromkeys(columns), MISSING))
-            return _plain(pyarrow("pyarrow.parquet").read_table(self.path, columns=list(columns)), MISSING)
+                return pyarrow("pyarrow.csv").read_csv(
+                    self._content(), **self._options(dict.fromkeys(columns), missing)
+                )
+            return _plain(pyarrow("pyarrow.parquet").read_table(self.path, columns=list(columns)), missing)
 
     def text(self, name: str) -> Any:
         """A column of a CSV file as its cells are; None of a Parquet file, which has types."""
@@ -129,10 +141,35 @@ class TableFile:
             return None
         with self._readable():
             options = self._options({name: pyarrow().large_string()}, MISSING)
-            return pyarrow("pyarrow.csv").read_csv(self.path, **options).column(name)
+            return pyarrow("pyarrow.csv").read_csv(self._content(), **options).column(name)
+
+    def _content(self) -> Any:
+        return self.path if self._filled is None else pyarrow().BufferReader(self._filled)
+
+    def _fill_short_rows(self) -> None:
+        csv, mark = pyarrow("pyarrow.csv"), "\t" if self.kind == ".tsv" else ","
+        short: dict[str, int] = {}
+
+        def met(row: Any) -> str:
+            if row.actual_columns > row.expected_columns:
+                return "error"
+            short[row.text] = row.expected_columns - row.actual_columns
+            return "skip"
+
+        options = csv.ParseOptions(delimiter=mark, invalid_row_handler=met)
+        csv.read_csv(self.path, parse_options=options, read_options=csv.ReadOptions(use_threads=False))
+        if short:
+            with pyarrow().input_stream(str(self.path)) as file:
+                self._filled = b"\n" + file.read().replace(b"\r\n", b"\n").rstrip(b"\n") + b"\n"
+            for text, lacking in short.items():
+                line = text.encode()
+                self._filled = self._filled.replace(
+                    b"\n" + line + b"\n", b"\n" + line + mark.encode() * lacking + b"\n"
+                )
+            self._filled = self._filled[1:]
 
     def _csv(self, columns: Mapping[str, Any], missing: Sequence[str]) -> Any:
-        return pyarrow("pyarrow.csv").open_csv(self.path, **self._options(columns, missing))
+        return pyarrow("pyarrow.csv").open_csv(self._content(), **self._options(columns, missing))
 
     def _options(self, columns: Mapping[str, Any], missing: Sequence[str]) -> dict[str, Any]:
         csv = pyarrow("pyarrow.csv")
@@ -191,8 +228,8 @@ class Column:
     flagged: bool = False
 
     @classmethod
-    def of(cls, name: str, values: Any, path: Path) -> Column:
-        """The column of a chunked array of pyarrow.
+    def of(cls, name: str, values: Any, path: Path, most: int = _MOST_CATEGORIES) -> Column:
+        """The column of a chunked array of pyarrow, with at most so many categories.
 
         Raises:
             DatasetError: its type has no such form, or a number is infinite.
@@ -207,7 +244,7 @@ class Column:
                 zip(counts.field("counts").to_pylist(), counts.field("values").to_pylist(), strict=True)
             )  # ties go by the text, so that the order is that of the content
             found.sort(key=lambda one: (-one[0], one[1]))
-            kept = tuple(text for _, text in found[:_MOST_CATEGORIES]) if len(found) > 1 else ()
+            kept = tuple(text for _, text in found[:most]) if len(found) > 1 else ()
             flagged = 0 < missing < len(texts)
             others = len(found) > len(kept) > 0
             return cls(name, kind, categories=kept, others=others, missing=missing, flagged=flagged)
@@ -336,27 +373,53 @@ def as_integers(option: str, name: str, values: Any, path: Path) -> NDArray[np.i
     Raises:
         DatasetError: one is missing, or is no whole number.
     """
-    arrow = pyarrow()
     refuse_missing(option, name, values, path)
+    return as_whole_times(values, f"{path}: column {name} (dataset.{option})").numbers
+
+
+class WholeTimes(NamedTuple):
+    """Times as integers.
+
+    Attributes:
+        numbers: `[rows]`, 0 where a time is missing.
+        known: `[rows]`, false where a time is missing.
+        dated: whether they were dates or times, and are seconds since 1970 (UTC).
+    """
+
+    numbers: NDArray[np.int64]
+    known: NDArray[np.bool_]
+    dated: bool
+
+
+def as_whole_times(values: Any, what: str) -> WholeTimes:
+    """Times as integers: whole numbers as they are, dates and times as whole seconds since 1970 (UTC).
+
+    Raises:
+        DatasetError: one is no whole number; `what` begins the message.
+    """
+    arrow = pyarrow()
+    known = values.is_valid().to_numpy(**({} if hasattr(values, "chunks") else {"zero_copy_only": False}))
     kind, unit = values.type, 1
-    if arrow.types.is_timestamp(kind) or arrow.types.is_date(kind):
+    dated = bool(arrow.types.is_timestamp(kind) or arrow.types.is_date(kind))
+    if arrow.types.is_null(kind):
+        return WholeTimes(np.zeros(len(values), np.int64), known, False)
+    if dated:
         values, unit = _ticks(values)
     elif arrow.types.is_floating(kind):
         numbers = _floats(values)
-        wrong = ~(np.abs(numbers) < 2.0**53) | (numbers != np.trunc(numbers))
-        _refuse(wrong, numbers, option, name, path, "times are whole numbers, dates, or dates with a time of day")
-        return numbers.astype(np.int64)
+        known = known & ~np.isnan(numbers)
+        wrong = known & (~(np.abs(numbers) < 2.0**53) | (numbers != np.trunc(numbers)))
+        _refuse(wrong, numbers, what, "times are whole numbers, dates, or dates with a time of day")
+        return WholeTimes(np.where(known, numbers, 0).astype(np.int64), known, False)
     elif not arrow.types.is_integer(kind) or kind == arrow.uint64():
-        example = shown(values[0].as_py()) if len(values) else kind
+        example = shown(values.drop_null()[0].as_py()) if known.any() else kind
         raise DatasetError(
-            f"{path}: column {name} (dataset.{option}) has type {kind}, such as {example}; times are whole numbers of "
-            "64 bits, dates (2024-05-31), or dates with a time of day (2024-05-31 08:00:00)"
+            f"{what} has type {kind}, such as {example}; times are whole numbers of 64 bits, dates (2024-05-31), or "
+            "dates with a time of day (2024-05-31 08:00:00), all with a time zone or all without"
         )
-    numbers = values.to_numpy().astype(np.int64, copy=False)
-    _refuse(
-        numbers % unit != 0, numbers / unit, option, name, path, "the seconds of a time are whole: give whole numbers"
-    )
-    return numbers // unit
+    numbers = values.fill_null(0).to_numpy().astype(np.int64, copy=False)
+    _refuse(numbers % unit != 0, numbers / unit, what, "the seconds of a time are whole: give whole numbers")
+    return WholeTimes(numbers // unit, known, dated)
 
 
 def as_weights(option: str, name: str, values: Any, path: Path) -> NDArray[np.float64]:
@@ -366,15 +429,13 @@ def as_weights(option: str, name: str, values: Any, path: Path) -> NDArray[np.fl
         DatasetError: one is missing, negative or infinite.
     """
     refuse_missing(option, name, values, path)
-    if not _is_number(values.type):
+    if not is_number(values.type):
         raise DatasetError(
             f"{path}: column {name} (dataset.{option}) has type {values.type}; weights are numbers: name another column"
         )
     numbers = as_numbers(values)
-    _refuse(
-        ~(numbers >= 0) | np.isinf(numbers), numbers, option, name, path, "a weight is finite and at least 0: correct "
-        "it, or leave the row out"
-    )  # fmt: skip
+    wrong, limit = ~(numbers >= 0) | np.isinf(numbers), "a weight is finite and at least 0: correct it, or leave it out"
+    _refuse(wrong, numbers, f"{path}: column {name} (dataset.{option})", limit)
     return numbers
 
 
@@ -388,10 +449,10 @@ def refuse_missing(option: str, name: str, values: Any, path: Path) -> None:
         )
 
 
-def _refuse(wrong: NDArray[np.bool_], values: Any, option: str, name: str, path: Path, limit: str) -> None:
+def _refuse(wrong: NDArray[np.bool_], values: Any, what: str, limit: str) -> None:
     if wrong.any():
         row = int(wrong.argmax())
-        raise DatasetError(f"{path}: column {name} (dataset.{option}) is {values[row]} in row {row + 1}; {limit}")
+        raise DatasetError(f"{what} is {values[row]} in row {row + 1}; {limit}")
 
 
 def _floats(values: Any) -> NDArray[np.float64]:
@@ -407,7 +468,7 @@ def _ticks(values: Any) -> tuple[Any, int]:
     return values.cast(arrow.int64()), {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[values.type.unit]
 
 
-def _is_number(kind: Any) -> bool:
+def is_number(kind: Any) -> bool:
     types = pyarrow().types
     return bool(types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
@@ -416,7 +477,7 @@ def _kind(name: str, kind: Any, path: Path) -> str:
     types = pyarrow().types
     if is_text(kind):
         return "category"
-    if _is_number(kind) or types.is_null(kind):
+    if is_number(kind) or types.is_null(kind):
         return "number"
     if types.is_timestamp(kind) or types.is_date(kind):
         return "time"

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hydra.utils import instantiate
-from lightning.pytorch import seed_everything
 from omegaconf import DictConfig, open_dict
-from rich.console import Console
 from rich.table import Table
 
 from loader.machine.arguments import shown
-from models.training.console import announce, folders
 from models.training.job_result import JobResult
 from models.training.options import check_sizes
-from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value
+from models.training.tested_job import train_and_test
 
 # Of the groups model and datamodule: what links have not. In conf/task/link.yaml it is null.
 _NODE_OPTIONS = {
@@ -41,24 +39,7 @@ def train_links(cfg: DictConfig, why: str, job: JobResult) -> float:
     without_node_options(cfg)
     check_sizes(cfg.model, ["num_features", "num_nodes", "edge_types", "edge_type"])
     instantiate(cfg.model, num_features=1)
-    datamodule = instantiate(cfg.datamodule)
-    trainer = make_trainer(cfg)
-    announce(cfg, why, first=trainer.is_global_zero)
-    datamodule.prepare_data()
-    datamodule.trainer = trainer
-    datamodule.setup("fit")
-    seed_everything(cfg.seed, verbose=False)
-    model = instantiate(cfg.model, **datamodule.sizes)
-    metrics = fit(cfg, trainer, model, datamodule)
-    best = best_checkpoint(trainer)
-    trainer.test(model, dataloaders=datamodule.test_dataloader(), ckpt_path=best, verbose=False)
-    metrics.update(trainer.callback_metrics)
-    if trainer.is_global_zero:
-        Console().print(_table(metrics, datamodule))
-        print(folders(cfg))
-    datamodule.close()
-    callbacks = trainer.callbacks  # type: ignore[attr-defined]
-    return job.write(optimized_value(cfg.optimized_metric, metrics, trainer), metrics, callbacks)
+    return train_and_test(cfg, why, job, instantiate(cfg.datamodule), _table)
 
 
 def without_node_options(cfg: DictConfig) -> None:
@@ -79,7 +60,7 @@ def without_node_options(cfg: DictConfig) -> None:
                     )
 
 
-def _table(metrics: dict[str, Any], datamodule: Any) -> Table:
+def _table(metrics: Mapping[str, Any], datamodule: Any) -> Table:
     table = Table(title="links held out for test, best checkpoint")
     table.add_column("measure")
     table.add_column("value", justify="right")

@@ -8,13 +8,18 @@ from omegaconf import DictConfig
 
 from loader.datamodules.base import types_refused
 from loader.datamodules.links import relation_missed
-from loader.datasets import HeteroDataset, NodeDataset
+from loader.datasets import HeteroDataset, NodeDataset, RelationalData
 from models.training.options import chosen, object_of
 
 
 def takes_types(cfg: DictConfig) -> bool:
     """Whether the model of a run is for datasets with types."""
     return bool(getattr(object_of("model", cfg.model), "takes_types", False))
+
+
+def takes_tables(cfg: DictConfig) -> bool:
+    """Whether the model of a run learns tasks on tables."""
+    return bool(getattr(object_of("model", cfg.model), "takes_tables", False))
 
 
 def check_types(cfg: DictConfig, data: NodeDataset | HeteroDataset | None = None) -> None:
@@ -28,6 +33,15 @@ def check_types(cfg: DictConfig, data: NodeDataset | HeteroDataset | None = None
     dataset: Any = object_of("dataset", cfg.dataset)
     kind = getattr(dataset, "kind", None) if data is None else type(data)
     name = cfg.dataset.get("name") or cfg.dataset.get("path") or "" if data is None else data.name
+    if takes_tables(cfg) != (kind is RelationalData):
+        if kind is RelationalData:
+            raise ValueError(f"dataset {name} has a task on tables, which model=rsage learns; give model=rsage")
+        raise ValueError(
+            f"model={chosen('model', cfg)} learns a task on tables, and dataset {name} has none; give "
+            "dataset=relational dataset.path=FOLDER dataset.task=NAME"
+        )
+    if kind is RelationalData:
+        return
     if cfg.task == "link":
         if kind in (HeteroDataset, NodeDataset):
             missed = relation_missed(f"dataset {name}", kind is HeteroDataset, cfg.datamodule.get("edge_type"))

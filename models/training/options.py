@@ -67,7 +67,7 @@ def check_parts(cfg: DictConfig) -> None:
         raise ValueError(f"features is {_name(cfg.features)}, but model=node2vec reads none; leave features out")
     if "context_size" in model and sampler.get("num_negatives") == 0:
         raise ValueError("sampler.num_negatives is 0, but model=node2vec learns from negatives; give at least 1")
-    if "heads" in model and cfg.task == "link":
+    if ("heads" in model or "unique_rows" in model) and cfg.task == "link":
         raise ValueError(
             f"model={chosen('model', cfg)} does not go with task=link, which trains GraphSAGE; leave model out"
         )

@@ -23,8 +23,9 @@ from models.predictions import PredictionFile, best_new_targets, class_columns, 
 from models.training.checks import check_model
 from models.training.console import announce, folders
 from models.training.link_job import without_node_options
-from models.training.node_types import check_types
+from models.training.node_types import check_types, takes_tables
 from models.training.own_classes import check_methods
+from models.training.relational_job import WrittenItems, with_columns_of_past_run
 from models.training.trainer import make_trainer
 
 _ROWS = 2**16  # of a part of the file
@@ -47,7 +48,9 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
         ImportError: pyarrow is missing.
     """
     embeddings, new_links = as_flag("embeddings", cfg.embeddings), as_size("new_links", cfg.new_links)
-    predicts, of_links = cfg.mode == "predict", cfg.task == "link"
+    predicts, of_links, of_tables = cfg.mode == "predict", cfg.task == "link", takes_tables(cfg)
+    if of_tables and embeddings:
+        raise ValueError("embeddings is true, but a task on tables has none to write; leave it out")
     path = Path(cfg.run_dir) / "predictions.parquet"
     file = PredictionFile(path) if predicts else None  # else pyarrow would be missed after minutes
     with open_dict(cfg):
@@ -58,6 +61,8 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
         cfg.trainer.devices, cfg.trainer.num_nodes, cfg.trainer.strategy = 1, 1, "auto"
     progress = bool((cfg.callbacks.get("progress") or {}).get("refresh_rate"))
     datamodule = instantiate(cfg.datamodule)
+    if of_tables:
+        with_columns_of_past_run(datamodule, saved, predicts)
     trainer = make_trainer(cfg)
     announce(cfg, why, first=True)
     datamodule.prepare_data()
@@ -68,7 +73,7 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
     if "data" in kept:
         data.require(kept["data"], f"ckpt_path is {cfg.ckpt_path}, which")
     model = instantiate(cfg.model, **datamodule.sizes)
-    if not of_links:
+    if not of_links and not of_tables:
         check_types(cfg, data)
         check_methods(cfg, model)
     check_model(Path(cfg.ckpt_path), saved, model, dict(model.hparams))
@@ -77,7 +82,11 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
         return _evaluate(cfg, trainer, model, datamodule)
     model.to(trainer.strategy.root_device).eval()
     with file, torch.no_grad(), trainer.precision_plugin.forward_context():
-        if of_links:
+        if of_tables:
+            trainer.callbacks.append(WrittenItems(file, datamodule.data))  # type: ignore[attr-defined]
+            trainer.predict(model, datamodule=datamodule, return_predictions=False)
+            how = "trees of the rows up to the time of each item"
+        elif of_links:
             how = _write_links(file, model, datamodule, new_links, progress)
         elif "context_size" in cfg.model:
             _write_rows(file, data, None, model())

@@ -1,0 +1,127 @@
+"""The LightningDataModule of tasks on tables: items, each a row, a time and a label, as loaders."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from loader.datamodules.nodes import GraphDataModule
+from loader.datamodules.typed import check_typed
+from loader.datasets.errors import DatasetError
+from loader.datasets.relational import RelationalData, TaskItems
+from loader.graph import Graph, HeteroGraph
+from loader.loaders.base import Loader
+from loader.loaders.nodes import NodeLoader
+from loader.machine.arguments import kind_of
+from loader.samplers import Sampler
+from loader.stores import TensorRows
+
+_OUTER = (0.02, 0.98)  # quantiles of the train labels between which predictions of a regression stay, as in RelBench
+
+
+class TaskDataModule(GraphDataModule):
+    """A LightningDataModule with the train, validation, test and predict loaders of a task on tables.
+
+    An item asks for the label of a row at a time. The sampler, one by time, gives it a tree of the rows that are known
+    then. Prediction is of the items that the dataset has to predict, else of those of test.
+
+    Args:
+        dataset: a `RelationalData`, or an object whose `load()` returns one.
+        options: see `GraphDataModule`.
+
+    Raises:
+        DatasetError: in `setup()`, the dataset has no task, or the sampler ignores times.
+        TypeError, ValueError: an argument is not as said above.
+    """
+
+    typed_trial_sizes: ClassVar[dict[str, Any]] = {
+        "columns": {"node": [{"name": "x", "kind": "number", "width": 1, "categories": 0, "first_year": 0}]},
+        "edge_types": [("node", "to", "node")],
+        "target": "node",
+        "task_kind": "binary",
+        "num_classes": 2,
+        "label_range": None,
+    }
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        data = self._loaded()
+        return {
+            "columns": {name: [column.layout() for column in columns] for name, columns in data.columns.items()},
+            "edge_types": list(data.graph.edge_types),
+            "target": data.target,
+            "task_kind": data.task_kind,
+            "num_classes": len(data.classes) or 2,
+            "label_range": _label_range(data),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Which task a checkpoint is of, and how its tables were encoded, so that later rows can be encoded alike."""
+        columns = {} if self.data is None else self._loaded().columns
+        return {**super().state_dict(), "columns": {k: [one.to_json() for one in of] for k, of in columns.items()}}
+
+    def items(self, split: str) -> TaskItems:
+        """The items of "train", "val" or "test"; "predict": those to predict, else those of test."""
+        items = self._loaded().items
+        return items.get("new", items["test"]) if split == "predict" else items[split]
+
+    def predict_dataloader(self) -> Loader:
+        """The items to predict, in their order; those of test if the dataset has none."""
+        return self._eval_loader("predict")
+
+    def _load(self) -> None:
+        if self.data is None:
+            data = self.dataset.load() if hasattr(self.dataset, "load") else self.dataset
+            if not isinstance(data, RelationalData):
+                raise DatasetError(
+                    f"dataset {data.name} is {kind_of(data)}, which has no task on tables; give dataset=relational"
+                )
+            check_typed(data.name, self.budget is not None, self.graph_memory.kind)
+            for sampler in (self.sampler, self.eval_sampler):
+                if not sampler.timed and data.graph.timed_types:
+                    raise DatasetError(
+                        f"dataset {data.name} has items with times, and {type(sampler).__name__} ignores them, so that "
+                        "items would see what came later; give sampler=trees"
+                    )
+            self.data = data
+
+    def _loaded(self) -> RelationalData:
+        data = super()._loaded()
+        assert isinstance(data, RelationalData)  # others were refused
+        return data
+
+    def _split(self, split: str) -> Tensor:
+        return self.items(split).ids
+
+    def _make_loader(self, split: str, sampler: Sampler, batch_size: int, **options: Any) -> Loader:
+        items = self.items(split)
+        if items.ids.numel() == 0:
+            raise ValueError(f"dataset {self._loaded().name} has no items in {split}; nothing to iterate over")
+        labels = None if items.labels is None else TensorRows(items.labels.to(sampler.device), items.labels.dtype)
+        return NodeLoader(
+            self._graph(sampler),
+            self.features,
+            labels,
+            (self._loaded().target, items.ids),
+            sampler,
+            batch_size,
+            times=items.times if sampler.timed else None,
+            **options,
+        )
+
+    def _train_batches(self, graph: Graph | HeteroGraph) -> NodeLoader:
+        items = self.items("train")
+        seeds, times = (self._loaded().target, items.ids), items.times if self.sampler.timed else None
+        options: dict[str, Any] = {"shuffle": True, "seed": self.seed, "prefetch": 0, "times": times}
+        return NodeLoader(graph, None, None, seeds, self.sampler, self.batch_size, **options)
+
+
+def _label_range(data: RelationalData) -> tuple[float, float] | None:
+    """Between which predictions stay, of a regression."""
+    labels = data.items["train"].labels
+    if data.task_kind != "regression" or labels is None:
+        return None
+    low, high = torch.quantile(labels.double(), torch.tensor(_OUTER, dtype=torch.float64)).tolist()
+    return low, high

@@ -1,0 +1,7 @@
+"""Tables with keys and times, described by a schema, as a typed graph and a task."""
+
+from loader.datasets.relational.columns import RowColumn
+from loader.datasets.relational.data import RelationalData, TaskItems
+from loader.datasets.relational.dataset import RelationalDataset
+
+__all__ = ["RelationalData", "RelationalDataset", "RowColumn", "TaskItems"]

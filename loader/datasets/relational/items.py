@@ -1,0 +1,181 @@
+"""The items of a task: which row is asked about, at which time, and the label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loader.datasets.columns import TableFile, as_numbers, as_text, is_number, pyarrow
+from loader.datasets.errors import DatasetError
+from loader.datasets.relational.schema import SPLITS, Schema, TaskSchema
+from loader.datasets.relational.tables import Tables, key_texts, require_column, times_of_column
+from loader.graph.checks import MISSING_TIME
+from loader.machine.arguments import shown
+
+
+@dataclass(frozen=True)
+class ItemColumns:
+    """The items of one split.
+
+    Attributes:
+        rows: `[n]` int64, numbers of the entities' rows in the file of their table.
+        times: `[n]` int64, seconds since 1970.
+        labels: `[n]`, an array of pyarrow; None of items to predict.
+        path: of their file.
+    """
+
+    rows: NDArray[np.int64]
+    times: NDArray[np.int64]
+    labels: Any
+    path: Path
+
+
+def read_items(schema: Schema, task: TaskSchema, folder: Path, tables: Tables) -> dict[str, ItemColumns]:
+    """The items of each split, in the order of the files.
+
+    Raises:
+        DatasetError: a file or column is missing, a value is, or it names no row; a split has no items.
+    """
+    read = {name: _read(schema, task, folder / file, tables, labelled=True) for name, file in task.files.items()}
+    if "all" in read:
+        assert task.split is not None  # the schema was checked
+        val, test = task.split
+        at, items = read["all"].times, read["all"]
+        parts = {"train": at < val, "val": (at >= val) & (at < test), "test": at >= test}
+        read = {
+            split: replace(
+                items,
+                rows=items.rows[part],
+                times=at[part],
+                labels=items.labels.filter(pyarrow().array(part)),
+            )
+            for split, part in parts.items()
+        }
+    for split, items in read.items():
+        if not items.rows.size and split != "test":
+            raise DatasetError(
+                f"{schema.path}: task {task.name} has no items for {split} ({items.path}); it needs some of train and "
+                "val: change its split, or its file"
+            )
+    return read
+
+
+def read_new_items(schema: Schema, task: TaskSchema, path: Path, tables: Tables) -> ItemColumns:
+    """Items to predict: the label is not read."""
+    return _read(schema, task, path, tables, labelled=False)
+
+
+def bounds_of(task: TaskSchema, items: Mapping[str, ItemColumns]) -> tuple[int, int]:
+    """The first times of val and test: those that the schema says, else the first ones of the items."""
+    if task.split is not None:
+        return task.split
+    val, test = (int(items[split].times.min()) if items[split].times.size else None for split in SPLITS[1:])
+    assert val is not None  # val has items
+    return val, int(items["val"].times.max()) if test is None else test
+
+
+def _read(schema: Schema, task: TaskSchema, path: Path, tables: Tables, *, labelled: bool) -> ItemColumns:
+    place = f"{schema.path}: tasks.{task.name}"
+    if not path.is_file():
+        raise DatasetError(f"{place} has items in {path}; there is no such file")
+    file = TableFile(path)
+    wanted = {task.entity: "entity", task.time.column: "time"} | ({task.label: "label"} if labelled else {})
+    for column, option in wanted.items():
+        require_column(file, column, f"{place}.{option}")
+    read = file.read([*wanted])
+    for column in wanted:
+        values = read.column(column)
+        if values.null_count:
+            row = int(np.flatnonzero(values.is_null().to_numpy())[0])
+            raise DatasetError(
+                f"{path}: column {column} is empty in row {row + 1}, and in {values.null_count - 1} more; an item has "
+                "all of these: leave these rows out"
+            )
+    times = times_of_column(read.column(task.time.column), task.time, path, f"{place}.time")
+    assert not (times == MISSING_TIME).any()
+    rows = _rows(task, path, read.column(task.entity), tables)
+    return ItemColumns(rows, times, read.column(task.label) if labelled else None, path)
+
+
+def _rows(task: TaskSchema, path: Path, values: Any, tables: Tables) -> NDArray[np.int64]:
+    size = tables.rows[task.table].size
+    if task.by == "row":
+        if not pyarrow().types.is_integer(values.type):
+            raise DatasetError(
+                f"{path}: column {task.entity} has type {values.type}; with by: row it holds the rows' numbers in "
+                f"{tables.rows[task.table].path}, from 0: or say by: key"
+            )
+        rows: NDArray[np.int64] = values.to_numpy().astype(np.int64)
+        wrong = (rows < 0) | (rows >= size)
+        limit = f"{task.table} has the rows 0 to {size - 1}"
+    else:
+        places = pyarrow("pyarrow.compute").index_in(key_texts([values]), value_set=tables.keys[task.table])
+        rows = np.asarray(places.fill_null(-1)).astype(np.int64)
+        wrong = rows < 0
+        limit = f"no row of {task.table} has this key"
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise DatasetError(
+            f"{path}: {int(wrong.sum()):,} of {rows.size:,} items name no row of {task.table}, the first is "
+            f"{shown(values[at].as_py())} in row {at + 1} ({limit}); correct them, or leave them out"
+        )
+    return rows
+
+
+def labels_of(
+    task: TaskSchema, items: Mapping[str, ItemColumns]
+) -> tuple[dict[str, NDArray[np.generic]], tuple[str, ...]]:
+    """The labels of each split, and the classes of "multiclass": in the order of numbers, else of texts.
+
+    Labels are float32 `[n]`, of "multiclass" int64 classes.
+
+    Raises:
+        DatasetError: a label is not as the kind of the task says.
+    """
+    found: dict[str, NDArray[np.generic]] = {}
+    classes: tuple[str, ...] = ()
+    if task.kind == "multiclass":
+        texts = {split: as_text(one.labels).to_pylist() for split, one in items.items()}
+        known = set(texts["train"])
+        numbers = all(_is_whole(text) for text in known)
+        classes = tuple(sorted(known, key=(lambda text: (int(text), text)) if numbers else None))
+        if len(classes) < 2:
+            raise DatasetError(
+                f"{items['train'].path}: all labels ({task.label}) are {shown(classes[0])}; a task has two classes or "
+                "more"
+            )
+        code = {text: number for number, text in enumerate(classes)}
+        for split, labels in texts.items():
+            if unknown := sorted(set(labels) - known):
+                raise DatasetError(
+                    f"{items[split].path}: the label {shown(unknown[0])} ({task.label}), and {len(unknown) - 1} more, "
+                    f"are none of the {len(classes)} classes of train; leave these items out"
+                )
+            found[split] = np.array([code[text] for text in labels], dtype=np.int64)
+        return found, classes
+    for split, one in items.items():
+        if not is_number(one.labels.type):
+            raise DatasetError(
+                f"{one.path}: column {task.label} has type {one.labels.type}; labels of kind {task.kind} are numbers: "
+                "or say kind: multiclass"
+            )
+        numbers_ = as_numbers(one.labels)
+        wrong = ~np.isfinite(numbers_) if task.kind == "regression" else (numbers_ != 0) & (numbers_ != 1)
+        if wrong.any():
+            at = int(wrong.argmax())
+            limit = "finite" if task.kind == "regression" else "0 or 1"
+            raise DatasetError(
+                f"{one.path}: column {task.label} is {numbers_[at]} in row {at + 1}; labels of kind {task.kind} are "
+                f"{limit}"
+            )
+        found[split] = numbers_.astype(np.float32)
+    return found, classes
+
+
+def _is_whole(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()

@@ -1,0 +1,253 @@
+"""The rows of a folder of tables: their times, and the rows that their keys name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loader.datasets.columns import MISSING, TableFile, as_whole_times, pyarrow
+from loader.datasets.errors import DatasetError, nearest
+from loader.datasets.relational.schema import ForeignKey, Schema, TableSchema, TimeColumn
+from loader.graph.checks import MISSING_TIME
+from loader.machine.arguments import shown
+
+_BETWEEN = "\x1f"  # the values of a key of several columns, as one text
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one table.
+
+    Attributes:
+        schema: of the table.
+        path: of its file.
+        features: column -> values, an array of pyarrow.
+        size: number of rows.
+        times: `[size]` int64, seconds since 1970, `MISSING_TIME` where there is none; None: all were always known.
+        named: key -> `[size]` int64 rows of the other table, -1 where a value is missing or names none.
+        kept: `[size]` int64, the number of each row in the file.
+    """
+
+    schema: TableSchema
+    path: Path
+    features: dict[str, Any]
+    size: int
+    times: NDArray[np.int64] | None
+    named: dict[ForeignKey, NDArray[np.int64]]
+    kept: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The rows of all tables.
+
+    Attributes:
+        rows: table -> its rows, in the order of the schema.
+        keys: table -> texts of its keys, an array of pyarrow, of tables that have some, in the order of the file.
+        notes: what a reader should know of the tables, a line each.
+    """
+
+    rows: dict[str, Rows]
+    keys: dict[str, Any]
+    notes: tuple[str, ...]
+
+    def until(self, time: int) -> Tables:
+        """These tables without the rows that are later than a time, and a line that says how many these are."""
+        kept, cut = {}, {}
+        for name, rows in self.rows.items():
+            known = np.ones(rows.size, bool) if rows.times is None else rows.times <= time
+            kept[name], cut[name] = known, int(known.size - known.sum())
+        if not any(cut.values()):
+            return self
+        left = {}
+        for name, rows in self.rows.items():
+            named = {}
+            for key, of in rows.named.items():
+                there = kept[key.table]
+                place = np.where(there, there.cumsum() - 1, -1)
+                named[key] = np.where(of >= 0, place[of], -1)[kept[name]] if there.size else of[kept[name]]
+            mask = pyarrow().array(kept[name])
+            left[name] = replace(
+                rows,
+                features={column: values.filter(mask) for column, values in rows.features.items()},
+                size=int(kept[name].sum()),
+                times=None if rows.times is None else rows.times[kept[name]],
+                named=named,
+                kept=rows.kept[kept[name]],
+            )
+        told = ", ".join(f"{count:,} of {name}" for name, count in cut.items() if count)
+        note = f"rows after {np.datetime64(time, 's')} are left out: {told}"
+        return replace(self, rows=left, notes=(*self.notes, note))
+
+
+def read_tables(schema: Schema, folder: Path) -> Tables:
+    """Reads the tables of a schema.
+
+    Raises:
+        DatasetError: a file or column is missing, a key is missing or names two rows, no value of a foreign key names a
+            row, or times are no times.
+    """
+    notes: list[str] = []
+    read = {name: _read(schema, table, folder) for name, table in schema.tables.items()}
+    keys = {name: _keys(table, read[name][0].path, read[name][1]) for name, table in schema.tables.items() if table.key}
+    found = {}
+    for name, table in schema.tables.items():
+        file, columns = read[name]
+        size = len(next(iter(columns.values())))  # there is one: a table has a key, or one of another table
+        named = {one: _named(one, table, file.path, columns, keys[one.table], notes) for one in table.foreign}
+        times = _times(schema, table, size, read, named)
+        if times is not None and (missing := int((times == MISSING_TIME).sum())):
+            notes.append(
+                f"{missing:,} of {size:,} rows of {name} have no time; sampler.missing_times says who sees them"
+            )
+        features = {column: columns[column] for column in _feature_columns(table, file)}
+        found[name] = Rows(table, file.path, features, size, times, named, np.arange(size))
+    return Tables(found, keys, tuple(notes))
+
+
+def _read(schema: Schema, table: TableSchema, folder: Path) -> tuple[TableFile, dict[str, Any]]:
+    """The file of a table, and all of its columns that are read."""
+    path = folder / table.file
+    if not path.is_file():
+        raise DatasetError(f"{schema.path}: tables.{table.name}.file is {table.file}; there is no file {path}")
+    file = TableFile(path, short_rows=table.short_rows)
+    wanted: dict[str, str] = dict.fromkeys(table.key, "key")
+    wanted |= {column: "foreign" for one in table.foreign for column in one.columns}
+    if table.time is not None and table.time.key is None:
+        wanted[table.time.column] = "time"
+    for other in schema.tables.values():  # whose times are those of the rows of this table
+        if other.time is not None and other.time.key is not None and _led(other, other.time).table == table.name:
+            wanted.setdefault(other.time.column, f"(tables.{other.name}.time)")
+    wanted |= dict.fromkeys(_feature_columns(table, file), "columns")
+    for column, option in wanted.items():
+        require_column(file, column, f"{schema.path}: tables.{table.name}.{option}")
+    read = file.read([*wanted], (*MISSING, *table.missing))
+    return file, {column: read.column(column) for column in wanted}
+
+
+def require_column(file: TableFile, column: str, place: str) -> None:
+    """Raises DatasetError unless a file has a column; `place` in the schema names it."""
+    if column not in file.names:
+        few = ", ".join(file.names[:20]) + (", ..." if len(file.names) > 20 else "")
+        raise DatasetError(
+            f"{place} names the column {shown(column)}, which {file.path} has not; it has {few}"
+            f"{nearest(column, file.names)}"
+        )
+
+
+def _feature_columns(table: TableSchema, file: TableFile) -> list[str]:
+    """Those that the schema names, else all that are no key."""
+    if table.columns is not None:
+        return [*table.columns]
+    keys = {*table.key, *(column for one in table.foreign for column in one.columns)}
+    return [name for name in file.names if name not in keys]
+
+
+def key_texts(columns: Iterable[Any]) -> Any:
+    """The values of a key's columns as one array of texts; null where one of them is missing.
+
+    Whole numbers that a file has as floats, since some are missing, are texts without a point.
+    """
+    arrow, compute = pyarrow(), pyarrow("pyarrow.compute")
+    texts = []
+    for values in columns:
+        if arrow.types.is_floating(values.type):
+            whole = compute.equal(values, compute.trunc(values))
+            if compute.all(whole, min_count=0).as_py():
+                values = values.cast(arrow.int64())
+        texts.append(values.cast(arrow.large_string()))
+    return (
+        texts[0]
+        if len(texts) == 1
+        else compute.binary_join_element_wise(*texts, arrow.scalar(_BETWEEN, arrow.large_string()))
+    )
+
+
+def _keys(table: TableSchema, path: Path, columns: Mapping[str, Any]) -> Any:
+    compute = pyarrow("pyarrow.compute")
+    keys, named = key_texts(columns[one] for one in table.key), ", ".join(table.key)
+    keys = keys.combine_chunks() if hasattr(keys, "combine_chunks") else keys
+    if keys.null_count:
+        row = int(np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))[0])
+        raise DatasetError(
+            f"{path}: the key {named} is missing in row {row + 1}, and in {keys.null_count - 1} more; fill it in, "
+            "leave these rows out, or leave the key out if no table names its rows"
+        )
+    counts = compute.value_counts(keys)
+    twice = counts.filter(compute.greater(counts.field("counts"), 1))
+    if len(twice):
+        first = twice[0]["values"].as_py().replace(_BETWEEN, ", ")
+        raise DatasetError(
+            f"{path}: {len(twice):,} keys ({named}) name several rows, the first is {first}; a key names one row: "
+            "leave the others out, or name further columns"
+        )
+    return keys
+
+
+def _named(
+    one: ForeignKey, table: TableSchema, path: Path, columns: Mapping[str, Any], keys: Any, notes: list[str]
+) -> NDArray[np.int64]:
+    compute = pyarrow("pyarrow.compute")
+    values = key_texts(columns[column] for column in one.columns)
+    found = compute.index_in(values, value_set=keys)
+    places = np.asarray(found.fill_null(-1)).astype(np.int64)
+    given = len(values) - values.null_count
+    dangling = int((places < 0).sum()) - values.null_count
+    if dangling:
+        lost = values.filter(compute.and_(found.is_null(), values.is_valid()))
+        what = (
+            f"{path}: {dangling:,} of {given:,} keys {', '.join(one.columns)} name no row of {one.table}, the first is "
+            f"{shown(lost[0].as_py().replace(_BETWEEN, ', '))}"
+        )
+        if dangling == given:
+            raise DatasetError(f"{what}; name the column that holds its key ({len(keys):,} such as {keys[0]})")
+        notes.append(f"{what}; these rows have no such edge")
+    return places
+
+
+def _led(table: TableSchema, time: TimeColumn) -> ForeignKey:
+    return next(one for one in table.foreign if one.columns == (time.key,))
+
+
+def _times(
+    schema: Schema,
+    table: TableSchema,
+    size: int,
+    read: Mapping[str, tuple[TableFile, dict[str, Any]]],
+    named: Mapping[ForeignKey, NDArray[np.int64]],
+) -> NDArray[np.int64] | None:
+    if (time := table.time) is None:
+        return None
+    place = f"{schema.path}: tables.{table.name}.time"
+    if time.key is None:
+        return times_of_column(read[table.name][1][time.column], time, read[table.name][0].path, place)
+    key = _led(table, time)
+    file, columns = read[key.table]
+    times = times_of_column(columns[time.column], time, file.path, place)
+    rows = named[key]
+    return np.where(rows >= 0, times[rows], MISSING_TIME) if times.size else np.full(size, MISSING_TIME)
+
+
+def times_of_column(values: Any, time: TimeColumn, path: Path, place: str) -> NDArray[np.int64]:
+    """Times in seconds since 1970, `MISSING_TIME` where there is none.
+
+    Raises:
+        DatasetError: the values are neither dates nor whole numbers; `place` in the schema names them.
+    """
+    numbers, known, dated = as_whole_times(values, f"{path}: column {time.column} ({place})")
+    if time.unit == "year":
+        if dated:
+            raise DatasetError(f"{place} has the unit year, but {path}: column {time.column} holds dates; leave it out")
+        wrong = known & (np.abs(numbers) > 9999)
+        if wrong.any():
+            raise DatasetError(
+                f"{path}: column {time.column} is {numbers[wrong][0]} in row {int(wrong.argmax()) + 1}; a year is at "
+                "most 9999: leave the unit out for seconds"
+            )
+        numbers = (numbers - 1970).astype("datetime64[Y]").astype("datetime64[s]").astype(np.int64)
+    return np.where(known, numbers, MISSING_TIME)

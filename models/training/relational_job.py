@@ -1,0 +1,139 @@
+"""A job of `train.py` on tables: `model=rsage`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hydra.utils import instantiate
+from lightning.pytorch import Callback, LightningModule, Trainer
+from omegaconf import DictConfig, OmegaConf
+from rich.table import Table
+
+from loader.datasets.relational import RelationalData, RelationalDataset
+from models.predictions import PredictionFile, class_columns
+from models.training.job_result import JobResult
+from models.training.options import check_depth, check_sizes
+from models.training.own_classes import check_samplers, check_takes
+from models.training.task_predictor import ERRORS, SCORES, TASK_METRICS
+from models.training.tested_job import train_and_test
+
+
+def watch_task(cfg: DictConfig, given: Sequence[str]) -> None:
+    """Sets what is watched to the first score of the task's kind, where the command line says nothing else.
+
+    Args:
+        cfg: of the run; its metrics are changed.
+        given: what the command line overrides.
+
+    Raises:
+        ValueError: the dataset has no task on tables, or a metric is none of the task's kind.
+        DatasetError: there is no such folder, schema or task.
+    """
+    dataset = instantiate(cfg.dataset)
+    if not isinstance(dataset, RelationalDataset):
+        raise ValueError(
+            f"model=rsage learns a task on tables, and dataset is {cfg.dataset['_target_']}; give dataset=relational "
+            "dataset.path=FOLDER dataset.task=NAME"
+        )
+    kind, named = dataset.task.kind, {one.partition("=")[0].lstrip("+~") for one in given}
+    score = SCORES[kind][0]
+    if cfg.optimized_metric == "auto":
+        cfg.optimized_metric = f"val/{score}"
+    for place in ("callbacks.best", "callbacks.early_stopping", "schedule"):
+        part = OmegaConf.select(cfg, place)
+        if part is None or part.get("monitor") is None:
+            continue
+        if f"{place}.monitor" not in named:
+            part.monitor = f"val/{score}"
+        if "mode" in part and f"{place}.mode" not in named:
+            part.mode = "min" if str(part.monitor).partition("/")[2] in ERRORS else "max"
+    curves = OmegaConf.select(cfg, "callbacks.curves")
+    if curves is not None and "callbacks.curves.score" not in named:
+        curves.score = score
+    logged = {f"{split}/{name}" for split in ("val", "test") for name in ("loss", *SCORES[kind])} | {"train/loss"}
+    if cfg.optimized_metric in TASK_METRICS and cfg.optimized_metric not in logged:
+        raise ValueError(
+            f"optimized_metric is {cfg.optimized_metric}, and task {dataset.task.name} is a {kind}; it must be one of "
+            f"{', '.join(sorted(logged))}"
+        )
+
+
+def train_task(cfg: DictConfig, why: str, job: JobResult) -> float:
+    """Fits, tests the best checkpoint, prints what it reaches; see `train_and_test`.
+
+    Args:
+        cfg: composed from `conf/train.yaml` with `model=rsage`, its device chosen.
+        why: of that choice.
+        job: where the result goes.
+
+    Raises:
+        ValueError: something the user can mend, before work starts.
+    """
+    datamodule = instantiate(cfg.datamodule)
+    sizes = [*type(datamodule).typed_trial_sizes]
+    check_sizes(cfg.model, sizes)
+    check_takes(cfg, sizes)
+    trial = instantiate(cfg.model, **type(datamodule).typed_trial_sizes)
+    check_samplers(datamodule)
+    check_depth(trial, datamodule)
+    return train_and_test(cfg, why, job, datamodule, _table)
+
+
+def with_columns_of_past_run(datamodule: Any, saved: Mapping[str, Any], predicts: bool) -> None:
+    """Makes the dataset of a run encode its tables as that of a checkpoint did.
+
+    Args:
+        datamodule: whose dataset was not read yet.
+        saved: the parts of the checkpoint.
+        predicts: items are predicted, which see all rows up to their time.
+
+    Raises:
+        ValueError: the checkpoint is of no task on tables.
+    """
+    kept = saved.get(type(datamodule).__qualname__, {})
+    if "columns" not in kept:
+        raise ValueError("ckpt_path is a checkpoint without the columns of tables; give one of a run with model=rsage")
+    datamodule.dataset.use_columns(kept["columns"])
+    datamodule.dataset.later_rows |= predicts
+
+
+class WrittenItems(Callback):
+    """Writes a row for each item of each mini-batch: its entity, time and prediction.
+
+    Args:
+        file: open.
+        data: of the items.
+    """
+
+    def __init__(self, file: PredictionFile, data: RelationalData) -> None:
+        self.file, self.data = file, data
+
+    def on_predict_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any, **__: Any
+    ) -> None:
+        data = self.data
+        assert data.entity_ids is not None
+        assert data.entity_rows is not None
+        rows = data.entity_rows[(batch.nodes[: batch.batch_size].long() - batch.node_types[data.target].start).cpu()]
+        times = batch.seed_times.cpu().numpy().astype("datetime64[s]")
+        columns: dict[str, Any] = {data.entity: data.entity_ids.of(rows), "time": times}
+        if data.task_kind == "multiclass":
+            columns |= class_columns(outputs, data.classes, False)
+        elif data.task_kind == "binary":
+            share = outputs.float().sigmoid()
+            columns |= {"prediction": (share >= 0.5).long(), "p_1": share}
+        else:
+            columns["prediction"] = outputs.float()
+        self.file.write(columns)
+
+
+def _table(metrics: Mapping[str, Any], datamodule: Any) -> Table:
+    data = datamodule.data
+    table = Table(title=f"task {data.task}, {data.items['test'].ids.numel():,} items of test, best checkpoint")
+    table.add_column("measure")
+    table.add_column("value", justify="right")
+    for name, value in metrics.items():
+        if name.startswith("test/"):
+            table.add_row(name.removeprefix("test/"), f"{float(value):.4f}")
+    return table

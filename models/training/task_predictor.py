@@ -1,0 +1,202 @@
+"""The LightningModule of tasks on tables: binary, multiclass and regression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torchmetrics import MeanAbsoluteError, MetricCollection, R2Score
+from torchmetrics.classification import (
+    BinaryAccuracy,
+    BinaryAUROC,
+    BinaryAveragePrecision,
+    BinaryF1Score,
+    MulticlassAccuracy,
+    MulticlassF1Score,
+)
+
+from loader.machine.arguments import as_size
+from loader.samples.segments import EdgeType
+from loader.samples.trees import TreeMiniBatch
+from models.relational import RelationalSAGE
+from models.training.epoch_loss import EpochLoss, check_finite, sums_of_all
+from models.training.optimizers import Optimization
+
+# What a kind of task is measured by; the first one is watched, and is better the larger it is unless it is an error.
+SCORES = {
+    "binary": ("auroc", "ap", "acc", "f1"),
+    "multiclass": ("acc", "macro_f1"),
+    "regression": ("mae", "r2"),
+}
+ERRORS = ("loss", "mae")
+TASK_METRICS = (
+    "train/loss",
+    *(f"{split}/{name}" for split in ("val", "test") for name in dict.fromkeys(sum(SCORES.values(), ("loss",)))),
+)
+
+
+class TaskPredictor(EpochLoss):
+    """Predicts the labels of items: rows of tables at a time, see `loader.datamodules.tasks.TaskDataModule`.
+
+    The loss is binary cross entropy, cross entropy, or the mean absolute error. Per epoch it logs `train/loss` and, of
+    validation and test, `val/loss` and the scores of the task's kind: `auroc`, `ap` (average precision), `acc` and
+    `f1` of "binary", `acc` and `macro_f1` of "multiclass", `mae` and `r2` of "regression". Scores are torchmetrics',
+    of all items of the split together. Predictions of a regression that are outside of `label_range` are moved to its
+    ends when they are measured or written, as RelBench's baseline does.
+
+    Args:
+        columns, edge_types, target: see `models.relational.RelationalSAGE`.
+        task_kind: "binary", "multiclass" or "regression".
+        num_classes: of "multiclass".
+        label_range: of "regression".
+        num_layers, hidden, encoder_layers, encoder_norm, dropout, unique_rows: see `models.relational.RelationalSAGE`.
+        lr, weight_decay, optimizer, schedule: see `Optimization`.
+
+    Raises:
+        ImportError: pytorch-frame or torch_geometric is missing.
+        ValueError: a value out of its range.
+    """
+
+    METRICS = TASK_METRICS
+    takes_tables: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        columns: Mapping[str, Sequence[Mapping[str, Any]]],
+        edge_types: Sequence[EdgeType],
+        target: str,
+        task_kind: str,
+        *,
+        num_classes: int = 2,
+        label_range: Sequence[float] | None = None,
+        num_layers: int = 2,
+        hidden: int = 128,
+        encoder_layers: int = 4,
+        encoder_norm: str = "layer",
+        dropout: float = 0.2,
+        unique_rows: bool = True,
+        lr: float = 0.005,
+        weight_decay: float = 0.0,
+        optimizer: Mapping[str, Any] | None = None,
+        schedule: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        if task_kind not in SCORES:
+            raise ValueError(f"task_kind is {task_kind!r}; it must be one of {', '.join(SCORES)}")
+        self.optimization = Optimization(lr, weight_decay, optimizer, schedule)
+        # As plain values, which a checkpoint can hold; a configuration gives its own kinds of lists.
+        known = {str(name): [dict(column) for column in of] for name, of in columns.items()}
+        relations: list[EdgeType] = [(s, name, d) for s, name, d in edge_types]
+        bounds = None if label_range is None else [float(bound) for bound in label_range]
+        self.save_hyperparameters()
+        self.hparams.update(columns=known, edge_types=relations, label_range=bounds, **self.optimization.hparams)
+        self.task_kind, self.label_range = task_kind, bounds
+        width = as_size("num_classes", num_classes, least=2) if task_kind == "multiclass" else 1
+        self.net = RelationalSAGE(
+            known,
+            relations,
+            target,
+            width,
+            num_layers=num_layers,
+            hidden=hidden,
+            encoder_layers=encoder_layers,
+            encoder_norm=encoder_norm,
+            dropout=dropout,
+            unique_rows=unique_rows,
+        )
+        self.val_scores, self.test_scores = (MetricCollection(_scores(task_kind, width)) for _ in range(2))
+        self._evaluated: Tensor | None = None  # [2] float64: sum of losses and number of items, of an evaluation
+
+    @property
+    def num_layers(self) -> int:
+        return self.net.num_layers
+
+    def forward(self, batch: TreeMiniBatch) -> Tensor:
+        """Outputs of the seeds: logits `[batch_size, num_classes]` of "multiclass", else `[batch_size]` logits or
+        numbers.
+        """
+        out: Tensor = self.net(batch)
+        return out if self.task_kind == "multiclass" else out[:, 0]
+
+    def training_step(self, batch: TreeMiniBatch, batch_idx: int) -> Tensor:
+        loss = self._loss(self(batch), batch)
+        self.count_loss(loss, 0 if batch.repeats else batch.batch_size)  # what repeats is counted by another process
+        return loss
+
+    def validation_step(self, batch: TreeMiniBatch, batch_idx: int) -> None:
+        self._evaluate(batch, "val")
+
+    def test_step(self, batch: TreeMiniBatch, batch_idx: int) -> None:
+        self._evaluate(batch, "test")
+
+    def predict_step(self, batch: TreeMiniBatch, batch_idx: int) -> Tensor:
+        """Outputs of the seeds, numbers of a regression within `label_range`; see `Classifier.predict_step`."""
+        return self._within(self(batch))
+
+    def on_validation_epoch_start(self) -> None:
+        self._begin("val")
+
+    def on_test_epoch_start(self) -> None:
+        self._begin("test")
+
+    def on_validation_epoch_end(self) -> None:
+        self._log_scores("val")
+
+    def on_test_epoch_end(self) -> None:
+        self._log_scores("test")
+
+    def configure_optimizers(self) -> Any:
+        return self.optimization.configure(self)
+
+    def _loss(self, out: Tensor, batch: TreeMiniBatch) -> Tensor:
+        if batch.y is None:
+            raise ValueError("the mini-batch has no labels; a loader fills y (MiniBatch.replace(y=...))")
+        if self.task_kind == "multiclass":
+            return F.cross_entropy(out, batch.y)
+        y = batch.y.to(out.dtype)
+        return F.l1_loss(out, y) if self.task_kind == "regression" else F.binary_cross_entropy_with_logits(out, y)
+
+    def _within(self, out: Tensor) -> Tensor:
+        return out if self.label_range is None else out.clamp(*self.label_range)
+
+    def _scores_of(self, split: str) -> MetricCollection:
+        return self.val_scores if split == "val" else self.test_scores
+
+    def _begin(self, split: str) -> None:
+        self._scores_of(split).reset()
+        self._evaluated = torch.zeros(2, dtype=torch.float64, device=self.device)
+
+    def _evaluate(self, batch: TreeMiniBatch, split: str) -> None:
+        out = self(batch)
+        loss = self._loss(out, batch)
+        if batch.repeats:  # another process counts it
+            return
+        assert batch.y is not None
+        assert self._evaluated is not None
+        self._evaluated[0].add_(loss.detach(), alpha=batch.batch_size)
+        self._evaluated[1].add_(batch.batch_size)
+        self._scores_of(split).update(
+            self._within(out).float(), batch.y.long() if self.task_kind == "binary" else batch.y
+        )
+
+    def _log_scores(self, split: str) -> None:
+        assert self._evaluated is not None
+        sums = sums_of_all(self, self._evaluated)
+        loss = (sums[0] / sums[1].clamp(min=1)).float()
+        check_finite(self, f"{split}/loss", loss)
+        values = {f"{split}/{name}": value.float() for name, value in self._scores_of(split).compute().items()}
+        self.log_dict({f"{split}/loss": loss, **values}, prog_bar=True, batch_size=1, sync_dist=True)
+
+
+def _scores(kind: str, num_classes: int) -> dict[str, Any]:
+    if kind == "binary":
+        return {"auroc": BinaryAUROC(), "ap": BinaryAveragePrecision(), "acc": BinaryAccuracy(), "f1": BinaryF1Score()}
+    if kind == "regression":
+        return {"mae": MeanAbsoluteError(), "r2": R2Score()}
+    return {
+        "acc": MulticlassAccuracy(num_classes, average="micro"),
+        "macro_f1": MulticlassF1Score(num_classes, average="macro"),
+    }

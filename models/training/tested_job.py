@@ -1,0 +1,51 @@
+"""What jobs of `train.py` for links and for tasks on tables have in common: fit, test the best checkpoint, report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hydra.utils import instantiate
+from lightning.pytorch import seed_everything
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+
+from models.training.console import announce, folders
+from models.training.job_result import JobResult
+from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value
+
+
+def train_and_test(
+    cfg: DictConfig, why: str, job: JobResult, datamodule: Any, table: Callable[[Mapping[str, Any], Any], Table]
+) -> float:
+    """Fits, tests the best checkpoint, prints what it reaches.
+
+    Args:
+        cfg: of the job, its device chosen, whose options were checked.
+        why: of that choice.
+        job: where the result goes.
+        datamodule: of the job; it is closed.
+        table: what is printed, of the metrics and the data module.
+
+    Returns:
+        The best value of `cfg.optimized_metric` if checkpoints are chosen by it, else its last one; NaN if training
+        ended before there was one.
+    """
+    trainer = make_trainer(cfg)
+    announce(cfg, why, first=trainer.is_global_zero)
+    datamodule.prepare_data()
+    datamodule.trainer = trainer
+    datamodule.setup("fit")
+    seed_everything(cfg.seed, verbose=False)
+    model = instantiate(cfg.model, **datamodule.sizes)
+    metrics = fit(cfg, trainer, model, datamodule)
+    best = best_checkpoint(trainer)
+    trainer.test(model, dataloaders=datamodule.test_dataloader(), ckpt_path=best, verbose=False)
+    metrics.update(trainer.callback_metrics)
+    if trainer.is_global_zero:
+        Console().print(table(metrics, datamodule))
+        print(folders(cfg))
+    datamodule.close()
+    callbacks = trainer.callbacks  # type: ignore[attr-defined]
+    return job.write(optimized_value(cfg.optimized_metric, metrics, trainer), metrics, callbacks)

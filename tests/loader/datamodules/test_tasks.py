@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shop import edit, write_shop
+
+from loader.datamodules.tasks import TaskDataModule
+from loader.datasets import DatasetError, RelationalDataset
+from loader.samplers import FusedSampler, TreeSampler
+
+pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    return write_shop(tmp_path / "shop")
+
+
+def make(shop: Path, task: str = "again", sampler: Any = None, **options: Any) -> TaskDataModule:
+    named = {"cache_dir": shop.parent / "cache", **options.pop("dataset", {})}
+    sampler = TreeSampler([4, 4], times="both") if sampler is None else sampler
+    module = TaskDataModule(
+        RelationalDataset(shop, task, **named), sampler, **{"batch_size": 32, "prefetch": 0, **options}
+    )
+    module.setup()
+    return module
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test", "predict"])
+def test_each_item_comes_once_with_its_label(shop: Path, split: str) -> None:
+    module = make(shop, "spent")
+    items = module.items(split)
+    found = []
+    for batch in getattr(module, f"{split}_dataloader")():
+        ids = batch.nodes[: batch.batch_size]
+        ids = ids - batch.node_types["customers"].start
+        found += list(zip(ids.tolist(), batch.seed_times.tolist(), batch.y.tolist(), strict=True))
+    assert items.labels is not None
+    assert sorted(found) == sorted(zip(items.ids.tolist(), items.times.tolist(), items.labels.tolist(), strict=True))
+
+
+def test_nothing_is_later_than_its_item(shop: Path) -> None:
+    module = make(shop, dataset={"later_rows": True})
+    assert module.data is not None
+    times = module.data.graph.lists.node_times
+    assert times is not None
+    seen = 0
+    for batch in module.test_dataloader():
+        for name in ("orders", "reviews"):
+            own = times[batch.n_id[name].long() + batch.node_types[name].start]
+            assert (own <= batch.seed_times[batch.tree_of(name).long()]).all()
+            seen += own.numel()
+    assert seen > 300
+
+
+def test_new_items_are_predicted_without_labels(shop: Path) -> None:
+    (shop / "new.csv").write_text("who,at\nc7,2020-05-01\nc1,2020-05-02\n")
+    module = make(shop, dataset={"items": shop / "new.csv", "later_rows": True})
+    (batch,) = module.predict_dataloader()
+    assert (batch.nodes[:2].tolist(), batch.y) == ([7, 1], None)
+
+
+def test_a_range_of_labels_is_of_a_regression(shop: Path) -> None:
+    assert make(shop).sizes["label_range"] is None
+    module = make(shop, "spent")
+    labels = module.items("train").labels
+    assert labels is not None
+    low, high = module.sizes["label_range"]
+    assert ((labels < low).float().mean() - 0.02).abs() < 0.01
+    assert ((labels > high).float().mean() - 0.02).abs() < 0.01
+
+
+def test_a_sampler_that_ignores_times_is_refused(shop: Path) -> None:
+    for sampler in (FusedSampler([4, 4]), TreeSampler([4, 4])):
+        with pytest.raises(
+            DatasetError, match="ignores them, so that items would see what came later; give sampler=trees"
+        ):
+            make(shop, sampler=sampler)
+
+
+def test_other_datasets_are_refused(random_graph: Any) -> None:
+    from loader.datasets import Digits
+
+    with pytest.raises(DatasetError, match="has no task on tables; give dataset=relational"):
+        TaskDataModule(Digits(), TreeSampler([4], times="both")).setup()
+
+
+def test_a_split_without_items_is_named(shop: Path) -> None:
+    edit(shop / "items.csv", lambda text: "\n".join(line for line in text.splitlines() if "2020-04" not in line) + "\n")
+    with pytest.raises(ValueError, match="dataset shop has no items in test; nothing to iterate over"):
+        make(shop).test_dataloader()

@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from shop import DAY, FIRST, edit, write_shop
+
+from loader.datasets import DatasetError, RelationalData, RelationalDataset
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")
+
+VAL, TEST = FIRST + 60 * DAY, FIRST + 91 * DAY
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    return write_shop(tmp_path / "shop")
+
+
+def load(folder: Path, task: str = "again", **options: Any) -> RelationalData:
+    options = {"cache_dir": folder.parent / "cache", **options}
+    data = RelationalDataset(folder, task, **options).load()
+    assert isinstance(data, RelationalData)
+    return data
+
+
+def edges(data: RelationalData, *key: str) -> list[tuple[int, int]]:
+    """(source, destination) of a relation, sorted."""
+    one = data.graph.relation((key[0], key[1], key[2]))
+    ends = torch.arange(one.num_dst).repeat_interleave(one.in_degrees().long())
+    return sorted(zip(one.indices.tolist(), ends.tolist(), strict=True))
+
+
+class TestGraph:
+    def test_keys_are_two_relations_each(self, shop: Path) -> None:
+        data = load(shop, later_rows=True)
+        orders = pd.read_csv(shop / "orders.csv")
+        products = pd.read_csv(shop / "products.csv")
+        wanted = sorted((row, int(who[1:])) for row, who in enumerate(orders.customer))
+        assert edges(data, "orders", "f2p_customer", "customers") == wanted
+        assert edges(data, "customers", "rev_f2p_customer", "orders") == sorted((b, a) for a, b in wanted)
+        place = {pair: row for row, pair in enumerate(zip(products.brand, products.number, strict=True))}
+        wanted = sorted((row, place[pair]) for row, pair in enumerate(zip(orders.brand, orders.number, strict=True)))
+        assert edges(data, "orders", "f2p_brand_number", "products") == wanted
+        assert data.graph.timed_types == ("orders", "reviews")
+
+    def test_times_come_over_a_key(self, shop: Path) -> None:
+        data = load(shop, later_rows=True)
+        orders, reviews = pd.read_csv(shop / "orders.csv"), pd.read_csv(shop / "reviews.csv")
+        at = pd.to_datetime(orders["at"]).astype("datetime64[s]").astype(np.int64).to_numpy()
+        times = data.graph.lists.node_times
+        assert times is not None
+        of = {name: times[ids.start : ids.stop].numpy() for name, ids in data.graph.node_types.items()}
+        assert np.array_equal(of["orders"], at)
+        assert np.array_equal(of["reviews"], at[reviews.order_id.to_numpy() - 1000])
+
+    def test_rows_after_the_beginning_of_test_are_cut(self, shop: Path) -> None:
+        cut, whole = load(shop), load(shop, later_rows=True)
+        orders = pd.read_csv(shop / "orders.csv")
+        at = pd.to_datetime(orders["at"]).astype("datetime64[s]").astype(np.int64).to_numpy()
+        kept = np.flatnonzero(at <= TEST)
+        assert len(cut.graph.node_types["orders"]) == kept.size < len(whole.graph.node_types["orders"])
+        assert torch.equal(cut.features["orders"], whole.features["orders"][kept])
+        wanted = [
+            (int(np.searchsorted(kept, a)), b)
+            for a, b in edges(whole, "orders", "f2p_customer", "customers")
+            if a in kept
+        ]
+        assert edges(cut, "orders", "f2p_customer", "customers") == wanted
+        assert any("are left out" in line for line in cut.report)
+        assert not any("are left out" in line for line in whole.report)
+
+    def test_rows_may_come_in_any_order(self, shop: Path) -> None:
+        before = load(shop, later_rows=True)
+        lines = (shop / "orders.csv").read_text().splitlines()
+        order = np.random.default_rng(1).permutation(len(lines) - 1)
+        (shop / "orders.csv").write_text("\n".join([lines[0], *(lines[1 + i] for i in order), ""]))
+        after = load(shop, later_rows=True)
+        assert torch.equal(after.features["orders"], before.features["orders"][order])
+        place = {int(old): new for new, old in enumerate(order)}
+        wanted = sorted((place[a], b) for a, b in edges(before, "orders", "f2p_customer", "customers"))
+        assert edges(after, "orders", "f2p_customer", "customers") == wanted
+
+    def test_keys_in_a_circle_are_edges(self, shop: Path) -> None:
+        edit(shop / "customers.csv", lambda text: _with_column(text, "first_order", lambda i: 1000 + i))
+        edit(
+            shop / "schema.yaml",
+            lambda text: text.replace("key: id}\n", "key: id, foreign: {first_order: orders}}\n", 1),
+        )
+        data = load(shop, later_rows=True)
+        assert edges(data, "customers", "f2p_first_order", "orders") == [(i, i) for i in range(40)]
+
+    def test_keys_of_text_and_float_meet_numbers(self, shop: Path) -> None:
+        wanted = edges(load(shop), "reviews", "f2p_order_id", "orders")
+        frame = pd.read_csv(shop / "reviews.csv")
+        frame["order_id"] = frame["order_id"].astype(float)  # as pandas has them if some are missing
+        frame.to_parquet(shop / "reviews.parquet", index=False)
+        edit(shop / "schema.yaml", lambda text: text.replace("reviews.csv", "reviews.parquet"))
+        assert edges(load(shop), "reviews", "f2p_order_id", "orders") == wanted
+
+    def test_a_missing_or_dangling_key_is_no_edge(self, shop: Path) -> None:
+        edit(shop / "orders.csv", lambda text: text.replace(",c1,", ",,").replace(",c2,", ",nobody,"))
+        data = load(shop, later_rows=True)
+        found = {b for _, b in edges(data, "orders", "f2p_customer", "customers")}
+        assert not {1, 2} & found
+        dangling = (shop / "orders.csv").read_text().count(",nobody,")
+        (line,) = [line for line in data.report if "name no row" in line]
+        assert f"{dangling} of " in line
+        assert "'nobody'; these rows have no such edge" in line
+
+    def test_short_rows_lack_their_last_cells(self, shop: Path) -> None:
+        edit(shop / "customers.csv", lambda text: text.replace("\nc3,", '\nc3\nc99,"a, ""b""",1990-01-01\nc98,', 1))
+        with pytest.raises(DatasetError, match=r"cannot be read as a \.csv file"):
+            load(shop)
+        edit(shop / "schema.yaml", lambda text: text.replace("customers.csv,", "customers.csv, short_rows: true,"))
+        data = load(shop)
+        assert len(data.graph.node_types["customers"]) == 42
+        assert data.features["customers"][3, 0] == -1
+        assert data.entity_ids is not None
+        assert data.entity_ids.of(torch.tensor([3, 4])).tolist() == ["c3", "c99"]
+
+    def test_years_begin_on_january_1(self, shop: Path) -> None:
+        edit(shop / "orders.csv", lambda text: _with_column(text, "year", lambda i: 2019 + i % 2))
+        edit(shop / "schema.yaml", lambda text: text.replace("time: at\n", "time: {column: year, unit: year}\n"))
+        edit(shop / "schema.yaml", lambda text: text.replace("order_id.at", "order_id.at", 1) + "\n")
+        data = load(shop, later_rows=True)
+        ids, times = data.graph.node_types["orders"], data.graph.lists.node_times
+        assert times is not None
+        assert times[ids.start : ids.start + 2].tolist() == [1_546_300_800, FIRST]
+
+
+class TestItems:
+    def test_splits_go_by_time(self, shop: Path) -> None:
+        data = load(shop)
+        frame = pd.read_csv(shop / "items.csv")
+        at = pd.to_datetime(frame["at"]).astype("datetime64[s]").astype(np.int64).to_numpy()
+        for split, part in {"train": at < VAL, "val": (at >= VAL) & (at < TEST), "test": at >= TEST}.items():
+            items = data.items[split]
+            assert items.times.tolist() == at[part].tolist()
+            assert items.ids.tolist() == [int(who[1:]) for who in frame.who[part]]
+            assert items.labels is not None
+            assert items.labels.tolist() == frame.again[part].tolist()
+
+    def test_files_by_split_and_rows_by_number(self, shop: Path) -> None:
+        whole = load(shop)
+        frame = pd.read_csv(shop / "items.csv")
+        frame["who"] = [int(who[1:]) for who in frame["who"]]
+        at = pd.to_datetime(frame["at"]).astype("datetime64[s]").astype(np.int64).to_numpy()
+        for split, part in {"train": at < VAL, "val": (at >= VAL) & (at < TEST), "test": at >= TEST}.items():
+            frame[part].to_csv(shop / f"{split}.csv", index=False)
+        files = "files: {train: train.csv, val: val.csv, test: test.csv}, by: row"
+        edit(shop / "schema.yaml", lambda text: text.replace("again: {file: items.csv", f"again: {{{files}"))
+        edit(shop / "schema.yaml", lambda text: text.replace("split: {val: 2020-03-01, test: 2020-04-01}", ""))
+        edit(shop / "schema.yaml", lambda text: "\n".join(one for one in text.splitlines() if "items.csv" not in one))
+        data = load(shop)
+        for split, items in data.items.items():
+            assert torch.equal(items.ids, whole.items[split].ids)
+            assert torch.equal(items.times, whole.items[split].times)
+        assert data.entity_ids is not None
+        assert data.entity_ids.of(torch.tensor([3, 0])).tolist() == [3, 0]
+
+    def test_labels_have_the_kind_of_the_task(self, shop: Path) -> None:
+        frame = pd.read_csv(shop / "items.csv")
+        spent, mood = load(shop, "spent"), load(shop, "mood")
+        labels = torch.cat([items.labels for items in spent.items.values() if items.labels is not None])
+        assert labels.dtype == torch.float32
+        assert sorted(labels.tolist()) == pytest.approx(sorted(frame.spent))
+        assert mood.classes == ("happy", "sad")
+        assert mood.items["train"].labels is not None
+        assert mood.items["train"].labels.dtype == torch.int64
+
+    def test_new_items_need_no_label(self, shop: Path) -> None:
+        (shop / "new.csv").write_text("who,at\nc7,2020-05-01\nc1,2020-05-02\n")
+        new = load(shop, items=shop / "new.csv").items["new"]
+        assert (new.ids.tolist(), new.labels) == ([7, 1], None)
+
+    def test_identity_is_of_columns_and_not_of_rows(self, shop: Path) -> None:
+        before = load(shop)
+        columns = {name: [column.to_json() for column in of] for name, of in before.columns.items()}
+        edit(shop / "customers.csv", lambda text: text + "c40,Bonn,1999-01-01\n")
+        dataset = RelationalDataset(shop, "again", cache_dir=shop.parent / "cache")
+        dataset.use_columns(columns)
+        after = dataset.load()
+        after.require(before.identity(), "the checkpoint")
+        assert len(after.graph.node_types["customers"]) == 41
+        assert torch.equal(after.features["customers"][:40], before.features["customers"])
+        with pytest.raises(ValueError, match="the checkpoint"):
+            load(shop, "spent").require(before.identity(), "the checkpoint")
+
+
+class TestColumns:
+    def test_numbers_are_standardised_by_early_rows(self, shop: Path) -> None:
+        data = load(shop, later_rows=True)
+        orders = pd.read_csv(shop / "orders.csv")
+        early = orders.amount[pd.to_datetime(orders["at"]) < "2020-03-01"]
+        (place,) = [i for i, column in enumerate(data.columns["orders"]) if column.name == "amount"]
+        assert place == 0
+        assert data.columns["orders"][0].flagged
+        wanted = ((orders.amount - early.mean()) / early.std(ddof=0)).fillna(0).to_numpy()
+        rows = data.features["orders"]
+        assert np.allclose(rows[:, 0].numpy(), wanted, atol=1e-5)
+        assert np.array_equal(rows[:, 1].numpy(), orders.amount.isna())
+
+    def test_times_have_the_parts_that_pandas_gives(self, shop: Path) -> None:
+        data = load(shop, later_rows=True)
+        at = pd.to_datetime(pd.read_csv(shop / "customers.csv").born)
+        wanted = np.stack(
+            [at.dt.year, at.dt.month - 1, at.dt.day - 1, at.dt.day_of_week, at.dt.hour, at.dt.minute, at.dt.second], 1
+        )
+        assert [column.kind for column in data.columns["customers"]] == ["category", "time"]
+        assert np.array_equal(data.features["customers"][:, 1:].numpy(), wanted)
+
+    def test_known_at_is_exact(self, shop: Path) -> None:
+        data = load(shop, later_rows=True)
+        ids, times = data.graph.node_types["orders"], data.graph.lists.node_times
+        assert times is not None
+        known = data.features["orders"][:, -2:].long()
+        assert torch.equal(known[:, 0] * DAY + known[:, 1], times[ids.start : ids.stop])
+
+    def test_texts_that_differ_are_left_out(self, shop: Path) -> None:
+        data = load(shop)
+        assert "text" not in [column.name for column in data.columns["reviews"]]
+        assert any(line.startswith("reviews.text: left out, since most of its texts differ") for line in data.report)
+        edit(
+            shop / "schema.yaml",
+            lambda text: text.replace(
+                "file: reviews.csv,", "file: reviews.csv, columns: {text: category, stars: category},"
+            ),
+        )
+        assert [column.kind for column in load(shop).columns["reviews"]] == ["category", "category", "known"]
+
+    @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(
+        amount=st.one_of(st.just(""), st.floats(-1e30, 1e30).map(repr)),
+        city=st.text("abc", max_size=3),
+        day=st.integers(60, 200),
+    )
+    def test_a_later_row_changes_no_earlier_one(
+        self, tmp_path_factory: pytest.TempPathFactory, amount: str, city: str, day: int
+    ) -> None:
+        shop = write_shop(tmp_path_factory.mktemp("later") / "shop", customers=6, orders=40)
+        edit(shop / "orders.csv", lambda text: _with_column(text, "city", lambda i: "pqr"[i % 3]))
+        before = load(shop, later_rows=True)
+        at = np.datetime64(FIRST + day * DAY, "s")
+        edit(shop / "orders.csv", lambda text: text + f"9999,c1,x,1,{amount},{at},{city}\n")
+        after = load(shop, later_rows=True)
+        assert after.columns == before.columns
+        for name, rows in before.features.items():
+            assert torch.equal(after.features[name][: len(rows)], rows)
+
+
+def _with_column(text: str, name: str, value: Callable[[int], Any]) -> str:
+    first, *lines = text.splitlines()
+    return "\n".join([f"{first},{name}", *(f"{line},{value(i)}" for i, line in enumerate(lines)), ""])

@@ -1,0 +1,138 @@
+"""What is wrong in a schema or in tables is one line that names value, limit and way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shop import edit, write_shop
+
+from loader.datasets import DatasetError, RelationalDataset
+from loader.datasets.relational.schema import OWN_SCHEMAS, read_schema
+
+pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_shop(tmp_path_factory.mktemp("intact") / "shop", customers=10, orders=60)
+
+
+ITEMS = "table: customers, entity: who, time: at, label: again"
+REVIEWS = "reviews: {file: reviews.csv,"
+SCHEMAS: list[tuple[str, str, str]] = [
+    ("tables:", "table:", r"schema\.yaml: table is not known; it must be one of tables, tasks, split; did you mean"),
+    ("customers: {file", "cust-omers: {file", r"a table is called 'cust-omers'; .* Python identifier"),
+    ("{file: customers.csv, ", "{", r"tables\.customers\.file is missing; it must be a text"),
+    ("customers.csv", "clients.csv", r"schema.yaml names the file clients.csv; there is no "),
+    ("key: id}", "keys: id}", r"tables\.customers\.keys is not known; .* did you mean key\?"),
+    ("key: id}", "key: 3}", r"tables\.customers\.key is 3; it must be a text or a list of texts"),
+    ("key: id}", "key: ID}", r"tables\.customers\.key names the column 'ID', which .* has not; it has id, city, born"),
+    ("key: id}", "}", r"tables\.customers has neither 'key' nor 'foreign'"),
+    ("customer: customers", "customer: clients", r"foreign\.customer is 'clients', which is no table; there are"),
+    ("[brand, number], table", "[brand], table", r"foreign has 1 columns \(brand\) for the key of"),
+    ("{customer: customers}", "{customer: customers, x: y}", r"orders\.foreign has the entry .*'column: table'"),
+    ("time: at\n", "time: when\n", r"orders\.time names the column 'when', which .* has not"),
+    ("time: at\n", "time: {column: at, unit: day}\n", r"orders\.time\.unit is 'day'; it must be one of second, year"),
+    ("time: at\n", "time: {column: at, unit: year}\n", r"has the unit year, but .* column at holds dates; leave it out"),
+    ("time: at\n", "time: brand\n", r"column brand .* has type string, such as '[xy]'; times are whole numbers of 64"),
+    ("order_id.at", "orders.at", r"reviews\.time is orders\.at, but orders is no foreign key .* there are order_id"),
+    ("val: 2020-03-01, test", "val: 2020-05-01, test", r"split\.val is 2020-05-01; it must be before test, 2020-04-01"),
+    ("val: 2020-03-01", "val: soon", r"split\.val is 'soon'; it must be a date, such as 2005-01-01, or seconds"),
+    ("kind: binary", "kind: binery", r"again\.kind is 'binery'; it must be one of .* did you mean binary\?"),
+    ("kind: binary", "kind: binary, by: name", r"again\.by is 'name'; it must be one of key, row"),
+    (ITEMS, ITEMS.replace("customers", "products"),
+     r"names rows of products by key, which has 2 columns; it must have one, or say by: row"),
+    (ITEMS, ITEMS.replace("customers", "reviews") + ", by: row",
+     r"column who has type string; with by: row it holds the rows' numbers"),
+    (ITEMS, ITEMS.replace("who", "whom"), r"again\.entity names the column 'whom'"),
+    ("label: again, kind: binary", "label: spent, kind: binary", r"column spent is .* in row \d+; labels of"),
+    ("label: again, kind: binary", "label: mood, kind: regression", r"column mood has type string; labels of kind"),
+    ("again: {file: items.csv", "again: {file: items.csv, files: {train: a}", r"must have 'file', or 'files'"),
+    ("split: {val: 2020-03-01, test: 2020-04-01}", "", r"again\.split is missing, and the items of all"),
+    (REVIEWS, REVIEWS + " columns: {stars: numbr},", r"columns\.stars is 'numbr'"),
+    (REVIEWS, REVIEWS + " columns: {text: number},", r"column text is a number by the sch"),
+    (REVIEWS, REVIEWS + " columns: {stars: time},", r"column stars is a time by the schema"),
+    ("tables:", "tables: [", r"cannot be read as a schema in YAML"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "message"), SCHEMAS)
+def test_a_damaged_schema_is_named(intact: Path, tmp_path: Path, old: str, new: str, message: str) -> None:
+    refused(copied(intact, tmp_path), tmp_path, "schema.yaml", old, new, message)
+
+
+TABLES: list[tuple[str, str, str, str]] = [
+    ("customers.csv", "\nc3,", "\nc2,", r"1 keys \(id\) name several rows, the first is c2; a key names one row"),
+    ("customers.csv", "\nc3,", "\n,", r"the key id is missing in row 4, and in 0 more; fill it in"),
+    ("customers.csv", "id,city", "id,id", r"has 2 columns 'id'; give each a name of its own"),
+    ("orders.csv", "1000,c", "1000,1,c", r"cannot be read as a .csv file"),
+    ("orders.csv", "T", " soon ", r"column at .* has type string, such as '2020-.* soon "),
+    ("orders.csv", ":00\n1001", ":00Z\n1001", r"column at .* has type string, such as .* all with a time zone"),
+    ("orders.csv", ",x,", ",z,", None),  # some products are not known: a line in the report
+    ("customers.csv", "\nc", "\nk", r"60 of 60 keys customer name no row of customers, the first is 'c\d'; name the"),
+    ("items.csv", "\nc3,", "\nc33,", r"9 of 90 items name no row of customers, the first is 'c33' in row 4 "),
+    ("items.csv", "\nc3,2020-01-31T00:00:00", "\nc3,", r"column at is empty in row 4, and in 0 more; an item has all"),
+    ("items.csv", "2020", "2019", r"task again has no items for val .* it needs some"),
+    ("products.csv", "x,0,5", "x,0,inf", r"column price is inf in row 1; features are finite"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "old", "new", "message"), TABLES)
+def test_a_damaged_table_is_named(
+    intact: Path, tmp_path: Path, file: str, old: str, new: str, message: str | None
+) -> None:
+    folder = copied(intact, tmp_path)
+    if message is not None:
+        refused(folder, tmp_path, file, old, new, message)
+        return
+    edit(folder / file, lambda text: text.replace(old, new))
+    data: Any = RelationalDataset(folder, "again", cache_dir=tmp_path / "cache").load()
+    assert any("keys brand, number name no row of products, the first is 'z, " in line for line in data.report)
+
+
+def copied(intact: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    for file in intact.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    return folder
+
+
+def refused(folder: Path, tmp_path: Path, file: str, old: str, new: str, message: str) -> None:
+    edit(folder / file, lambda text: text.replace(old, new))
+    with pytest.raises(DatasetError, match=message) as found:
+        RelationalDataset(folder, "again", cache_dir=tmp_path / "cache").load()
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"task": "agian"}, r"has no task 'agian'; it has again, spent, mood; did you mean again\?"),
+        ({"schema": "rel-f2"}, r"there is no schema .*rel-f2; or name one of .*rel-f1.*; did you mean rel-f1\?"),
+        ({"path": "nowhere"}, r"path: there is no folder .*nowhere; give that of the tables"),
+        ({"items": "nowhere.csv"}, r"items: there is no file .*nowhere.csv; give that of the items to predict"),
+    ],
+)
+def test_a_wrong_option_is_named(intact: Path, tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    given = {"path": intact, "task": "again", "data_dir": tmp_path, "cache_dir": tmp_path / "cache", **options}
+    with pytest.raises(DatasetError, match=message):
+        RelationalDataset(**given).load()
+
+
+def test_options_that_tables_have_not_are_refused(intact: Path) -> None:
+    with pytest.raises(ValueError, match="undirected is given; tables have both directions of each key"):
+        RelationalDataset(intact, "again", undirected=True)
+
+
+def test_a_folder_without_a_schema_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"there is no schema .*schema.yaml; write one, or give schema=PATH"):
+        RelationalDataset(tmp_path, "again", cache_dir=tmp_path).load()
+
+
+@pytest.mark.parametrize("path", sorted(OWN_SCHEMAS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_schemas_of_the_package_are_read(path: Path) -> None:
+    schema = read_schema(path)
+    assert sum(len(table.foreign) for table in schema.tables.values()) > 5

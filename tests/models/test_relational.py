@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from shop import DAY, write_shop
+from torch import Tensor
+
+from loader.datamodules.tasks import TaskDataModule
+from loader.datasets import RelationalDataset
+from loader.samplers import TreeSampler
+from models.relational import RelationalSAGE, RowEncoder
+
+pytest.importorskip("torch_frame", reason="model=rsage needs pip install 'gnn-loader[relational]'")
+pytest.importorskip("torch_geometric")
+pytest.importorskip("pyarrow")
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> TaskDataModule:
+    folder = write_shop(tmp_path_factory.mktemp("relational") / "shop")
+    data = RelationalDataset(folder, "again", cache_dir=folder.parent / "cache")
+    made = TaskDataModule(data, TreeSampler([6, 4], times="both"), batch_size=16, prefetch=0)
+    made.setup()
+    return made
+
+
+def net(module: TaskDataModule, **options: Any) -> RelationalSAGE:
+    torch.manual_seed(0)
+    sizes = module.sizes
+    options = {"hidden": 8, "dropout": 0.0, **options}
+    return RelationalSAGE(sizes["columns"], sizes["edge_types"], sizes["target"], 3, **options).double()
+
+
+def test_rows_encoded_once_give_the_gradients_of_all_copies(module: TaskDataModule) -> None:
+    once = net(module)
+    plain = net(module, unique_rows=False)
+    copies = 0
+    for batch in module.train_dataloader():
+        copies += sum(len(ids) - len(batch.unique[name]) for name, ids in batch.n_id.items())
+        results = []
+        for one in (once, plain):
+            one.zero_grad()
+            out = one(batch)
+            (out * torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)).sum().backward()
+            results.append((out, [p.grad for p in one.parameters() if p.grad is not None]))
+        (out, gradients), (wanted, others) = results
+        assert torch.allclose(out, wanted, rtol=1e-10, atol=1e-13)
+        assert len(gradients) == len(others)
+        for gradient, other in zip(gradients, others, strict=True):
+            assert torch.allclose(gradient, other, rtol=1e-9, atol=1e-12)
+    assert copies > 100
+
+
+def test_it_is_the_plain_formula(module: TaskDataModule) -> None:
+    """Sums over the edges, layer by layer on all nodes, without trimming."""
+    model = net(module).eval()
+    batch = next(iter(module.val_dataloader()))
+    x = model.rows(batch)
+    sampled = batch.to_pyg()
+    for conv, norms in zip(model.convs, model.norms, strict=True):
+        out: dict[str, Tensor] = {}
+        for key in model.edge_types:
+            layer: Any = conv.convs[key]
+            source, sink = sampled[key].edge_index
+            sums = torch.zeros_like(x[key[2]]).index_add_(0, sink, x[key[0]][source])
+            found = layer.lin_l(sums) + layer.lin_r(x[key[2]])
+            out[key[2]] = out.get(key[2], 0) + found
+        x = {name: norms[name](rows).relu() for name, rows in out.items()}
+    wanted = model.head(x["customers"][: batch.batch_size])
+    assert torch.allclose(model(batch), wanted, rtol=1e-10, atol=1e-12)
+
+
+def test_the_time_since_a_row_is_exact(module: TaskDataModule) -> None:
+    model = net(module)
+    seen: list[Tensor] = []
+    model.encode_time.register_forward_hook(lambda _, given, out: seen.append(given[0]))
+    batch = next(iter(module.train_dataloader()))
+    model(batch)
+    times = module.data.graph.lists.node_times
+    for name, days in zip(model.timed, seen, strict=True):
+        own = times[batch.n_id[name].long() + module.data.graph.node_types[name].start]
+        wanted = (batch.seed_times[batch.tree_of(name).long()] - own).double() / DAY
+        assert torch.allclose(days, wanted, rtol=0, atol=1e-9)
+        assert (days >= 0).all()
+
+
+def test_only_depth_and_times_that_fit_are_taken(module: TaskDataModule) -> None:
+    batch = next(iter(module.train_dataloader()))
+    with pytest.raises(ValueError, match=r"the mini-batch has 2 hops, the model 3 layers; give the sampler as many"):
+        net(module, num_layers=3)(batch)
+    with pytest.raises(ValueError, match="no times of its seeds; sample with times='both'"):
+        net(module)(batch.replace(seed_times=None))
+    with pytest.raises(ValueError, match=r"the mini-batch has no rows of \w+; a loader gathers them"):
+        net(module)(batch.replace(x=None))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hidden": 7}, "hidden is 7; times are encoded by pairs, so it must be even"),
+        ({"dropout": 1}, r"dropout is 1; it must be in \[0, 1\)"),
+        ({"encoder_norm": "batch"}, "encoder_norm is 'batch'; it must be layer or none: copies of a row would count"),
+        ({"encoder_layers": 0}, "encoder_layers is 0"),
+    ],
+)
+def test_options_out_of_range_are_refused(module: TaskDataModule, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        net(module, **options)
+
+
+def test_a_table_without_columns_has_one_learned_row() -> None:
+    encoder = RowEncoder([], 4, 1, 0.0, "layer")
+    rows = encoder(None, 3)
+    assert rows.shape == (3, 4)
+    assert rows.requires_grad
+    assert (rows == rows[0]).all()

@@ -8,9 +8,15 @@ from typing import Any
 
 import pytest
 from documents import ROOT, Block, blocks, run
-from marks import needs_compiler, needs_dgl
+from marks import needs_compiler, needs_dgl, needs_frame
 
-NEEDS = {"dgl": needs_dgl, "with_dgl": needs_dgl, "walks": needs_compiler, "own_walk": needs_compiler}
+NEEDS = {
+    "database": needs_frame,
+    "dgl": needs_dgl,
+    "with_dgl": needs_dgl,
+    "walks": needs_compiler,
+    "own_walk": needs_compiler,
+}
 
 
 def each(folder: str, pattern: str) -> list[Any]:

@@ -18,7 +18,7 @@ from loader.datasets.npz import NpzDataset
 from loader.datasets.ogb import OGBDataset
 from loader.datasets.planetoid import PlanetoidDataset
 from loader.datasets.pyg import PyGDataset, ShchurDataset
-from loader.datasets.relational import RelationalData, RelationalDataset
+from loader.datasets.relational import RelationalData, RelationalDataset, RowColumn, TaskItems
 from loader.datasets.synthetic import SyntheticDataset
 from loader.datasets.synthetic_large import LargeSyntheticDataset
 from loader.datasets.table import TableDataset, TableRecord
@@ -46,10 +46,12 @@ __all__ = [
     "PyGDataset",
     "RelationalData",
     "RelationalDataset",
+    "RowColumn",
     "ShchurDataset",
     "SyntheticDataset",
     "TableDataset",
     "TableRecord",
+    "TaskItems",
     "open_dataset",
     "write_hetero_npz",
 ]

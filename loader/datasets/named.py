@@ -102,7 +102,7 @@ def open_dataset(
     chosen = chosen.get("dataset", chosen)  # beside options of other groups: a small dataset's batch size
     for option in options:
         key = option.partition("=")[0]
-        if key.split(".")[0] not in chosen:
+        if key.split(".")[0] not in _keys(chosen):  # OmegaConf's `in` leaves out those that have to be given
             raise ValueError(
                 f"{key} is no option of {name}; it has {', '.join(_keys(chosen))}{nearest(key, _keys(chosen))}"
             )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from loader.datasets import HeteroDataset, NodeDataset
+from loader.datasets import HeteroDataset, NodeDataset, RelationalData
 from loader.items import BatchSequence, NodeItems, Order
 from loader.loaders.base import MAX_PREFETCH
 from loader.machine.arguments import as_seed, as_size
@@ -23,7 +23,11 @@ MAX_BATCHES = 10**6  # the figures of each are kept
 
 
 def seeds_of(data: NodeDataset | HeteroDataset) -> Tensor:
-    """The nodes to sample around: the training split, or all nodes of a dataset without splits."""
+    """The nodes to sample around: the training split, or all nodes of a dataset without splits. Of a task on tables they
+    are the rows that training items ask about.
+    """
+    if isinstance(data, RelationalData):
+        return data.items["train"].ids.unique()
     train = data.splits["train"]
     return train if train.numel() else torch.arange(data.labels.shape[0])
 

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from loader.datasets import HeteroDataset, NodeDataset
+from loader.datasets import HeteroDataset, NodeDataset, RelationalData
+from loader.datasets.node_dataset import SPLITS
 from loader.graph import EdgeType, HeteroGraph, require_graph
 from loader.graph.checks import MISSING_TIME, time_vector
 from loader.graph.edge_ends import EdgeEnds
@@ -203,7 +204,8 @@ def leaks_of(
 ) -> dict[str, Any]:
     """What `find_leaks` finds in mini-batches of a dataset's training split, as a dict that can be written as JSON.
 
-    Seeds have the times of their nodes; of a type without times, random ones of the graph's.
+    Seeds have the times of their nodes; of a type without times, random ones of the graph's. Of a task on tables, all
+    its items are seeds, with their own times.
 
     Args:
         times: whose times the sampler counts, see `TreeSampler`.
@@ -217,7 +219,11 @@ def leaks_of(
     known = torch.cat([at[at != MISSING_TIME] for at in every]) if every else torch.empty(0, dtype=torch.int64)
     if known.numel() == 0:
         raise ValueError(f"{data.name} has no times, so nothing in it can be later than a seed")
-    if lists.node_times is not None and target in graph.timed_types:
+    if isinstance(data, RelationalData):
+        items = [data.items[split] for split in SPLITS]
+        seeds, at = torch.cat([one.ids for one in items]) + first, torch.cat([one.times for one in items])
+        whose = f"of the items of {data.task}"
+    elif lists.node_times is not None and target in graph.timed_types:
         at = lists.node_times[seeds]
         seeds, at, left_out = seeds[at != MISSING_TIME], at[at != MISSING_TIME], int((at == MISSING_TIME).sum())
         whose = "of their nodes"

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import needs_frame
 from shop import DAY, write_shop
 from torch import Tensor
 
@@ -12,9 +13,7 @@ from loader.datasets import RelationalDataset
 from loader.samplers import TreeSampler
 from models.relational import RelationalSAGE, RowEncoder
 
-pytest.importorskip("torch_frame", reason="model=rsage needs pip install 'gnn-loader[relational]'")
-pytest.importorskip("torch_geometric")
-pytest.importorskip("pyarrow")
+pytestmark = needs_frame
 
 
 @pytest.fixture(scope="module")

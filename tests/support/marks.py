@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -22,6 +23,9 @@ def _reason_without_dgl() -> str:
 _REASON = _reason_without_dgl()
 HAS_DGL = not _REASON
 needs_dgl = pytest.mark.skipif(bool(_REASON), reason=_REASON or "DGL is here")
+
+_HAS_FRAME = all(map(find_spec, ("torch_frame", "torch_geometric", "pyarrow", "yaml")))
+needs_frame = pytest.mark.skipif(not _HAS_FRAME, reason="needs pip install 'gnn-loader[relational]'")
 
 _HAS_COMPILER = any(shutil.which(tool) for tool in ("c++", "g++", "clang++"))
 needs_compiler = pytest.mark.skipif(not _HAS_COMPILER, reason="needs a C++ compiler")

@@ -15,6 +15,7 @@ from loader.datasets import LargeSyntheticDataset, SyntheticDataset
 from loader.datasets.base import CachedDataset
 
 CONF = Path(__file__).resolve().parents[3] / "conf" / "dataset"
+TABLES = ("relational", "rel-f1")
 FILES = sorted(CONF.glob("*.yaml"))
 
 
@@ -28,6 +29,8 @@ def describe(name: str, tmp_path: Path) -> CachedDataset:
     config = OmegaConf.create({"data_dir": str(tmp_path), "cache_dir": None, "dataset": options_of(name)})
     if name in ("npz", "hetero_npz"):
         config.dataset.path = f"{name}.npz"
+    if name == "relational":
+        config.dataset.update(path=name, task="some")
     if name == "edge_list":
         config.dataset.edges = "edge_list.csv"
     dataset = instantiate(config.dataset)
@@ -49,8 +52,10 @@ def test_each_file_shows_every_option(name, tmp_path):
     for kind in type(describe(name, tmp_path)).__mro__:
         if issubclass(kind, CachedDataset):
             options |= set(inspect.signature(kind.__init__).parameters)
-    # Of the options of all base classes: only Shchur's datasets advertise the restriction to a component, and dblp and
-    # imdb have both directions of every edge.
+    # Of the options of all base classes: only Shchur's datasets advertise the restriction to a component; dblp, imdb and
+    # tables have both directions of every edge, and the features of tables are finite.
+    if name in TABLES:
+        options -= {"check_features", "undirected"}
     assert options - shown - {"self", "options"} <= {"name", "largest_component", "undirected"}
     assert "undirected" in shown or "undirected" not in options or name in ("dblp", "imdb")
 
@@ -62,7 +67,7 @@ def test_all_datasets_of_the_plan_are_there():
     )
     ogb = "cora citeseer ogbn-arxiv ogbn-products ogbn-papers100M"
     walked, typed = "blogcatalog ppi wikipedia", "dblp imdb ogbn-mag hetero_npz"
-    names = {*planned.split(), *ogb.split(), *walked.split(), *typed.split(), *(f"synthetic-{s}" for s in shapes)}
+    names = {*TABLES, *planned.split(), *ogb.split(), *walked.split(), *typed.split(), *(f"synthetic-{s}" for s in shapes)}
     assert {path.stem for path in FILES} == names
 
 

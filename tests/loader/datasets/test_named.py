@@ -86,3 +86,11 @@ def test_options_are_a_list() -> None:
         open_dataset("digits", ["10"])
     with pytest.raises(TypeError, match=r"options is 'num_neighbors=3'; it must be a list of texts, each key=value"):
         open_dataset("digits", "num_neighbors=3")
+
+
+def test_an_option_that_has_to_be_given_may_be_given(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "e.csv").write_text("a,b\n1,2\n2,3\n")
+    assert open_dataset("edge_list", [f"edges={tmp_path / 'e.csv'}"], data_dir=tmp_path).num_nodes == 3
+    with pytest.raises(ValueError, match=r"edge_list needs edges; add edges=\.\.\. to the command line"):
+        open_dataset("edge_list", data_dir=tmp_path)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from hydra.errors import InstantiationException
+from marks import needs_frame
 from shop import edit, write_shop
 from train_runs import FAST, Composer, in_process
 
@@ -17,8 +18,7 @@ from loader.datasets import DatasetError
 from models.training.checks import read_checkpoint
 from models.training.past_run_job import use_past_run
 
-pytest.importorskip("torch_frame", reason="model=rsage needs pip install 'gnn-loader[relational]'")
-pytest.importorskip("torch_geometric")
+pytestmark = needs_frame
 parquet = pytest.importorskip("pyarrow.parquet")
 
 SMALL = (

@@ -35,7 +35,7 @@ SCHEMAS: list[tuple[str, str, str]] = [
     ("{customer: customers}", "{customer: customers, x: y}", r"orders\.foreign has the entry .*'column: table'"),
     ("time: at\n", "time: when\n", r"orders\.time names the column 'when', which .* has not"),
     ("time: at\n", "time: {column: at, unit: day}\n", r"orders\.time\.unit is 'day'; it must be one of second, year"),
-    ("time: at\n", "time: {column: at, unit: year}\n", r"has the unit year, but .* column at holds dates; leave it out"),
+    ("time: at\n", "time: {column: at, unit: year}\n", r"has the unit year, but .* column at holds dates; leave it"),
     ("time: at\n", "time: brand\n", r"column brand .* has type string, such as '[xy]'; times are whole numbers of 64"),
     ("order_id.at", "orders.at", r"reviews\.time is orders\.at, but orders is no foreign key .* there are order_id"),
     ("val: 2020-03-01, test", "val: 2020-05-01, test", r"split\.val is 2020-05-01; it must be before test, 2020-04-01"),

@@ -152,22 +152,24 @@ class RelationalSAGE(nn.Module):
         as_size("encoder_layers", encoder_layers)
         gnn = import_optional("torch_geometric.nn", "a model of tables", "relational")
         self._trim = import_optional("torch_geometric.utils", "a model of tables", "relational").trim_to_layer
+        self.edge_types = [(s, name, d) for s, name, d in edge_types]
+        if all(key[2] != target for key in self.edge_types):
+            raise ValueError(f"no relation leads to rows of {target}, so there is nothing to learn from; add its keys")
+        written = [{target}]  # tables whose rows each layer has to write, the first one last
+        for _ in range(num_layers):
+            written.append(written[-1] | {s for s, _, d in self.edge_types if d in written[-1]})
+        *layers, read = written
         shape = (hidden, encoder_layers, float(dropout), encoder_norm)
-        self.encoders = nn.ModuleDict({name: RowEncoder(of, *shape) for name, of in columns.items()})
-        self.timed = [name for name, of in columns.items() if of and of[-1]["kind"] == "known"]
+        self.encoders = nn.ModuleDict({name: RowEncoder(of, *shape) for name, of in columns.items() if name in read})
+        self.timed = [name for name in self.encoders if columns[name] and columns[name][-1]["kind"] == "known"]
         self.since = nn.ModuleDict({name: nn.Linear(hidden, hidden) for name in self.timed})
         self.encode_time = gnn.PositionalEncoding(hidden)
-        self.edge_types = [(s, name, d) for s, name, d in edge_types]
-        self.convs = nn.ModuleList(
-            gnn.HeteroConv(
-                {edge_type: gnn.SAGEConv((hidden, hidden), hidden, aggr="sum") for edge_type in self.edge_types},
-                aggr="sum",
-            )
-            for _ in range(num_layers)
-        )
-        self.norms = nn.ModuleList(
-            nn.ModuleDict({name: nn.LayerNorm(hidden) for name in columns}) for _ in range(num_layers)
-        )
+        self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
+        for names in reversed(layers):
+            into = [key for key in self.edge_types if key[2] in names]
+            sums = {"__".join(key): gnn.SAGEConv((hidden, hidden), hidden, aggr="sum") for key in into}
+            self.convs.append(nn.ModuleDict(sums))
+            self.norms.append(nn.ModuleDict({key[2]: nn.LayerNorm(hidden) for key in into}))
         self.head = nn.Linear(hidden, as_size("out_dim", out_dim))
 
     def forward(self, batch: TreeMiniBatch) -> Tensor:
@@ -186,13 +188,19 @@ class RelationalSAGE(nn.Module):
         edges = {edge_type: sampled[edge_type].edge_index for edge_type in self.edge_types}
         num_nodes = {name: sampled[name].num_sampled_nodes for name in x}
         num_edges = {edge_type: sampled[edge_type].num_sampled_edges for edge_type in self.edge_types}
-        for i, (conv, norms) in enumerate(zip(self.convs, self.norms, strict=True)):
+        for i, (convs, norms) in enumerate(zip(self.convs, self.norms, strict=True)):
+            assert isinstance(convs, nn.ModuleDict)
+            assert isinstance(norms, nn.ModuleDict)
             if i:
                 x, edges, _ = self._trim(i, num_nodes, num_edges, x, edges)
-            assert isinstance(norms, nn.ModuleDict)
-            x = {name: norms[name](rows).relu() for name, rows in conv(x, edges).items()}
-        out: Tensor = self.head(x[self.target][: batch.batch_size])
-        return out
+            sums: dict[str, Tensor] = {}
+            for key in self.edge_types:
+                if (name := "__".join(key)) in convs:
+                    out = convs[name]((x[key[0]], x[key[2]]), edges[key])
+                    sums[key[2]] = sums[key[2]] + out if key[2] in sums else out
+            x = {name: norms[name](rows).relu() for name, rows in sums.items()}
+        found: Tensor = self.head(x[self.target][: batch.batch_size])
+        return found
 
     def rows(self, batch: TreeMiniBatch) -> dict[str, Tensor]:
         """Table -> encoded rows `[n, hidden]` of the nodes of the mini-batch, with the time since each.

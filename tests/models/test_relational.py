@@ -32,7 +32,7 @@ def net(module: TaskDataModule, **options: Any) -> RelationalSAGE:
     return RelationalSAGE(sizes["columns"], sizes["edge_types"], sizes["target"], 3, **options).double()
 
 
-def test_rows_encoded_once_give_the_gradients_of_all_copies(module: TaskDataModule) -> None:
+def test_rows_encoded_once_give_equal_gradients(module: TaskDataModule) -> None:
     once = net(module)
     plain = net(module, unique_rows=False)
     copies = 0
@@ -58,10 +58,10 @@ def test_it_is_the_plain_formula(module: TaskDataModule) -> None:
     batch = next(iter(module.val_dataloader()))
     x = model.rows(batch)
     sampled = batch.to_pyg()
-    for conv, norms in zip(model.convs, model.norms, strict=True):
+    for convs, norms in zip(model.convs, model.norms, strict=True):
         out: dict[str, Tensor] = {}
-        for key in model.edge_types:
-            layer: Any = conv.convs[key]
+        for name, layer in convs.items():
+            key = tuple(name.split("__"))
             source, sink = sampled[key].edge_index
             sums = torch.zeros_like(x[key[2]]).index_add_(0, sink, x[key[0]][source])
             found = layer.lin_l(sums) + layer.lin_r(x[key[2]])
@@ -83,6 +83,18 @@ def test_the_time_since_a_row_is_exact(module: TaskDataModule) -> None:
         wanted = (batch.seed_times[batch.tree_of(name).long()] - own).double() / DAY
         assert torch.allclose(days, wanted, rtol=0, atol=1e-9)
         assert (days >= 0).all()
+
+
+def test_every_weight_has_a_gradient(module: TaskDataModule) -> None:
+    """Processes that train together exchange all of them, also if a mini-batch lacks a table."""
+    model = net(module, num_layers=2)
+    single = TaskDataModule(module.data, TreeSampler([6, 4], times="both"), batch_size=1, prefetch=0)
+    single.setup()
+    batch = next(one for one in single.train_dataloader() if not len(one.n_id["reviews"]))
+    model(batch).sum().backward()
+    without = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+    assert not without
+    assert "reviews" in model.encoders
 
 
 def test_only_depth_and_times_that_fit_are_taken(module: TaskDataModule) -> None:

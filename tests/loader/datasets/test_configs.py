@@ -67,7 +67,14 @@ def test_all_datasets_of_the_plan_are_there():
     )
     ogb = "cora citeseer ogbn-arxiv ogbn-products ogbn-papers100M"
     walked, typed = "blogcatalog ppi wikipedia", "dblp imdb ogbn-mag hetero_npz"
-    names = {*TABLES, *planned.split(), *ogb.split(), *walked.split(), *typed.split(), *(f"synthetic-{s}" for s in shapes)}
+    names = {
+        *TABLES,
+        *planned.split(),
+        *ogb.split(),
+        *walked.split(),
+        *typed.split(),
+        *(f"synthetic-{s}" for s in shapes),
+    }
     assert {path.stem for path in FILES} == names
 
 

@@ -88,7 +88,7 @@ def test_options_are_a_list() -> None:
         open_dataset("digits", "num_neighbors=3")
 
 
-def test_an_option_that_has_to_be_given_may_be_given(tmp_path: Path) -> None:
+def test_options_that_are_needed_may_be_given(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "e.csv").write_text("a,b\n1,2\n2,3\n")
     assert open_dataset("edge_list", [f"edges={tmp_path / 'e.csv'}"], data_dir=tmp_path).num_nodes == 3

@@ -23,8 +23,8 @@ MAX_BATCHES = 10**6  # the figures of each are kept
 
 
 def seeds_of(data: NodeDataset | HeteroDataset) -> Tensor:
-    """The nodes to sample around: the training split, or all nodes of a dataset without splits. Of a task on tables they
-    are the rows that training items ask about.
+    """The nodes to sample around: the training split, or all nodes of a dataset without splits. Of a task on tables:
+    the rows that training items ask about.
     """
     if isinstance(data, RelationalData):
         return data.items["train"].ids.unique()

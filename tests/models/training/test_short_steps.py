@@ -22,6 +22,7 @@ from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from marks import needs_gpu
 
 from loader.samples import MiniBatch
+from models.training import classifier
 from models.training.callbacks import StageTimes, StepCheckpoint
 from models.training.module import NodeClassifier
 from models.training.short_steps import ShortEpochLoop
@@ -96,7 +97,7 @@ def assert_equal_runs(one: Run, other: Run) -> None:
     [
         ({}, 3 * (COUNT - 2)),  # the first step of an epoch and the last one are Lightning's
         ({"limit_train_batches": 5}, 3 * 3),
-        ({"max_steps": 13, "max_epochs": -1}, 7 + 3),
+        ({"max_steps": 13, "max_epochs": -1}, 7 + 2),  # as is the last one of all
         ({"val_check_interval": 3}, 3 * 3),  # those after and before a validation are Lightning's
         ({"val_check_interval": 4, "check_val_every_n_epoch": None}, None),
         ({"limit_val_batches": 0}, 3 * (COUNT - 2)),
@@ -244,6 +245,17 @@ def test_what_no_graph_holds_is_lightnings(batches: list[MiniBatch], monkeypatch
     assert_equal_runs(one, Run(other, batches, short=False))
     assert one.short == sum(index % 3 != 0 for index in asked)
     assert 0 < one.short < len(asked)
+
+
+@pytest.mark.usefixtures("without_graphs")
+def test_a_nan_ends_a_run_amid_an_epoch(random_graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes look at the same steps, whichever way each of them took: together they add up the loss."""
+    monkeypatch.setattr(classifier, "CHECKED_EVERY", 4)
+    batches = make_batches(random_graph(), multilabel=False, device="cpu", count=20)
+    assert batches[5].x is not None
+    batches[5] = batches[5].replace(x=torch.full_like(batches[5].x, torch.nan))
+    with pytest.raises(ValueError, match="train/loss is nan in epoch 1, after 8 steps"):
+        Run(net(), batches)
 
 
 class Stops(Listed):

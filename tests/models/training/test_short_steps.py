@@ -27,10 +27,7 @@ from models.training.callbacks import StageTimes, StepCheckpoint
 from models.training.module import NodeClassifier
 from models.training.short_steps import ShortEpochLoop
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`"),
-    pytest.mark.filterwarnings("ignore:GPU available but not used"),  # steps on the CPU stand in for graphs
-]
+pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
 COUNT = 9
 
 

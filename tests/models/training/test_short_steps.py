@@ -20,6 +20,7 @@ from graphed_nets import (
 from lightning.pytorch import Callback, LightningDataModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from marks import needs_gpu
+from torch import Tensor
 
 from loader.samples import MiniBatch
 from models.training import classifier
@@ -246,13 +247,31 @@ def test_what_no_graph_holds_is_lightnings(batches: list[MiniBatch], monkeypatch
 
 @pytest.mark.usefixtures("without_graphs")
 def test_a_nan_ends_a_run_amid_an_epoch(random_graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes look at the same steps, whichever way each of them took: together they add up the loss."""
     monkeypatch.setattr(classifier, "CHECKED_EVERY", 4)
     batches = make_batches(random_graph(), multilabel=False, device="cpu", count=20)
     assert batches[5].x is not None
     batches[5] = batches[5].replace(x=torch.full_like(batches[5].x, torch.nan))
     with pytest.raises(ValueError, match="train/loss is nan in epoch 1, after 8 steps"):
         Run(net(), batches)
+
+
+@pytest.mark.usefixtures("without_graphs")
+def test_processes_add_up_in_the_same_steps(batches: list[MiniBatch], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait for each other there, and one may go Lightning's way where the step of another is short."""
+    monkeypatch.setattr(classifier, "CHECKED_EVERY", 4)
+    found = []
+    for short in (True, False):
+        steps: list[int] = []
+
+        def added(module: Any, sums: Tensor, to: list[int] = steps) -> Tensor:
+            to.append(module.global_step)
+            return sums
+
+        monkeypatch.setattr(classifier, "sums_of_all", added)
+        Run(net(), batches, short=short, max_steps=13, max_epochs=-1)
+        found.append(steps)
+    assert found[0] == found[1]
+    assert {4, 8, 9, 13} <= {*found[0]}
 
 
 class Stops(Listed):

@@ -307,6 +307,7 @@ class TestOnGPU:
         """After a step that left out Lightning's loop, and with such steps again."""
         options = ["device=cuda", "features=device", "datamodule.batch_size=64", "callbacks.early_stopping=null"]
         options += ["model.dropout=0", "callbacks.step.every_n_train_steps=1"]
+        options += ["+callbacks.record._target_=models.training.callbacks.epoch_record.EpochRecord"]
 
         def done(name: str, *more: str) -> dict[str, Any]:
             ended = run(tmp_path, *options, *more, f"hydra.run.dir={name}", f"result_path={tmp_path / name}.json")

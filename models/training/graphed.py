@@ -132,6 +132,7 @@ class GraphedLoss:
         of the step before.
         """
         assert self._captured is not None
+        self._others = self._fewer = 0
         self.replayed += 1
         return self._captured.repeat(batch)
 

@@ -42,10 +42,11 @@ class ShortEpochLoop(_TrainingEpochLoop):
 
     Lightning calls some hundred hooks and functions around a step, which take the host about as long as launching a
     step that is replayed (`WholeStep`). After such a step, the next one is short if everything that Lightning would
-    call is known to do nothing: it takes the mini-batch, calls the callbacks of this package, and replays.
+    call is known to do nothing: it takes the mini-batch, calls the callbacks of this package, and replays. The module
+    looks at its loss as after any step (`CHECKED_EVERY`).
 
-    Steps are Lightning's own where an epoch or a validation ends, where a callback or a module has a hook of its own,
-    with learning rates that change by step, a profiler, or a mini-batch that no graph holds.
+    Steps are Lightning's own where an epoch, a validation or the training ends, where a callback or a module has a hook
+    of its own, with learning rates that change by step, a profiler, or a mini-batch that no graph holds.
 
     Args:
         like: the loop that it takes the place of.
@@ -88,12 +89,12 @@ class ShortEpochLoop(_TrainingEpochLoop):
         super().on_advance_end(data_fetcher)
 
     def _ends_something(self, data_fetcher: Any) -> bool:
-        """Whether the epoch ends with the next mini-batch, or a validation may follow it."""
+        """Whether epoch or training end with the next mini-batch, or a validation may follow it."""
         trainer, progress = self.trainer, self.batch_progress
         ready = progress.current.ready + 1
         if data_fetcher.length is None or data_fetcher.fetched + 1 >= data_fetcher.length:
             return True
-        if ready >= trainer.num_training_batches:
+        if ready >= trainer.num_training_batches or self.global_step + 1 == self.max_steps:
             return True
         every: Any = trainer.val_check_batch
         return every != float("inf") and (ready % every == 0 or (progress.total.ready + 1) % every == 0)
@@ -113,6 +114,8 @@ class ShortEpochLoop(_TrainingEpochLoop):
         progress.increment_processed()
         for end in around.ends:
             end(trainer, module, {"loss": loss}, batch, number)
+        # It looks at the loss in some steps, and processes do that together, also one whose step is Lightning's.
+        module.on_train_batch_end({"loss": loss}, batch, number)
         progress.increment_completed()
         self.short += 1
 

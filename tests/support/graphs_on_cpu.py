@@ -71,3 +71,5 @@ class ReplayedOnCPU:
             loss, output = self.run(batch)
             loss.backward()
         return loss.detach(), output
+
+    repeat = run_whole

@@ -383,7 +383,6 @@ def test_half_precision_changes_only_the_rows(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-@pytest.mark.filterwarnings("ignore:GPU available but not used")
 @pytest.mark.parametrize(
     ("sample_on", "memory"), [("cpu", "device"), ("cuda", "device"), ("cuda", "pinned"), ("cuda", "cached")]
 )

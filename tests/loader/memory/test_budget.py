@@ -294,7 +294,6 @@ def test_auto_leaves_room_for_the_model(monkeypatch: pytest.MonkeyPatch) -> None
 class TestOnGPU:
     pytestmark = needs_gpu
 
-    @pytest.mark.filterwarnings("ignore:GPU available but not used")
     @pytest.mark.parametrize("share", [0, 0.1, 0.5, 0.9, 2])
     def test_training_sees_the_cpus_batches(self, tmp_path: Path, share: float) -> None:
         sampler = fused([4, 3], device="cuda")

@@ -13,7 +13,7 @@ import torch
 import tree_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from marks import HAS_GPU
+from marks import needs_gpu
 from statistics_of_counts import LEVEL, p_equal, p_expected
 from torch import Tensor
 
@@ -56,9 +56,7 @@ def test_random_links_are_the_oracles(number: int) -> None:
     assert link_cases.check(number, tree_cases.makers_of("cpu")) is None
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
-@pytest.mark.parametrize("first", range(0, 200, 50))
+@pytest.mark.parametrize("first", [pytest.param(first, marks=needs_gpu) for first in range(0, 200, 50)])
 def test_a_gpu_gives_the_oracles_links(first: int) -> None:
     makers = tree_cases.makers_of("cuda")
     found = [link_cases.check(number, makers) for number in range(first, first + 50)]
@@ -383,17 +381,17 @@ def test_a_source_without_existing_strict_negatives_is_named() -> None:
         assert links.around.n_id["item"][links.negative_targets.reshape(-1)].tolist() == [3]
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("place", [{"num_threads": 3}, pytest.param({"device": "cuda"}, marks=needs_gpu)])
 @pytest.mark.parametrize("mode", [None, "binary", "triplet"])
 @pytest.mark.parametrize("times", ["none", "both"])
 @pytest.mark.parametrize("trees", ["unique", "paths"])
-def test_a_gpu_gives_the_same_links(mode: str | None, times: str, trees: str) -> None:
-    graph, pairs, at = made(num_edges=600)
+def test_threads_and_gpus_give_the_same_links(place: Any, mode: str | None, times: str, trees: str) -> None:
+    graph, pairs, at = made()  # in which each user has items that it did not buy, as strict negatives need
     drawn = None if mode is None else Negatives(mode, 2, strict=True)
+    there = sampler_of(drawn, times=times, trees=trees, **place)
+    graphs = [graph] if there.device.type == "cpu" else [graph.to("cuda"), graph.pin_memory()]
     for ids in (None, torch.arange(64)):
         given_links = (pairs[:64], None if times == "none" else at[:64], ids)
-        want = sampler_of(drawn, times=times, trees=trees).sample(graph, *given_links, batch=2)
-        there = sampler_of(drawn, times=times, trees=trees, device="cuda")
-        assert there.sample(graph.to("cuda"), *given_links, batch=2).digest() == want.digest()
-        assert there.sample(graph.pin_memory(), *given_links, batch=2).digest() == want.digest()
+        want = sampler_of(drawn, times=times, trees=trees, num_threads=1).sample(graph, *given_links, batch=2)
+        for placed in graphs:
+            assert there.sample(placed, *given_links, batch=2).digest() == want.digest()

@@ -20,16 +20,15 @@ from graphed_nets import (
 from lightning.pytorch import Callback, LightningDataModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from marks import needs_gpu
+from torch import Tensor
 
 from loader.samples import MiniBatch
+from models.training import classifier
 from models.training.callbacks import StageTimes, StepCheckpoint
 from models.training.module import NodeClassifier
 from models.training.short_steps import ShortEpochLoop
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`"),
-    pytest.mark.filterwarnings("ignore:GPU available but not used"),  # steps on the CPU stand in for graphs
-]
+pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
 COUNT = 9
 
 
@@ -96,7 +95,7 @@ def assert_equal_runs(one: Run, other: Run) -> None:
     [
         ({}, 3 * (COUNT - 2)),  # the first step of an epoch and the last one are Lightning's
         ({"limit_train_batches": 5}, 3 * 3),
-        ({"max_steps": 13, "max_epochs": -1}, 7 + 3),
+        ({"max_steps": 13, "max_epochs": -1}, 7 + 2),  # as is the last one of all
         ({"val_check_interval": 3}, 3 * 3),  # those after and before a validation are Lightning's
         ({"val_check_interval": 4, "check_val_every_n_epoch": None}, None),
         ({"limit_val_batches": 0}, 3 * (COUNT - 2)),
@@ -244,6 +243,35 @@ def test_what_no_graph_holds_is_lightnings(batches: list[MiniBatch], monkeypatch
     assert_equal_runs(one, Run(other, batches, short=False))
     assert one.short == sum(index % 3 != 0 for index in asked)
     assert 0 < one.short < len(asked)
+
+
+@pytest.mark.usefixtures("without_graphs")
+def test_a_nan_ends_a_run_amid_an_epoch(random_graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classifier, "CHECKED_EVERY", 4)
+    batches = make_batches(random_graph(), multilabel=False, device="cpu", count=20)
+    assert batches[5].x is not None
+    batches[5] = batches[5].replace(x=torch.full_like(batches[5].x, torch.nan))
+    with pytest.raises(ValueError, match="train/loss is nan in epoch 1, after 8 steps"):
+        Run(net(), batches)
+
+
+@pytest.mark.usefixtures("without_graphs")
+def test_processes_add_up_in_the_same_steps(batches: list[MiniBatch], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait for each other there, and one may go Lightning's way where the step of another is short."""
+    monkeypatch.setattr(classifier, "CHECKED_EVERY", 4)
+    found = []
+    for short in (True, False):
+        steps: list[int] = []
+
+        def added(module: Any, sums: Tensor, to: list[int] = steps) -> Tensor:
+            to.append(module.global_step)
+            return sums
+
+        monkeypatch.setattr(classifier, "sums_of_all", added)
+        Run(net(), batches, short=short, max_steps=13, max_epochs=-1)
+        found.append(steps)
+    assert found[0] == found[1]
+    assert {4, 8, 9, 13} <= {*found[0]}
 
 
 class Stops(Listed):

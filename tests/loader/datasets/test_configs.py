@@ -52,8 +52,8 @@ def test_each_file_shows_every_option(name, tmp_path):
     for kind in type(describe(name, tmp_path)).__mro__:
         if issubclass(kind, CachedDataset):
             options |= set(inspect.signature(kind.__init__).parameters)
-    # Of the options of all base classes: only Shchur's datasets advertise the restriction to a component; dblp, imdb and
-    # tables have both directions of every edge, and the features of tables are finite.
+    # Of the options of all base classes: only Shchur's datasets advertise the restriction to a component; dblp, imdb
+    # and tables have both directions of every edge, and the features of tables are finite.
     if name in TABLES:
         options -= {"check_features", "undirected"}
     assert options - shown - {"self", "options"} <= {"name", "largest_component", "undirected"}

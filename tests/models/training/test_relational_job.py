@@ -27,6 +27,9 @@ SMALL = (
 )  # fmt: skip
 
 
+LEARNING = "trainer.max_epochs=15", "model.lr=0.01", "datamodule.batch_size=8"
+
+
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
     return write_shop(tmp_path / "shop")
@@ -48,7 +51,7 @@ def test_a_task_is_learnt(
     metric: str,
     limit: float,
 ) -> None:
-    value = in_process(composed, *options(shop, task, "trainer.max_epochs=20", "model.lr=0.03"))
+    value = in_process(composed, *options(shop, task, *LEARNING))
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["config"]["optimized_metric"] == f"val/{metric}"
     assert result["metric"] == value
@@ -111,7 +114,7 @@ def test_a_past_run_evaluates_and_predicts(
 
 
 def test_new_customers_and_orders_are_predicted_for(composed: Composer, tmp_path: Path, shop: Path) -> None:
-    in_process(composed, *options(shop, "again", "trainer.max_epochs=20", "model.lr=0.03"))
+    in_process(composed, *options(shop, "again", *LEARNING))
     edit(shop / "customers.csv", lambda text: text + "new_good,Rome,1979-01-11\nnew_bad,Rome,1979-01-11\n")
     orders, reviews = "", ""
     for who, first, amount, stars in (("new_good", 5000, 30, 5), ("new_bad", 6000, 10, 1)):
@@ -125,7 +128,7 @@ def test_new_customers_and_orders_are_predicted_for(composed: Composer, tmp_path
         composed,
         tmp_path,
         "mode=predict",
-        *options(shop, "again", f"dataset.items={shop / 'new.csv'}", "model.lr=0.03"),
+        *options(shop, "again", f"dataset.items={shop / 'new.csv'}", *LEARNING[1:]),
     )
     found = parquet.read_table(tmp_path / "used" / "predictions.parquet").to_pydict()
     assert found["who"] == ["new_bad", "new_good"]

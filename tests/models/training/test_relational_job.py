@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from hydra.errors import InstantiationException
-from marks import needs_frame
+from marks import needs_frame, needs_gpu
 from shop import edit, write_shop
 from train_runs import FAST, Composer, in_process
 
@@ -177,3 +177,14 @@ def test_what_does_not_go_together_is_refused(
     with pytest.raises((ValueError, DatasetError, InstantiationException), match=message):
         in_process(composed, *(one.format(shop=shop) for one in given))
     assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("unique", ["true", "false"])
+class TestOnGPU:
+    pytestmark = needs_gpu
+
+    def test_a_gpu_learns_it_too(self, composed: Composer, tmp_path: Path, shop: Path, unique: str) -> None:
+        given = options(shop, "again", *LEARNING, "device=cuda", f"model.unique_rows={unique}")
+        in_process(composed, *given)
+        result = json.loads((tmp_path / "result.json").read_text())
+        assert result["metrics"]["test/auroc"] > 0.9

@@ -152,13 +152,14 @@ class RelationalSAGE(nn.Module):
         as_size("encoder_layers", encoder_layers)
         gnn = import_optional("torch_geometric.nn", "a model of tables", "relational")
         self._trim = import_optional("torch_geometric.utils", "a model of tables", "relational").trim_to_layer
-        self.edge_types = [(s, name, d) for s, name, d in edge_types]
+        self.edge_types = [(str(s), str(name), str(d)) for s, name, d in edge_types]
         if all(key[2] != target for key in self.edge_types):
             raise ValueError(f"no relation leads to rows of {target}, so there is nothing to learn from; add its keys")
         written = [{target}]  # tables whose rows each layer has to write, the first one last
         for _ in range(num_layers):
             written.append(written[-1] | {s for s, _, d in self.edge_types if d in written[-1]})
         *layers, read = written
+        self.edge_types = [key for key in self.edge_types if key[2] in layers[-1]]  # no layer reads the others
         shape = (hidden, encoder_layers, float(dropout), encoder_norm)
         self.encoders = nn.ModuleDict({name: RowEncoder(of, *shape) for name, of in columns.items() if name in read})
         self.timed = [name for name in self.encoders if columns[name] and columns[name][-1]["kind"] == "known"]

@@ -52,10 +52,14 @@ def test_rows_encoded_once_give_equal_gradients(module: TaskDataModule) -> None:
     assert copies > 100
 
 
-def test_it_is_the_plain_formula(module: TaskDataModule) -> None:
+@pytest.mark.parametrize("hops", [1, 2, 3])
+def test_it_is_the_plain_formula(module: TaskDataModule, hops: int) -> None:
     """Sums over the edges, layer by layer on all nodes, without trimming."""
-    model = net(module).eval()
-    batch = next(iter(module.val_dataloader()))
+    deep = TaskDataModule(module.data, TreeSampler([4] * hops, times="both"), batch_size=16, prefetch=0)
+    deep.setup()
+    model = net(module, num_layers=hops).eval()
+    assert ("reviews" in model.encoders) == (hops > 1)
+    batch = next(iter(deep.val_dataloader()))
     x = model.rows(batch)
     sampled = batch.to_pyg()
     for convs, norms in zip(model.convs, model.norms, strict=True):

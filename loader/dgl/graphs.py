@@ -44,8 +44,11 @@ def graph_of(g: Any, prob: str | None, device: torch.device, uva: bool = False) 
     return once((device, uva), lambda: made.pin_memory() if uva else made.to(device))
 
 
-def weights_of(g: Any, prob: str | None) -> list[tuple[Any, Tensor]]:
+def weights_of(g: Any, prob: str | None, name: str = "prob") -> list[tuple[Any, Tensor]]:
     """The weights by which neighbours are picked, each with its relation, of all relations that have some.
+
+    Args:
+        name: of the argument, for the messages.
 
     Raises:
         ValueError: no relation has weights of this name.
@@ -55,8 +58,8 @@ def weights_of(g: Any, prob: str | None) -> list[tuple[Any, Tensor]]:
     frames = {key: g.edges[key].data for key in g.canonical_etypes}
     found = [(key, frame[prob]) for key, frame in frames.items() if prob in frame]
     if not found:
-        had = sorted({name for frame in frames.values() for name in frame})
-        raise ValueError(f"prob is {prob!r}; the edges of the graph have {had}")
+        had = sorted({column for frame in frames.values() for column in frame})
+        raise ValueError(f"{name} is {prob!r}; the edges of the graph have {had}")
     return found
 
 

@@ -201,13 +201,14 @@ class NeighborSampler(FanoutSampler):
             A layer may have a dict, edge type -> number, with each edge type of the graph; then 0 picks none.
         prob: name in `g.edata` of the weights, float32 or float64, by which neighbours are picked; None picks
             uniformly. Edges of weight 0 are never picked. Edge types without such weights are picked uniformly.
+        mask: in place of `prob`, name in `g.edata` of a mask: only edges inside are picked, uniformly.
         replace: pick with replacement.
         prefetch_node_feats: names in `g.ndata`, gathered for the input vertices: `blocks[0].srcdata[name]`. If the
             graph has several types, this and the next two are dicts, type -> names.
         prefetch_labels: names in `g.ndata`, gathered for the seeds: `blocks[-1].dstdata[name]`.
         prefetch_edge_feats: names in `g.edata`, gathered for the edges of all blocks: `block.edata[name]`.
         fused: an option of DGL without effect here: all hops are always sampled in one call.
-        edge_dir, mask, output_device: options of DGL; must have their defaults.
+        edge_dir, output_device: options of DGL; must have their defaults.
 
     Raises:
         NotImplementedError: an option of DGL is not supported.
@@ -226,8 +227,11 @@ class NeighborSampler(FanoutSampler):
         output_device: Any = None,
         fused: bool = True,
     ) -> None:
-        refuse("NeighborSampler", DGLS, {"mask": (mask, None)})
-        self.edge_dir, self.prob, self.replace = edge_dir, prob, replace
+        if prob is not None and mask is not None:
+            raise ValueError(
+                f"prob is {shown(prob)} and mask {shown(mask)}; give one of them: as prob, the weights times the mask"
+            )
+        self.edge_dir, self.prob, self.replace = edge_dir, prob if mask is None else mask, replace
         super().__init__(
             fanouts,
             prefetch_node_feats=prefetch_node_feats,
@@ -239,7 +243,9 @@ class NeighborSampler(FanoutSampler):
     def _options(self) -> dict[str, Any]:
         refuse("NeighborSampler", DGLS, {"edge_dir": (self.edge_dir, "in")})
         if self.prob is not None and not isinstance(self.prob, str):
-            raise TypeError(f"prob is {shown(self.prob)}; it must be the name of the weights in g.edata, or None")
+            raise TypeError(
+                f"prob is {shown(self.prob)}; it must be the name of the weights, or of the mask, in g.edata, or None"
+            )
         weights = None if self.prob is None else "edge_weights"
         return {"replace": as_flag("replace", self.replace), "weights": weights}
 

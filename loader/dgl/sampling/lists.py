@@ -10,7 +10,7 @@ from torch import Tensor
 
 from loader.dgl.graphs import graph_of
 from loader.graph import Graph
-from loader.graph.interop import dgl_edges
+from loader.graph.interop import dgl_edges, mask_as_weights
 from loader.machine.kept import Kept
 from loader.samplers import NeighborSampler, fused
 from loader.samplers.base import MAX_FANOUT
@@ -174,6 +174,5 @@ def _make(g: Any, etype: tuple[str, str, str], weights: Tensor | None, out: bool
     source, target = dgl_edges(g, etype=etype)
     size = max(g.num_nodes(etype[0]), g.num_nodes(etype[2]))
     ends = (target, source) if out else (source, target)
-    if weights is not None and weights.dtype == torch.bool:
-        weights = weights.float()
+    weights = None if weights is None else mask_as_weights(weights)
     return Lists(Graph.from_edges(*ends, size, keep_edge_ids=True, edge_weights=weights))

@@ -174,6 +174,26 @@ def test_each_method_of_an_edge_sampler_is_called(g, name):
     assert calls == [name] * 3
 
 
+@pytest.mark.parametrize("loops", [False, True])
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("theirs", [False, True])
+def test_global_negatives_have_dgls_defaults(g, theirs, loops, replace):
+    import dgl
+
+    package = dgl.dataloading.negative_sampler if theirs else ours.negative_sampler
+    drawn = package.GlobalUniform(3, not loops, replace) if loops or replace else package.GlobalUniform(3)
+    sampler = ours.as_edge_prediction_sampler(ours.NeighborSampler([3]), negative_sampler=drawn)
+    made = ours.DataLoader(g, torch.arange(300, dtype=g.idtype), sampler, batch_size=100, seed=1)
+    found = []
+    for _, pairs, negative, _ in made:
+        assert negative.num_edges() == 3 * pairs.num_edges()
+        ends = [negative.ndata[dgl.NID][end.long()] for end in negative.edges()]
+        assert not bool(g.has_edges_between(*ends).any())
+        found.append(list(zip(*(end.tolist() for end in ends), strict=True)))
+    assert any(u == v for part in found for u, v in part) == loops
+    assert any(len(set(part)) < len(part) for part in found) == replace
+
+
 @pytest.mark.parametrize("exclude", [None, "self", "reverse_id", "function"])
 @pytest.mark.parametrize("negatives", ["uniform", "global"])
 def test_excluded_edges_are_left_out(both, exclude, negatives):

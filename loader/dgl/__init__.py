@@ -7,6 +7,7 @@ neighbours each. `loader.FusedSampler` and the rest of this package count them f
 from loader.dgl import negative_sampler, sampling
 from loader.dgl.dataloader import DataLoader
 from loader.dgl.edges import EdgePredictionSampler, as_edge_prediction_sampler
+from loader.dgl.installing import install
 from loader.dgl.samplers import (
     BlockSampler,
     LaborSampler,
@@ -24,6 +25,7 @@ __all__ = [
     "MultiLayerNeighborSampler",
     "NeighborSampler",
     "as_edge_prediction_sampler",
+    "install",
     "negative_sampler",
     "sampling",
 ]

@@ -14,6 +14,7 @@ from loader.dgl.features import Rows, store_of
 from loader.dgl.graphs import DGLS, blocks_of, edge_types, fill, graph_of, node_types, of_one_type
 from loader.dgl.plain import epoch_of, own_methods, tell
 from loader.dgl.samplers import BlockSampler
+from loader.dgl.theirs import dataloading, drawn
 from loader.dgl.typed import by_type, key_of, numbered, of_types, put_rows, ranges_of, typed_blocks
 from loader.items import EdgeItems, Items, NodeItems, TypedNodeItems
 from loader.items.items import as_vertices
@@ -46,7 +47,9 @@ class DataLoader:
     graph lies where mini-batches arrive, blocks and graphs have the others, too, and gather them when they are read.
 
     New vertices of a hop come in ascending order of their ids; in DGL they come in order of arrival. The mini-batches
-    of an epoch depend only on the arguments and on its number, and are the same on the CPU and on a GPU.
+    of an epoch depend only on the arguments and on its number, and are the same on the CPU and on a GPU. If `seed` is
+    not given, as in DGL torch's generator (or `generator`) decides the order and DGL's, so `dgl.seed`, the picks; each
+    draws one number when the loader is made.
 
     Features that are prefetched are read when an epoch begins, so between epochs they may be changed or replaced. The
     edges, and the weights by which neighbours are picked, are read when the loader is made. If the graph has others
@@ -109,7 +112,7 @@ class DataLoader:
                     "graph_sampler; change them in its sample, or in __iter__"
                 )
         edges = isinstance(graph_sampler, EdgePredictionSampler)
-        theirs = isinstance(graph_sampler, self._dgl.dataloading.Sampler)
+        theirs = isinstance(graph_sampler, dataloading("base").Sampler)
         if not (edges or theirs or isinstance(graph_sampler, BlockSampler)):
             raise TypeError(
                 f"graph_sampler is {kind_of(graph_sampler)}; it must be one of loader.dgl, as its NeighborSampler, or "
@@ -142,7 +145,7 @@ class DataLoader:
             options |= {"seed": ddp_seed, **_turns()}
         meaning = read_options("DataLoader", self.device, shuffle=shuffle, drop_last=drop_last, **options)
         if not use_ddp:
-            self._given |= {"generator": None, "seed": meaning.seed}  # a copy picks the same
+            self._given |= {"generator": None, "seed": meaning.seed}  # a copy has the same order
         self.graph, self.indices, self.graph_sampler = graph, indices, graph_sampler
         self._ranges: dict[Any, range] | None = None  # of several types, the ids of each in the numbering of the items
         if graph.is_homogeneous:
@@ -157,7 +160,8 @@ class DataLoader:
                 graph_sampler.check_types(graph, by_type("indices", graph, indices, edges=True))
         self._uva, self._own = as_flag("use_uva", use_uva), own
         self._picks = () if own else self._settings()
-        self._seed = meaning.seed
+        if "_seed" not in self.__dict__:  # a copy has that of the first one
+            self._seed = drawn() if options.get("seed") is None else meaning.seed
         self._rows: list[Rows] = []
         self._ahead: dict[str, str] = {}
         prob = None if own else self._picks[0].prob
@@ -178,12 +182,12 @@ class DataLoader:
         elif not edges and not theirs:
             check_distinct("indices", ids, graph.num_nodes())
         options = {"seed": meaning.seed, "device": self.device, **meaning.loader}
-        sampler: Sampler = AskedSampler({"seed": meaning.seed, "methods": own})
+        sampler: Sampler = AskedSampler({"seed": self._seed, "methods": own})
         if own:
             options |= {"device": "cpu", "prefetch": 0}
             tell(own)
         else:
-            sampler = self._picks[0].sampler(self.device, num_threads=meaning.num_threads, seed=meaning.seed)
+            sampler = self._picks[0].sampler(self.device, num_threads=meaning.num_threads, seed=self._seed)
             if links is not None:
                 items = EdgeItems(links)
                 exclude = {None: "none", "self": "self", "reverse_id": "reverse"}[graph_sampler.exclude]
@@ -203,7 +207,7 @@ class DataLoader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy (`pickle`, `copy`) is made of its own graph, as that is now, and goes on where this one is."""
-        return _again, (type(self), self._given, self.loader.state_dict())
+        return _again, (type(self), self._given, self._seed, self.loader.state_dict())
 
     @property
     def stats(self) -> Any:
@@ -379,8 +383,10 @@ class DataLoader:
         return {rows.kind: rows.store for rows in self._rows if self._ahead.get(rows.kind) == rows.name}
 
 
-def _again(cls: type[DataLoader], given: dict[str, Any], state: dict[str, Any]) -> DataLoader:
-    made = cls(**given)
+def _again(cls: type[DataLoader], given: dict[str, Any], seed: int, state: dict[str, Any]) -> DataLoader:
+    made = cls.__new__(cls)
+    made._seed = seed
+    made.__init__(**given)  # type: ignore[misc]
     made.loader.load_state_dict(state)
     return made
 

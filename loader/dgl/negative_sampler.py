@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from loader.dgl.sampling import global_uniform_negative_sampling
+from loader.dgl.theirs import dataloading
 from loader.items import as_size
 from loader.machine.arguments import kind_of
-from loader.machine.optional import import_dgl
 from loader.samplers import Negatives
 
 
@@ -86,4 +86,4 @@ def negatives_of(sampler: Any) -> Negatives | None:
 
 
 def _theirs() -> Any:
-    return import_dgl("loader.dgl").dataloading.negative_sampler
+    return dataloading("negative_sampler")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from loader.dgl.graphs import DGLS, blocks_of, edge_types, graph_of, node_types, of_one_type, without_edges
+from loader.dgl.theirs import dataloading, drawn
 from loader.dgl.typed import (
     by_node_type,
     by_type,
@@ -19,7 +20,6 @@ from loader.dgl.typed import (
 from loader.graph import HeteroGraph
 from loader.loaders.torch_options import as_fanouts, as_ids, refuse
 from loader.machine.arguments import as_flag, as_size, shown
-from loader.machine.optional import import_dgl
 from loader.samplers import NeighborSampler as Neighbors
 from loader.samplers import fused
 from loader.samplers.base import MAX_HOPS, resolve_fanouts
@@ -78,7 +78,7 @@ class BlockSampler:
 
     def assign_lazy_features(self, result: tuple[Any, ...]) -> tuple[Any, ...]:
         """Marks the features to prefetch in the blocks of a mini-batch, which a `DataLoader` then fetches."""
-        made: tuple[Any, ...] = theirs().BlockSampler.assign_lazy_features(self, result)
+        made: tuple[Any, ...] = dataloading("base").BlockSampler.assign_lazy_features(self, result)
         return made
 
     def sample(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, ...]:
@@ -141,7 +141,7 @@ class FanoutSampler(BlockSampler):
     def sample_blocks(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Any]]:
         """`(input_nodes, output_nodes, blocks)` around `seed_nodes`, sampled where the graph lies.
 
-        Torch's generator decides the picks. A `DataLoader` seeds it for each mini-batch, if it calls this.
+        DGL's generator decides the picks. A `DataLoader` seeds it for each mini-batch, if it calls this.
 
         Args:
             seed_nodes: `[n]`, distinct vertices; a dict by type, if the graph has several types of vertices.
@@ -166,7 +166,7 @@ class FanoutSampler(BlockSampler):
             )
         if self._kept is None or self._kept[0] != (picking, g.device):
             self._kept = (picking, g.device), picking.sampler(g.device)
-        batch = self._kept[1].sample(graph, seeds, epoch=int(torch.randint(2**62, ())))
+        batch = self._kept[1].sample(graph, seeds, epoch=drawn())
         if typed:
             inputs, _, blocks = typed_blocks(g, batch, near=True)
             if exclude_eids is not None:
@@ -324,11 +324,6 @@ class LaborSampler(FanoutSampler):
             "layer_dependency": as_flag("layer_dependency", self.layer_dependency),
             "batch_dependency": as_size("batch_dependency", self.batch_dependency, least=1),
         }
-
-
-def theirs() -> Any:
-    """The module `dgl.dataloading`."""
-    return import_dgl("loader.dgl").dataloading
 
 
 def names_of(option: str, names: Any) -> Any:

@@ -42,11 +42,6 @@ def _error_of_both() -> type[ValueError]:
     return type("DGLError", (dgl.DGLError, ValueError), {"__module__": __name__})
 
 
-def drawn() -> int:
-    """A number from DGL's generator, which decides the picks of a call."""
-    return int(import_dgl("loader.dgl.sampling").random.choice(2**62, 1))
-
-
 def require_graph(g: Any) -> None:
     """Raises TypeError or ValueError unless `g` is a graph of DGL that is no block."""
     if not hasattr(g, "canonical_etypes"):

@@ -11,7 +11,6 @@ from loader.dgl.sampling.frontier import (
     EdgeType,
     by_relation,
     by_type,
-    drawn,
     edges_by_type,
     frontier,
     is_out,
@@ -20,6 +19,7 @@ from loader.dgl.sampling.frontier import (
     weights_by_type,
 )
 from loader.dgl.sampling.lists import Picked, lists_of
+from loader.dgl.theirs import drawn
 from loader.graph.checks import check_weights
 from loader.loaders.torch_options import refuse
 from loader.machine.arguments import as_flag, shown

@@ -255,10 +255,33 @@ def test_only_the_seed_decides_an_epoch(g):
         return [inputs.tolist() for inputs, _, _ in made]
 
     assert epoch(seed=3) == epoch(seed=3, num_workers=2) != epoch(seed=4)
-    torch.manual_seed(0)
-    first = epoch()
-    torch.manual_seed(0)
-    assert epoch() == first
+
+
+@pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
+@pytest.mark.parametrize("own", [False, True])
+def test_torch_decides_the_order_and_dgl_picks(g, own):
+    import dgl
+
+    import loader.dgl as ours
+
+    kind = ours.NeighborSampler
+    if own:
+        kind = type("Own", (kind,), {"sample": lambda self, *given: super(kind, self).sample(*given)})
+
+    def epoch(order, picks):
+        torch.manual_seed(order)
+        dgl.seed(picks)
+        nodes = torch.arange(NUM_NODES, dtype=g.idtype)
+        made = ours.DataLoader(g, nodes, kind([3, 2]), batch_size=16, shuffle=True)
+        again = pickle.loads(pickle.dumps(made)) if not own else made
+        found = [(outputs.tolist(), [edges_by_ids(block) for block in blocks]) for _, outputs, blocks in again]
+        return [outputs for outputs, _ in found], [blocks for _, blocks in found]
+
+    first = epoch(1, 1)
+    assert epoch(1, 1) == first
+    assert epoch(1, 2)[0] == first[0]
+    assert epoch(1, 2)[1] != first[1]
+    assert epoch(2, 1)[0] != first[0]
 
 
 def test_unsupported_options_are_refused(g):

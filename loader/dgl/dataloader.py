@@ -20,7 +20,7 @@ from loader.items import EdgeItems, Items, NodeItems, TypedNodeItems
 from loader.items.items import as_vertices
 from loader.loaders.asked import AskedSampler
 from loader.loaders.base import Loader
-from loader.loaders.options import check_distinct
+from loader.loaders.options import are_distinct
 from loader.loaders.torch_options import as_ids, device_of, read_options, refuse
 from loader.machine.arguments import as_flag, kind_of, shown
 from loader.machine.kept import Seen
@@ -63,8 +63,9 @@ class DataLoader:
     Args:
         graph: a graph of one or several types. It is sorted once for all its loaders. Of several types, nodes are dicts
             by type, as in DGL, and mini-batches around edges are made as those of methods of your own.
-        indices: `[n]`, distinct vertices; or edge ids if `graph_sampler` samples around edges. A dict, type -> ids,
-            gives `output_nodes` as such a dict, as in DGL.
+        indices: `[n]` vertices; or edge ids if `graph_sampler` samples around edges. A dict, type -> ids, gives
+            `output_nodes` as such a dict, as in DGL. If a vertex is there twice, mini-batches are made as those of
+            methods of your own, and its copies in a mini-batch get the same picks; of several types this is refused.
         graph_sampler: a sampler of `loader.dgl`, a subclass of one, or one of DGL.
         device: where mini-batches are sampled and arrive; by default the device of the graph. A graph on the CPU is
             copied to the GPU.
@@ -121,10 +122,7 @@ class DataLoader:
         own = own_methods(graph_sampler)
         if edges and (not graph.is_homogeneous or graph_sampler.exclude == "reverse_types"):
             own = own or ["EdgePredictionSampler.sample"]
-        if own and use_uva:
-            raise NotImplementedError(
-                f"use_uva is not possible with {own[0]}, which is called for each mini-batch; leave it out"
-            )
+        _refuse_uva(own, use_uva)
         if use_uva and device is None:
             device = "cuda"
         self.device = device_of(graph.device if device is None else device)
@@ -158,6 +156,11 @@ class DataLoader:
             self._seeds = numbered("indices", graph, indices, edges=around_edges, distinct=distinct)
             if edges:
                 graph_sampler.check_types(graph, by_type("indices", graph, indices, edges=True))
+        if self._ranges is None and not (edges or theirs):
+            ids = as_vertices("indices", self._seeds)
+            if not are_distinct("indices", ids, graph.num_nodes()):
+                own = own or [f"{type(graph_sampler).__name__}.sample"]
+                _refuse_uva(own, use_uva)
         self._uva, self._own = as_flag("use_uva", use_uva), own
         self._picks = () if own else self._settings()
         if "_seed" not in self.__dict__:  # a copy has that of the first one
@@ -179,8 +182,6 @@ class DataLoader:
         items: Items = NodeItems(ids)
         if self._ranges is not None:
             items = TypedNodeItems(ids, torch.tensor([of.start for of in self._ranges.values()], device=ids.device))
-        elif not edges and not theirs:
-            check_distinct("indices", ids, graph.num_nodes())
         options = {"seed": meaning.seed, "device": self.device, **meaning.loader}
         sampler: Sampler = AskedSampler({"seed": self._seed, "methods": own})
         if own:
@@ -389,6 +390,13 @@ def _again(cls: type[DataLoader], given: dict[str, Any], seed: int, state: dict[
     made.__init__(**given)  # type: ignore[misc]
     made.loader.load_state_dict(state)
     return made
+
+
+def _refuse_uva(own: list[str], use_uva: bool) -> None:
+    if own and use_uva:
+        raise NotImplementedError(
+            f"use_uva is not possible with {own[0]}, which is called for each mini-batch; leave it out"
+        )
 
 
 def _turns() -> dict[str, int]:

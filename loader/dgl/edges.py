@@ -33,10 +33,10 @@ class EdgePredictionSampler:
         negative_sampler: Any = None,
         prefetch_labels: Any = None,
     ) -> None:
-        if not isinstance(sampler, (BlockSampler, dataloading("base").BlockSampler)):
+        if not isinstance(sampler, (BlockSampler, dataloading("base").Sampler)):
             raise TypeError(
-                f"sampler is {kind_of(sampler)}; it must be a NeighborSampler or LaborSampler of loader.dgl, or "
-                "another BlockSampler"
+                f"sampler is {kind_of(sampler)}; it must be a NeighborSampler or LaborSampler of loader.dgl, another "
+                "BlockSampler, or a sampler of DGL around vertices"
             )
         try:
             inspect.signature(sampler.sample).bind("g", "seed_nodes", "exclude_eids")

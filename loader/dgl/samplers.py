@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from loader.dgl.graphs import DGLS, blocks_of, edge_types, graph_of, node_types, of_one_type, without_edges
+from loader.dgl.graphs import DGLS, blocks_of, edge_types, graph_of, node_types, of_one_type, with_copies, without_edges
 from loader.dgl.theirs import dataloading, drawn
 from loader.dgl.typed import (
     by_node_type,
@@ -18,6 +18,7 @@ from loader.dgl.typed import (
     without_typed_edges,
 )
 from loader.graph import HeteroGraph
+from loader.items.items import as_vertices
 from loader.loaders.torch_options import as_fanouts, as_ids, refuse
 from loader.machine.arguments import as_flag, as_size, shown
 from loader.samplers import NeighborSampler as Neighbors
@@ -144,7 +145,8 @@ class FanoutSampler(BlockSampler):
         DGL's generator decides the picks. A `DataLoader` seeds it for each mini-batch, if it calls this.
 
         Args:
-            seed_nodes: `[n]`, distinct vertices; a dict by type, if the graph has several types of vertices.
+            seed_nodes: `[n]` vertices; copies of one get the same picks. A dict by type, of distinct vertices, if the
+                graph has several types.
             exclude_eids: `[n]` ids of edges to leave out after they were picked, by type if there are several; or None.
 
         Raises:
@@ -166,6 +168,11 @@ class FanoutSampler(BlockSampler):
             )
         if self._kept is None or self._kept[0] != (picking, g.device):
             self._kept = (picking, g.device), picking.sampler(g.device)
+        places = None
+        if not typed and seeds.numel():
+            distinct, inverse = torch.unique(as_vertices("seed_nodes", seeds), return_inverse=True)
+            if distinct.numel() < seeds.numel():  # others stay in the order that they were given in
+                seeds, places = distinct, inverse
         batch = self._kept[1].sample(graph, seeds, epoch=drawn())
         if typed:
             inputs, _, blocks = typed_blocks(g, batch, near=True)
@@ -175,6 +182,8 @@ class FanoutSampler(BlockSampler):
         if exclude_eids is not None:
             ids = as_ids("exclude_eids", of_one_type("exclude_eids", exclude_eids, edge_types(g)))
             batch = without_edges(batch, ids)
+        if places is not None:
+            batch = with_copies(batch, places)
         return batch.input_nodes.to(g.idtype), seed_nodes, blocks_of(g, batch, near=True)
 
     def _fanouts(self, g: Any) -> Any:

@@ -16,7 +16,7 @@ from loader.graph.interop import has_events, way_to_data
 from loader.graph.times import seed_times
 from loader.items import NodeItems
 from loader.items.items import as_vertices
-from loader.loaders.options import check_distinct
+from loader.loaders.options import are_distinct, check_distinct
 from loader.loaders.torch_options import as_ids, device_of
 from loader.machine.arguments import kind_of
 from loader.machine.kept import Kept, version_of
@@ -352,10 +352,8 @@ def _are_repeated(seeds: Tensor, num_nodes: int, device: torch.device) -> bool:
     Raises:
         ValueError: it is, and a GPU samples; or they are all 0 or 1, like a mask.
     """
-    seen = torch.zeros(num_nodes, dtype=torch.bool)
-    seen[seeds.long()] = True
-    if int(seen.sum()) == seeds.numel():
+    if are_distinct("input_nodes", seeds, num_nodes):
         return False
-    if device.type == "cuda" or (seeds.numel() == num_nodes and int(seeds.max()) <= 1):
+    if device.type == "cuda":
         check_distinct("input_nodes", seeds, num_nodes, ", or take device='cpu'")
     return True

@@ -26,6 +26,7 @@ from loader.pyg.options import (
     TimeOptions,
     hops_by_type,
     hops_of,
+    large_as_all_of,
     picks_by,
     read_torchs,
     sampler_of,
@@ -66,7 +67,8 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
     Args:
         data: the graph; or a feature store and a graph store, which go the plain path.
         num_neighbors: picks per vertex and hop, 1 to 1024, or -1 for all neighbours. On the CPU see also
-            `SubgraphSampler`. Of several types a list holds for all edge types, or a dict has one for each, 0 to 1024.
+            `SubgraphSampler`. Of several types a list holds for all edge types, or a dict has one for each, from 0;
+            above 1024 without replacement, if no node has more neighbors than that.
         input_nodes: `[n]` vertices, or a mask `[num_nodes]`, or None for all vertices. Of several types the name of a
             node type, or `("paper", ids or mask)`. On the CPU a vertex may be given
             more than once; each such seed has edges of its own, with the same picks.
@@ -157,6 +159,8 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
             made = typed_graph_of(data, weight_attr, time_attr, place, is_pinned(graph, place))
         else:
             made = graph_of(data, hops, weight_attr, place, graph, time_attr)
+        if typed or of_times.disjoint:
+            hops = large_as_all_of(made, hops, replace)
         if of_times.disjoint:
             if shape == "induced":
                 raise ValueError("subgraph_type is 'induced', which has no trees; take 'directional'")

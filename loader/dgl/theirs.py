@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +16,15 @@ from loader.machine.optional import import_dgl
 _by_torch: ContextVar[bool] = ContextVar("_by_torch", default=False)
 
 
+@functools.cache
+def dgl() -> Any:
+    """The module `dgl`; ImportError if it is missing."""
+    return import_dgl("loader.dgl")
+
+
 def dataloading(part: str) -> Any:
     """A module of `dgl.dataloading`, which defines DGL's own classes: "base", "dataloader", "negative_sampler"."""
-    import_dgl("loader.dgl")
+    dgl()
     return importlib.import_module(f"dgl.dataloading.{part}")
 
 
@@ -25,7 +32,7 @@ def drawn() -> int:
     """A number from DGL's generator, which decides picks: so `dgl.seed` does. Within `drawn_by_torch` from torch's."""
     if _by_torch.get():
         return int(torch.randint(2**62, ()))
-    return int(import_dgl("loader.dgl").random.choice(2**62, 1))
+    return int(dgl().random.choice(2**62, 1))
 
 
 @contextmanager

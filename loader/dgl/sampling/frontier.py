@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from loader.dgl import theirs
 from loader.dgl.graphs import fill, weights_of
 from loader.dgl.sampling.lists import Picked
 from loader.dgl.typed import by_edge_type, by_node_type
 from loader.graph.checks import check_range, integer_vector
 from loader.loaders.torch_options import as_ids
 from loader.machine.arguments import as_flag, as_index, kind_of, shown
-from loader.machine.optional import import_dgl
 
 EdgeType = tuple[str, str, str]
 Made = TypeVar("Made", bound=Callable[..., Any])
@@ -29,7 +29,7 @@ def refusing_as_dgl(function: Made) -> Made:
         try:
             return function(*given, **options)
         except ValueError as error:
-            if isinstance(error, import_dgl("loader.dgl.sampling").DGLError):
+            if isinstance(error, theirs.dgl().DGLError):
                 raise
             raise _error_of_both()(str(error)) from error
 
@@ -38,8 +38,7 @@ def refusing_as_dgl(function: Made) -> Made:
 
 @functools.cache
 def _error_of_both() -> type[ValueError]:
-    dgl = import_dgl("loader.dgl.sampling")
-    return type("DGLError", (dgl.DGLError, ValueError), {"__module__": __name__})
+    return type("DGLError", (theirs.dgl().DGLError, ValueError), {"__module__": __name__})
 
 
 def require_graph(g: Any) -> None:
@@ -156,7 +155,7 @@ def frontier(
         copy_ndata, copy_edata: whether it has features of nodes; those of edges, and `dgl.EID`.
         device: where it goes, or None.
     """
-    dgl = import_dgl("loader.dgl.sampling")
+    dgl = theirs.dgl()
     none = torch.empty(0, dtype=g.idtype, device=g.device)
     ends: dict[EdgeType, tuple[Tensor, Tensor]] = dict.fromkeys(g.canonical_etypes, (none, none))
     for key, edges in picked.items():

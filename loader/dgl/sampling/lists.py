@@ -40,10 +40,11 @@ class Lists:
     Args:
         graph: has a list per node. It is square, with as many nodes as the larger end of the edge type, since samplers
             take no other graph. Edges have DGL's ids.
+        num_threads: that pick on the CPU, see `loader.FusedSampler`.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, num_threads: int | None = None) -> None:
+        self.graph, self._num_threads = graph, num_threads
         self._samplers: dict[Any, NeighborSampler] = {}
 
     @cached_property
@@ -107,7 +108,7 @@ class Lists:
         torch.cumsum(torch.bincount(of, minlength=len(distinct)), 0, out=indptr[1:])
         weights = None if graph.edge_weights is None else graph.edge_weights[places]
         # Picks do not depend on the other ends, so these may be anything.
-        less = Lists(Graph(indptr, torch.zeros_like(places), edge_ids=places, edge_weights=weights))
+        less = Lists(Graph(indptr, torch.zeros_like(places), edge_ids=places, edge_weights=weights), num_threads=1)
         picked = less.pick(rows, fanout, epoch, batch, **options)
         return self.at(picked.rows, picked.ids)
 
@@ -131,8 +132,9 @@ class Lists:
             while len(self._samplers) >= _MOST_SAMPLERS:
                 self._samplers.pop(next(iter(self._samplers))).close()
             weights = None if self.graph.edge_weights is None else "edge_weights"
-            device = self.graph.device
-            self._samplers[key] = fused([fanout], device=device, edge_ids=True, weights=weights, **options)
+            options |= {"edge_ids": True, "weights": weights}
+            made = fused([fanout], device=self.graph.device, num_threads=self._num_threads, **options)
+            self._samplers[key] = made
         return self._samplers[key]
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from loader.dgl.sampling.frontier import nodes_of, refusing_as_dgl, require_graph
 from loader.dgl.sampling.walks import path_of, random_walk
+from loader.dgl.theirs import dgl
 from loader.machine.arguments import as_number, as_size, shown
-from loader.machine.optional import import_dgl
 
 
 class RandomWalkNeighborSampler:
@@ -72,7 +72,7 @@ class RandomWalkNeighborSampler:
         visits = traces[:, self.metapath_hops :: self.metapath_hops].reshape(len(seeds), -1)
         rows, visited, counts = most_visited(visits, self.num_neighbors)
         name = self.ntype
-        made = import_dgl("loader.dgl.sampling").heterograph(
+        made = dgl().heterograph(
             {(name, "_E", name): (visited, seeds.to(visited.dtype)[rows])},
             {name: self.G.num_nodes(name)},
             idtype=self.G.idtype,

@@ -395,7 +395,7 @@ def test_labor_takes_types(typed: Any) -> None:
     assert alike < apart
 
 
-def test_masks_hold_for_the_edge_types_that_have_them(typed: Any) -> None:
+def test_masks_hold_for_their_edge_types(typed: Any) -> None:
     import dgl
 
     import loader.dgl as ours

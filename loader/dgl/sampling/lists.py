@@ -130,7 +130,7 @@ class Lists:
         key = fanout, *sorted(options.items())
         if key not in self._samplers:
             while len(self._samplers) >= _MOST_SAMPLERS:
-                self._samplers.pop(next(iter(self._samplers))).close()
+                del self._samplers[next(iter(self._samplers))]
             weights = None if self.graph.edge_weights is None else "edge_weights"
             options |= {"edge_ids": True, "weights": weights}
             made = fused([fanout], device=self.graph.device, num_threads=self._num_threads, **options)

@@ -44,8 +44,8 @@ def sample_neighbors(
 ) -> Any:
     """`dgl.sampling.sample_neighbors`: the graph of all nodes and only the edges that `nodes` pick.
 
-    The edges come in the order of `nodes`. If a node is given several times, its picks are independent. Where DGL's
-    generator drew the same number, the same edges are picked, on the CPU and on a GPU.
+    The edges come in the order of `nodes`. If a node is given several times, its picks are independent. After
+    the same `dgl.seed` the same edges are picked, with any number of threads.
 
     Args:
         g: where to pick; of one or several types.

@@ -46,7 +46,7 @@ def select_topk(
         weight: name in `g.edata`, of numbers `[num_edges]`; every edge type has it.
         nodes: `[n]`, or a dict by type; None: all.
         ascending: select the lightest edges.
-        g, edge_dir, copy_ndata, copy_edata, output_device: see `sample_neighbors`. It may lie on a GPU.
+        g, edge_dir, copy_ndata, copy_edata, output_device: see `sample_neighbors`.
 
     Raises:
         TypeError, ValueError: an argument is not as said above, or a weight is NaN. The latter is a `dgl.DGLError`,

@@ -1,12 +1,13 @@
-"""Names of `dgl.dataloading`, with DGL's signatures, on our pipeline.
+"""Names of `dgl.dataloading`, and in `sampling` of `dgl.sampling`, with DGL's signatures, on our pipeline.
 
 Fanouts are counted from the input layer, as in DGL: in `NeighborSampler([15, 10, 5])` the seeds get at most 5
 neighbours each. `loader.FusedSampler` and the rest of this package count them from the seeds.
 """
 
-from loader.dgl import negative_sampler
+from loader.dgl import negative_sampler, sampling
 from loader.dgl.dataloader import DataLoader
 from loader.dgl.edges import EdgePredictionSampler, as_edge_prediction_sampler
+from loader.dgl.installing import install
 from loader.dgl.samplers import (
     BlockSampler,
     LaborSampler,
@@ -24,5 +25,7 @@ __all__ = [
     "MultiLayerNeighborSampler",
     "NeighborSampler",
     "as_edge_prediction_sampler",
+    "install",
     "negative_sampler",
+    "sampling",
 ]

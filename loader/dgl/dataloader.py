@@ -14,12 +14,13 @@ from loader.dgl.features import Rows, store_of
 from loader.dgl.graphs import DGLS, blocks_of, edge_types, fill, graph_of, node_types, of_one_type
 from loader.dgl.plain import epoch_of, own_methods, tell
 from loader.dgl.samplers import BlockSampler
+from loader.dgl.theirs import dataloading, drawn
 from loader.dgl.typed import by_type, key_of, numbered, of_types, put_rows, ranges_of, typed_blocks
 from loader.items import EdgeItems, Items, NodeItems, TypedNodeItems
 from loader.items.items import as_vertices
 from loader.loaders.asked import AskedSampler
 from loader.loaders.base import Loader
-from loader.loaders.options import check_distinct
+from loader.loaders.options import are_distinct
 from loader.loaders.torch_options import as_ids, device_of, read_options, refuse
 from loader.machine.arguments import as_flag, kind_of, shown
 from loader.machine.kept import Seen
@@ -46,7 +47,9 @@ class DataLoader:
     graph lies where mini-batches arrive, blocks and graphs have the others, too, and gather them when they are read.
 
     New vertices of a hop come in ascending order of their ids; in DGL they come in order of arrival. The mini-batches
-    of an epoch depend only on the arguments and on its number, and are the same on the CPU and on a GPU.
+    of an epoch depend only on the arguments and on its number, and are the same on the CPU and on a GPU. If `seed` is
+    not given, as in DGL torch's generator (or `generator`) decides the order and DGL's, so `dgl.seed`, the picks; each
+    draws one number when the loader is made.
 
     Features that are prefetched are read when an epoch begins, so between epochs they may be changed or replaced. The
     edges, and the weights by which neighbours are picked, are read when the loader is made. If the graph has others
@@ -60,8 +63,9 @@ class DataLoader:
     Args:
         graph: a graph of one or several types. It is sorted once for all its loaders. Of several types, nodes are dicts
             by type, as in DGL, and mini-batches around edges are made as those of methods of your own.
-        indices: `[n]`, distinct vertices; or edge ids if `graph_sampler` samples around edges. A dict, type -> ids,
-            gives `output_nodes` as such a dict, as in DGL.
+        indices: `[n]` vertices; or edge ids if `graph_sampler` samples around edges. A dict, type -> ids, gives
+            `output_nodes` as such a dict, as in DGL. If a vertex is there twice, mini-batches are made as those of
+            methods of your own, and its copies in a mini-batch get the same picks; of several types this is refused.
         graph_sampler: a sampler of `loader.dgl`, a subclass of one, or one of DGL.
         device: where mini-batches are sampled and arrive; by default the device of the graph. A graph on the CPU is
             copied to the GPU.
@@ -109,7 +113,7 @@ class DataLoader:
                     "graph_sampler; change them in its sample, or in __iter__"
                 )
         edges = isinstance(graph_sampler, EdgePredictionSampler)
-        theirs = isinstance(graph_sampler, self._dgl.dataloading.Sampler)
+        theirs = isinstance(graph_sampler, dataloading("base").Sampler)
         if not (edges or theirs or isinstance(graph_sampler, BlockSampler)):
             raise TypeError(
                 f"graph_sampler is {kind_of(graph_sampler)}; it must be one of loader.dgl, as its NeighborSampler, or "
@@ -118,10 +122,7 @@ class DataLoader:
         own = own_methods(graph_sampler)
         if edges and (not graph.is_homogeneous or graph_sampler.exclude == "reverse_types"):
             own = own or ["EdgePredictionSampler.sample"]
-        if own and use_uva:
-            raise NotImplementedError(
-                f"use_uva is not possible with {own[0]}, which is called for each mini-batch; leave it out"
-            )
+        _refuse_uva(own, use_uva)
         if use_uva and device is None:
             device = "cuda"
         self.device = device_of(graph.device if device is None else device)
@@ -142,7 +143,7 @@ class DataLoader:
             options |= {"seed": ddp_seed, **_turns()}
         meaning = read_options("DataLoader", self.device, shuffle=shuffle, drop_last=drop_last, **options)
         if not use_ddp:
-            self._given |= {"generator": None, "seed": meaning.seed}  # a copy picks the same
+            self._given |= {"generator": None, "seed": meaning.seed}  # a copy has the same order
         self.graph, self.indices, self.graph_sampler = graph, indices, graph_sampler
         self._ranges: dict[Any, range] | None = None  # of several types, the ids of each in the numbering of the items
         if graph.is_homogeneous:
@@ -155,9 +156,15 @@ class DataLoader:
             self._seeds = numbered("indices", graph, indices, edges=around_edges, distinct=distinct)
             if edges:
                 graph_sampler.check_types(graph, by_type("indices", graph, indices, edges=True))
+        if self._ranges is None and not (edges or theirs):
+            ids = as_vertices("indices", self._seeds)
+            if not are_distinct("indices", ids, graph.num_nodes()):
+                own = own or [f"{type(graph_sampler).__name__}.sample"]
+                _refuse_uva(own, use_uva)
         self._uva, self._own = as_flag("use_uva", use_uva), own
         self._picks = () if own else self._settings()
-        self._seed = meaning.seed
+        if "_seed" not in self.__dict__:  # a copy has that of the first one
+            self._seed = drawn() if options.get("seed") is None else meaning.seed
         self._rows: list[Rows] = []
         self._ahead: dict[str, str] = {}
         prob = None if own else self._picks[0].prob
@@ -175,15 +182,13 @@ class DataLoader:
         items: Items = NodeItems(ids)
         if self._ranges is not None:
             items = TypedNodeItems(ids, torch.tensor([of.start for of in self._ranges.values()], device=ids.device))
-        elif not edges and not theirs:
-            check_distinct("indices", ids, graph.num_nodes())
         options = {"seed": meaning.seed, "device": self.device, **meaning.loader}
-        sampler: Sampler = AskedSampler({"seed": meaning.seed, "methods": own})
+        sampler: Sampler = AskedSampler({"seed": self._seed, "methods": own})
         if own:
             options |= {"device": "cpu", "prefetch": 0}
             tell(own)
         else:
-            sampler = self._picks[0].sampler(self.device, num_threads=meaning.num_threads, seed=meaning.seed)
+            sampler = self._picks[0].sampler(self.device, num_threads=meaning.num_threads, seed=self._seed)
             if links is not None:
                 items = EdgeItems(links)
                 exclude = {None: "none", "self": "self", "reverse_id": "reverse"}[graph_sampler.exclude]
@@ -203,7 +208,7 @@ class DataLoader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy (`pickle`, `copy`) is made of its own graph, as that is now, and goes on where this one is."""
-        return _again, (type(self), self._given, self.loader.state_dict())
+        return _again, (type(self), self._given, self._seed, self.loader.state_dict())
 
     @property
     def stats(self) -> Any:
@@ -379,10 +384,19 @@ class DataLoader:
         return {rows.kind: rows.store for rows in self._rows if self._ahead.get(rows.kind) == rows.name}
 
 
-def _again(cls: type[DataLoader], given: dict[str, Any], state: dict[str, Any]) -> DataLoader:
-    made = cls(**given)
+def _again(cls: type[DataLoader], given: dict[str, Any], seed: int, state: dict[str, Any]) -> DataLoader:
+    made = cls.__new__(cls)
+    made._seed = seed
+    made.__init__(**given)  # type: ignore[misc]
     made.loader.load_state_dict(state)
     return made
+
+
+def _refuse_uva(own: list[str], use_uva: bool) -> None:
+    if own and use_uva:
+        raise NotImplementedError(
+            f"use_uva is not possible with {own[0]}, which is called for each mini-batch; leave it out"
+        )
 
 
 def _turns() -> dict[str, int]:

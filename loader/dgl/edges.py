@@ -11,7 +11,8 @@ from torch import Tensor
 
 from loader.dgl.graphs import DGLS, edge_types, of_one_type
 from loader.dgl.negative_sampler import negatives_of
-from loader.dgl.samplers import BlockSampler, names_of, theirs
+from loader.dgl.samplers import BlockSampler, names_of
+from loader.dgl.theirs import dataloading
 from loader.dgl.typed import by_edge_type, edge_type
 from loader.graph.interop import dgl_edges
 from loader.items.items import as_vertices
@@ -32,10 +33,10 @@ class EdgePredictionSampler:
         negative_sampler: Any = None,
         prefetch_labels: Any = None,
     ) -> None:
-        if not isinstance(sampler, (BlockSampler, theirs().BlockSampler)):
+        if not isinstance(sampler, (BlockSampler, dataloading("base").Sampler)):
             raise TypeError(
-                f"sampler is {kind_of(sampler)}; it must be a NeighborSampler or LaborSampler of loader.dgl, or "
-                "another BlockSampler"
+                f"sampler is {kind_of(sampler)}; it must be a NeighborSampler or LaborSampler of loader.dgl, another "
+                "BlockSampler, or a sampler of DGL around vertices"
             )
         try:
             inspect.signature(sampler.sample).bind("g", "seed_nodes", "exclude_eids")
@@ -90,7 +91,7 @@ class EdgePredictionSampler:
 
     def assign_lazy_features(self, result: tuple[Any, ...]) -> tuple[Any, ...]:
         """Marks the features of the positive edges to prefetch, which a `DataLoader` then fetches."""
-        made: tuple[Any, ...] = theirs().EdgePredictionSampler.assign_lazy_features(self, result)
+        made: tuple[Any, ...] = dataloading("base").EdgePredictionSampler.assign_lazy_features(self, result)
         return made
 
     def _build_neg_graph(self, g: Any, seed_edges: Any) -> Any:

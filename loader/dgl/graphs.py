@@ -13,6 +13,7 @@ from loader.machine.kept import Kept
 from loader.machine.optional import import_dgl
 from loader.samples import MiniBatch
 from loader.samples.interop import dgl_block
+from loader.samples.subgraph import ranges
 
 DGLS = "dgl.dataloading, which has it on the CPU"
 
@@ -44,8 +45,11 @@ def graph_of(g: Any, prob: str | None, device: torch.device, uva: bool = False) 
     return once((device, uva), lambda: made.pin_memory() if uva else made.to(device))
 
 
-def weights_of(g: Any, prob: str | None) -> list[tuple[Any, Tensor]]:
+def weights_of(g: Any, prob: str | None, name: str = "prob") -> list[tuple[Any, Tensor]]:
     """The weights by which neighbours are picked, each with its relation, of all relations that have some.
+
+    Args:
+        name: of the argument, for the messages.
 
     Raises:
         ValueError: no relation has weights of this name.
@@ -55,8 +59,8 @@ def weights_of(g: Any, prob: str | None) -> list[tuple[Any, Tensor]]:
     frames = {key: g.edges[key].data for key in g.canonical_etypes}
     found = [(key, frame[prob]) for key, frame in frames.items() if prob in frame]
     if not found:
-        had = sorted({name for frame in frames.values() for name in frame})
-        raise ValueError(f"prob is {prob!r}; the edges of the graph have {had}")
+        had = sorted({column for frame in frames.values() for column in frame})
+        raise ValueError(f"{name} is {prob!r}; the edges of the graph have {had}")
     return found
 
 
@@ -115,6 +119,42 @@ def fill(frame: Any, whole: Any, ids: Tensor) -> None:
     for name, column in whole._columns.items():
         if name not in frame:
             frame._columns[name] = column.subcolumn(ids)
+
+
+def with_copies(batch: MiniBatch, places: Tensor) -> MiniBatch:
+    """A copy of a mini-batch in which seeds come several times. Each copy has the edges of the seed.
+
+    Other vertices have the first copy as a neighbour.
+
+    Args:
+        places: `[n]` of the new seeds among those of the mini-batch; each of these at least once.
+    """
+    size, count = batch.batch_size, places.numel()
+    moved = torch.arange(batch.nodes.numel(), device=places.device) + count - size
+    moved[:size] = count
+    moved.scatter_reduce_(0, places, torch.arange(count, device=places.device), "amin")
+    blocks = []
+    for block in batch.blocks:
+        rows = torch.cat([places, torch.arange(size, block.num_dst, device=places.device)])
+        begins, degrees = block.indptr[rows].long(), block.indptr.diff().long()[rows]
+        chosen = ranges(begins, degrees)
+        indptr = torch.zeros(rows.numel() + 1, dtype=block.indptr.dtype, device=places.device)
+        torch.cumsum(degrees, 0, dtype=indptr.dtype, out=indptr[1:])
+        assert block.edge_ids is not None
+        blocks.append(
+            type(block)(
+                indptr,
+                moved[block.indices[chosen].long()].to(block.indices.dtype),
+                num_src=block.num_src + count - size,
+                num_dst=rows.numel(),
+                edge_ids=block.edge_ids[chosen],
+            )
+        )
+    return batch.replace(
+        nodes=torch.cat([batch.nodes[places], batch.nodes[size:]]),
+        frontier_sizes=tuple(number + count - size for number in batch.frontier_sizes),
+        blocks=tuple(blocks),
+    )
 
 
 def without_edges(batch: MiniBatch, ids: Tensor) -> MiniBatch:

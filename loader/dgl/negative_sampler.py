@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from loader.dgl.sampling import global_uniform_negative_sampling
+from loader.dgl.theirs import dataloading
 from loader.items import as_size
 from loader.machine.arguments import kind_of
-from loader.machine.optional import import_dgl
 from loader.samplers import Negatives
 
 
@@ -41,35 +42,31 @@ Uniform = PerSourceUniform
 
 
 class GlobalUniform(NegativeSampler):
-    """Draws `k` pairs of vertices per positive link, uniformly from all pairs that are no edges and no loops.
+    """Draws `k` pairs of vertices per positive link, uniformly from all pairs that are no edges.
+
+    With `replace=True` and without loops the pipeline draws them. Else they are drawn when the mini-batch is asked for,
+    in the thread that asks, see `loader.dgl.DataLoader` on methods of your own.
 
     Args:
         k: at least 1.
-        exclude_self_loops: must be true.
-        replace: must be true: pairs are drawn independently, so a pair may come twice. The default of DGL is false.
-
-    Raises:
-        NotImplementedError: one of these two is false.
+        exclude_self_loops: draw no loops.
+        replace: pairs are drawn independently, so a pair may come twice in a mini-batch. Otherwise a mini-batch has
+            fewer pairs if the graph has fewer.
     """
 
     def __init__(self, k: int, exclude_self_loops: bool = True, replace: bool = False) -> None:
-        if not exclude_self_loops or not replace:
-            raise NotImplementedError(
-                f"GlobalUniform was given exclude_self_loops={exclude_self_loops}, replace={replace}; pairs are drawn "
-                "independently and without loops: give replace=True, and leave exclude_self_loops at its default"
-            )
-        self.k, self.exclude_self_loops, self.replace = as_size("k", k), True, True
+        self.k, self.exclude_self_loops, self.replace = as_size("k", k), bool(exclude_self_loops), bool(replace)
 
     def _generate(self, g: Any, eids: Any, canonical_etype: tuple[str, str, str]) -> Any:
-        return _theirs().GlobalUniform._generate(self, g, eids, canonical_etype)
+        count = len(eids) * self.k
+        return global_uniform_negative_sampling(g, count, self.exclude_self_loops, self.replace, canonical_etype)
 
 
 def negatives_of(sampler: Any) -> Negatives | None:
-    """The `Negatives` that a negative sampler of DGL or of this module draws; None if it has a method of its own.
+    """The `Negatives` that a negative sampler of DGL or of this module draws; None if it has to be called itself.
 
     Raises:
         TypeError: the sampler cannot be called.
-        NotImplementedError: it is DGL's `GlobalUniform` with options that `GlobalUniform` here does not have.
     """
     if not callable(sampler):
         raise TypeError(
@@ -82,11 +79,11 @@ def negatives_of(sampler: Any) -> Negatives | None:
     theirs = kind.__module__.startswith("dgl.")
     if kind is PerSourceUniform or (theirs and kind.__name__ == "PerSourceUniform"):
         return Negatives("triplet", as_size("k", sampler.k))
-    if kind is GlobalUniform or (theirs and kind.__name__ == "GlobalUniform"):
-        made = GlobalUniform(sampler.k, sampler.exclude_self_loops, sampler.replace)
-        return Negatives("binary", made.k, strict=True)
+    known = kind is GlobalUniform or (theirs and kind.__name__ == "GlobalUniform")
+    if known and sampler.replace and sampler.exclude_self_loops:
+        return Negatives("binary", as_size("k", sampler.k), strict=True)
     return None
 
 
 def _theirs() -> Any:
-    return import_dgl("loader.dgl").dataloading.negative_sampler
+    return dataloading("negative_sampler")

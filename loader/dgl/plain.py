@@ -12,6 +12,7 @@ from torch import Tensor
 
 from loader.dgl.edges import EdgePredictionSampler
 from loader.dgl.samplers import BlockSampler, FanoutSampler
+from loader.dgl.theirs import dataloading, drawn_by_torch
 from loader.loaders.asked import Asked, seeded
 from loader.machine.optional import import_dgl
 
@@ -90,7 +91,9 @@ def epoch_of(
 
     # A generator of its own: torch's loaders draw a number when they begin, which would move the user's.
     own = torch.Generator()
-    made = dgl.dataloading.DataLoader(graph, Items(), Seeded(), device=device, use_prefetch_thread=False, generator=own)
+    made = dataloading("dataloader").DataLoader(
+        graph, Items(), Seeded(), device=device, use_prefetch_thread=False, generator=own
+    )
     made.cpu_affinity_enabled = True  # or it recommends to bind workers to processors, and there are none
     batches = iter(made)
     while True:
@@ -108,12 +111,13 @@ def epoch_of(
 
 @contextmanager
 def _dgl_seeded(dgl: Any, seed: int) -> Iterator[None]:
-    """Within it DGL draws by `seed`, in one thread."""
+    """Within it DGL draws by `seed`, in one thread, and our functions by torch's generator."""
     threads, following = dgl.utils.get_num_threads(), int(dgl.random.choice(2**31 - 1, 1))
     dgl.utils.set_num_threads(1)
     try:
         dgl.seed(seed)
-        yield
+        with drawn_by_torch():
+            yield
     finally:
         dgl.utils.set_num_threads(threads)
         dgl.seed(following)

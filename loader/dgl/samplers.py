@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from loader.dgl.graphs import DGLS, blocks_of, edge_types, graph_of, node_types, of_one_type, without_edges
+from loader.dgl.graphs import DGLS, blocks_of, edge_types, graph_of, node_types, of_one_type, with_copies, without_edges
+from loader.dgl.theirs import dataloading, drawn
 from loader.dgl.typed import (
     by_node_type,
     by_type,
@@ -17,9 +18,9 @@ from loader.dgl.typed import (
     without_typed_edges,
 )
 from loader.graph import HeteroGraph
+from loader.items.items import as_vertices
 from loader.loaders.torch_options import as_fanouts, as_ids, refuse
 from loader.machine.arguments import as_flag, as_size, shown
-from loader.machine.optional import import_dgl
 from loader.samplers import NeighborSampler as Neighbors
 from loader.samplers import fused
 from loader.samplers.base import MAX_HOPS, resolve_fanouts
@@ -78,7 +79,7 @@ class BlockSampler:
 
     def assign_lazy_features(self, result: tuple[Any, ...]) -> tuple[Any, ...]:
         """Marks the features to prefetch in the blocks of a mini-batch, which a `DataLoader` then fetches."""
-        made: tuple[Any, ...] = theirs().BlockSampler.assign_lazy_features(self, result)
+        made: tuple[Any, ...] = dataloading("base").BlockSampler.assign_lazy_features(self, result)
         return made
 
     def sample(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, ...]:
@@ -141,10 +142,11 @@ class FanoutSampler(BlockSampler):
     def sample_blocks(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Any]]:
         """`(input_nodes, output_nodes, blocks)` around `seed_nodes`, sampled where the graph lies.
 
-        Torch's generator decides the picks. A `DataLoader` seeds it for each mini-batch, if it calls this.
+        DGL's generator decides the picks. A `DataLoader` seeds it for each mini-batch, if it calls this.
 
         Args:
-            seed_nodes: `[n]`, distinct vertices; a dict by type, if the graph has several types of vertices.
+            seed_nodes: `[n]` vertices; copies of one get the same picks. A dict by type, of distinct vertices, if the
+                graph has several types.
             exclude_eids: `[n]` ids of edges to leave out after they were picked, by type if there are several; or None.
 
         Raises:
@@ -166,7 +168,12 @@ class FanoutSampler(BlockSampler):
             )
         if self._kept is None or self._kept[0] != (picking, g.device):
             self._kept = (picking, g.device), picking.sampler(g.device)
-        batch = self._kept[1].sample(graph, seeds, epoch=int(torch.randint(2**62, ())))
+        places = None
+        if not typed and seeds.numel():
+            distinct, inverse = torch.unique(as_vertices("seed_nodes", seeds), return_inverse=True)
+            if distinct.numel() < seeds.numel():  # others stay in the order that they were given in
+                seeds, places = distinct, inverse
+        batch = self._kept[1].sample(graph, seeds, epoch=drawn())
         if typed:
             inputs, _, blocks = typed_blocks(g, batch, near=True)
             if exclude_eids is not None:
@@ -175,6 +182,8 @@ class FanoutSampler(BlockSampler):
         if exclude_eids is not None:
             ids = as_ids("exclude_eids", of_one_type("exclude_eids", exclude_eids, edge_types(g)))
             batch = without_edges(batch, ids)
+        if places is not None:
+            batch = with_copies(batch, places)
         return batch.input_nodes.to(g.idtype), seed_nodes, blocks_of(g, batch, near=True)
 
     def _fanouts(self, g: Any) -> Any:
@@ -201,13 +210,14 @@ class NeighborSampler(FanoutSampler):
             A layer may have a dict, edge type -> number, with each edge type of the graph; then 0 picks none.
         prob: name in `g.edata` of the weights, float32 or float64, by which neighbours are picked; None picks
             uniformly. Edges of weight 0 are never picked. Edge types without such weights are picked uniformly.
+        mask: in place of `prob`, name in `g.edata` of a mask: only edges inside are picked, uniformly.
         replace: pick with replacement.
         prefetch_node_feats: names in `g.ndata`, gathered for the input vertices: `blocks[0].srcdata[name]`. If the
             graph has several types, this and the next two are dicts, type -> names.
         prefetch_labels: names in `g.ndata`, gathered for the seeds: `blocks[-1].dstdata[name]`.
         prefetch_edge_feats: names in `g.edata`, gathered for the edges of all blocks: `block.edata[name]`.
         fused: an option of DGL without effect here: all hops are always sampled in one call.
-        edge_dir, mask, output_device: options of DGL; must have their defaults.
+        edge_dir, output_device: options of DGL; must have their defaults.
 
     Raises:
         NotImplementedError: an option of DGL is not supported.
@@ -226,8 +236,11 @@ class NeighborSampler(FanoutSampler):
         output_device: Any = None,
         fused: bool = True,
     ) -> None:
-        refuse("NeighborSampler", DGLS, {"mask": (mask, None)})
-        self.edge_dir, self.prob, self.replace = edge_dir, prob, replace
+        if prob is not None and mask is not None:
+            raise ValueError(
+                f"prob is {shown(prob)} and mask {shown(mask)}; give one of them: as prob, the weights times the mask"
+            )
+        self.edge_dir, self.prob, self.replace = edge_dir, prob if mask is None else mask, replace
         super().__init__(
             fanouts,
             prefetch_node_feats=prefetch_node_feats,
@@ -239,7 +252,9 @@ class NeighborSampler(FanoutSampler):
     def _options(self) -> dict[str, Any]:
         refuse("NeighborSampler", DGLS, {"edge_dir": (self.edge_dir, "in")})
         if self.prob is not None and not isinstance(self.prob, str):
-            raise TypeError(f"prob is {shown(self.prob)}; it must be the name of the weights in g.edata, or None")
+            raise TypeError(
+                f"prob is {shown(self.prob)}; it must be the name of the weights, or of the mask, in g.edata, or None"
+            )
         weights = None if self.prob is None else "edge_weights"
         return {"replace": as_flag("replace", self.replace), "weights": weights}
 
@@ -318,11 +333,6 @@ class LaborSampler(FanoutSampler):
             "layer_dependency": as_flag("layer_dependency", self.layer_dependency),
             "batch_dependency": as_size("batch_dependency", self.batch_dependency, least=1),
         }
-
-
-def theirs() -> Any:
-    """The module `dgl.dataloading`."""
-    return import_dgl("loader.dgl").dataloading
 
 
 def names_of(option: str, names: Any) -> Any:

@@ -253,7 +253,7 @@ class Graph:
 
         Args:
             g: homogeneous.
-            weight_attr: name of the edge weights in `g.edata`, `[num_edges]`.
+            weight_attr: name of the edge weights in `g.edata`, `[num_edges]`, or of a mask: weights of 1 and 0.
 
         Raises:
             TypeError: `g` has several types.

@@ -285,8 +285,8 @@ class HeteroGraph:
 
         Args:
             g: of one or several types; no block.
-            weight_attr: name of the edge weights in `g.edges[edge_type].data`, `[num_edges]`. The edges of a relation
-                without them have weights of 1.
+            weight_attr: name of the edge weights in `g.edges[edge_type].data`, `[num_edges]`, or of a mask: weights of
+                1 and 0. The edges of a relation without them have weights of 1.
 
         Raises:
             TypeError: `g` is no graph of DGL.

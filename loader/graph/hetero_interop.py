@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from loader.graph.csc import Graph, require_square
-from loader.graph.interop import attribute, coordinates, dgl_edges, plain, weights_of
+from loader.graph.interop import attribute, coordinates, dgl_edges, mask_as_weights, plain, weights_of
 from loader.graph.relations import EdgeType, Labels, check_edge_types, check_node_types
 from loader.machine.arguments import kind_of, shown
 
@@ -83,9 +83,10 @@ def from_dgl(cls: type[HeteroGraph], g: Any, weight_attr: str | None) -> HeteroG
     edges = {key: torch.stack(dgl_edges(g, etype=key)) for key in g.canonical_etypes}
     weights = None
     if weight_attr is not None:
-        weights = {key: g.edges[key].data[weight_attr] for key in edges if weight_attr in g.edges[key].data}
+        frames = {key: g.edges[key].data for key in edges}
+        weights = {key: mask_as_weights(frame[weight_attr]) for key, frame in frames.items() if weight_attr in frame}
         if not weights:
-            had = sorted({name for key in edges for name in g.edges[key].data})
+            had = sorted({name for frame in frames.values() for name in frame})
             raise ValueError(f"weight_attr is {shown(weight_attr)}, which no relation has; they have {had}")
     return cls._of_edges(
         edges,

@@ -108,8 +108,13 @@ def from_dgl(cls: type[Graph], g: Any, weight_attr: str | None) -> Graph:
     if weight_attr is not None:
         if not isinstance(weight_attr, str) or weight_attr not in g.edata:
             raise ValueError(f"weight_attr is {weight_attr!r}; g.edata has {sorted(g.edata)}")
-        weights = g.edata[weight_attr]
+        weights = mask_as_weights(g.edata[weight_attr])
     return cls.from_edges(src, dst, g.num_nodes(), keep_edge_ids=True, edge_weights=weights)
+
+
+def mask_as_weights(column: Tensor) -> Tensor:
+    """A mask of edges as weights of 1 and 0; other columns as they are."""
+    return column.float() if column.dtype == torch.bool else column
 
 
 def dgl_edges(g: Any, ids: Tensor | None = None, etype: Any = None) -> tuple[Tensor, Tensor]:

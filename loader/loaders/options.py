@@ -56,20 +56,30 @@ def check_distinct(name: str, ids: Tensor, num_nodes: int, way: str = "") -> Non
         num_nodes: of the graph.
         way: another way out, for the end of the message on a vertex that is there twice.
     """
+    if not are_distinct(name, ids, num_nodes):
+        values, counts = torch.unique(ids, return_counts=True)
+        twice = int(values[counts > 1][0])
+        raise ValueError(f"{name} holds vertex {twice} more than once; remove duplicates with {name}.unique(){way}")
+
+
+def are_distinct(name: str, ids: Tensor, num_nodes: int) -> bool:
+    """Whether each of `ids`, `[n]` vertices, is there once.
+
+    Raises:
+        ValueError: these are no vertices, or they look like a mask.
+    """
     check_range(name, ids, num_nodes)
     ids = ids.cpu()
     seen = torch.zeros(num_nodes, dtype=torch.bool)
     seen[ids.long()] = True
     if int(seen.sum()) == ids.numel():
-        return
+        return True
     if ids.numel() == num_nodes and int(ids.max()) <= 1:
         raise ValueError(
             f"{name} has {num_nodes} entries, one per vertex, all of them 0 or 1, like a mask of dtype {ids.dtype}; "
             "give ids: mask.nonzero().view(-1)"
         )
-    values, counts = torch.unique(ids, return_counts=True)
-    twice = int(values[counts > 1][0])
-    raise ValueError(f"{name} holds vertex {twice} more than once; remove duplicates with {name}.unique(){way}")
+    return False
 
 
 def check_labels(labels: Any, count: int, why: str) -> None:

@@ -23,6 +23,7 @@ from loader.pyg.options import (
     TimeOptions,
     hops_by_type,
     hops_of,
+    large_as_all_of,
     picks_by,
     read_torchs,
     sampler_of,
@@ -173,6 +174,8 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
             check_ends(self._type, links, typed)
             made = typed
         around: Any
+        if self._type is not None or of_times.disjoint:
+            hops = large_as_all_of(made, hops, replace)
         if of_times.disjoint:
             if shape == "induced":
                 raise ValueError("subgraph_type is 'induced', which has no trees; take 'directional'")

@@ -16,7 +16,7 @@ from loader.graph.interop import has_events, way_to_data
 from loader.graph.times import seed_times
 from loader.items import NodeItems
 from loader.items.items import as_vertices
-from loader.loaders.options import check_distinct
+from loader.loaders.options import are_distinct, check_distinct
 from loader.loaders.torch_options import as_ids, device_of
 from loader.machine.arguments import kind_of
 from loader.machine.kept import Kept, version_of
@@ -26,6 +26,7 @@ from loader.pyg.options import (
     TimeOptions,
     hops_by_type,
     hops_of,
+    large_as_all_of,
     picks_by,
     read_torchs,
     sampler_of,
@@ -66,7 +67,8 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
     Args:
         data: the graph; or a feature store and a graph store, which go the plain path.
         num_neighbors: picks per vertex and hop, 1 to 1024, or -1 for all neighbours. On the CPU see also
-            `SubgraphSampler`. Of several types a list holds for all edge types, or a dict has one for each, 0 to 1024.
+            `SubgraphSampler`. Of several types a list holds for all edge types, or a dict has one for each, from 0;
+            above 1024 without replacement, if no node has more neighbors than that.
         input_nodes: `[n]` vertices, or a mask `[num_nodes]`, or None for all vertices. Of several types the name of a
             node type, or `("paper", ids or mask)`. On the CPU a vertex may be given
             more than once; each such seed has edges of its own, with the same picks.
@@ -157,6 +159,8 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
             made = typed_graph_of(data, weight_attr, time_attr, place, is_pinned(graph, place))
         else:
             made = graph_of(data, hops, weight_attr, place, graph, time_attr)
+        if typed or of_times.disjoint:
+            hops = large_as_all_of(made, hops, replace)
         if of_times.disjoint:
             if shape == "induced":
                 raise ValueError("subgraph_type is 'induced', which has no trees; take 'directional'")
@@ -352,10 +356,8 @@ def _are_repeated(seeds: Tensor, num_nodes: int, device: torch.device) -> bool:
     Raises:
         ValueError: it is, and a GPU samples; or they are all 0 or 1, like a mask.
     """
-    seen = torch.zeros(num_nodes, dtype=torch.bool)
-    seen[seeds.long()] = True
-    if int(seen.sum()) == seeds.numel():
+    if are_distinct("input_nodes", seeds, num_nodes):
         return False
-    if device.type == "cuda" or (seeds.numel() == num_nodes and int(seeds.max()) <= 1):
+    if device.type == "cuda":
         check_distinct("input_nodes", seeds, num_nodes, ", or take device='cpu'")
     return True

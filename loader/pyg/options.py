@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch.utils.data
 from torch_geometric.sampler import NumNeighbors
 
-from loader.graph import EdgeType
+from loader.graph import EdgeType, Graph, HeteroGraph
 from loader.loaders.torch_options import DataLoaderOptions, as_fanouts, read_options
-from loader.machine.arguments import as_flag, shown
+from loader.machine.arguments import as_flag, as_index, shown
 from loader.samplers import SubgraphSampler
+from loader.samplers.base import MAX_FANOUT
 from loader.samplers.tree_subgraph import TreeSubgraphSampler
 
 _WAY = "torch_geometric's own loader knows it: `import loader.pyg` lets it sample on our core, on the CPU"
@@ -123,6 +125,38 @@ def hops_by_type(num_neighbors: Any, edge_types: Sequence[EdgeType]) -> dict[Edg
             "edge types: give 0 where no neighbors are picked"
         )
     return {edge_type: hops or [0] for edge_type, hops in by_type.items()}
+
+
+def large_as_all(edge_type: Any, fanouts: Sequence[Any], degree: Callable[[], int], replace: bool) -> list[Any]:
+    """Picks per hop of an edge type; those above 1024 become -1, as they are all neighbors.
+
+    Args:
+        degree: the most neighbors of a node.
+
+    Raises:
+        ValueError: a node has more than 1024 neighbors and than are picked, or they are picked with replacement.
+    """
+    large = [k for k in map(as_index, fanouts) if k is not None and k > MAX_FANOUT]
+    if not large:
+        return list(fanouts)
+    if replace or degree() > min(large):
+        raise ValueError(
+            f"fanout {min(large)} of {edge_type} is not possible, as a node has {degree()} neighbors: give up to "
+            f"{MAX_FANOUT}, or -1 for all"
+        )
+    return [-1 if as_index(k) in large else k for k in fanouts]
+
+
+def large_as_all_of(graph: Graph | HeteroGraph, hops: Any, replace: bool) -> Any:
+    """`large_as_all` of a graph; of several types `hops` are by edge type, and so is the result."""
+
+    def degree(*edge_type: EdgeType) -> int:
+        degrees = graph.in_degrees(*edge_type)
+        return int(degrees.max()) if degrees.numel() else 0
+
+    if not isinstance(graph, HeteroGraph):
+        return large_as_all("the graph", hops, degree, replace)
+    return {key: large_as_all(key, of, partial(degree, key), replace) for key, of in hops.items()}
 
 
 def picks_by(weight_attr: str | None, hops: Sequence[Any] | Mapping[Any, Sequence[Any]]) -> str | None:

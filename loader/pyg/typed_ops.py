@@ -13,10 +13,10 @@ from loader.graph.checks import check_csc
 from loader.machine.kept import Kept
 from loader.pyg.calls import drawn, on_gpu, refuse_induced
 from loader.pyg.checked import num_threads
+from loader.pyg.options import large_as_all
 from loader.pyg.repeated import sample_from
 from loader.pyg.typed import refuse_missing_times
 from loader.samplers import SubgraphSampler
-from loader.samplers.base import MAX_FANOUT
 from loader.samplers.trees import TreeSampler
 from loader.samples import HeteroSubgraph, hetero_subgraph_of
 
@@ -261,15 +261,11 @@ def _graph_of(sizes: Mapping[str, int], lists: Sequence[_Lists], times: TimesGiv
 
 def _fanouts(one: _Lists, fanouts: Sequence[int], replace: bool) -> list[int]:
     """The fanouts of a relation, as our samplers have them."""
-    most = max((k for k in fanouts), default=0)
-    if most > MAX_FANOUT:
-        degree = int(one.indptr.diff().max()) if one.indptr.numel() > 1 else 0
-        if replace or degree > most:
-            raise ValueError(
-                f"fanout {most} of {one.given} is not possible, as a node has {degree} neighbors: give up to "
-                f"{MAX_FANOUT}, or -1 for all"
-            )
-    return [-1 if k < 0 or k > MAX_FANOUT else k for k in fanouts]
+
+    def degree() -> int:
+        return int(one.indptr.diff().max()) if one.indptr.numel() > 1 else 0
+
+    return [max(k, -1) for k in large_as_all(one.given, fanouts, degree, replace)]
 
 
 def _seeds_only(

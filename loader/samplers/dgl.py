@@ -74,7 +74,7 @@ class _DGLSession(Session):
         weighs = sampler.picking.weights is not None
         if weighs:
             weighed(graph, "DGLSampler")  # looks at the weights
-        self._sampler = self._dgl.dataloading.NeighborSampler(
+        self._sampler = self._dgl.dataloading.neighbor_sampler.NeighborSampler(
             list(sampler.fanouts[::-1]), replace=sampler.replace, prob="weight" if weighs else None
         )
         self._lock = ForkSafeLock()

@@ -12,3 +12,10 @@ def edges_by_ids(block: Any) -> list[tuple[int, int, int]]:
     src, dst = block.edges()
     ends = block.srcdata[dgl.NID][src.long()].tolist(), block.dstdata[dgl.NID][dst.long()].tolist()
     return sorted(zip(*ends, block.edata[dgl.EID].tolist(), strict=True))
+
+
+def edge_ids(made: Any) -> list[int]:
+    """The ids that the edges of a graph have in the whole graph, ascending."""
+    import dgl
+
+    return sorted(made.edata[dgl.EID].tolist())

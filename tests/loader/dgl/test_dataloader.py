@@ -255,10 +255,33 @@ def test_only_the_seed_decides_an_epoch(g):
         return [inputs.tolist() for inputs, _, _ in made]
 
     assert epoch(seed=3) == epoch(seed=3, num_workers=2) != epoch(seed=4)
-    torch.manual_seed(0)
-    first = epoch()
-    torch.manual_seed(0)
-    assert epoch() == first
+
+
+@pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
+@pytest.mark.parametrize("own", [False, True])
+def test_torch_decides_the_order_and_dgl_picks(g, own):
+    import dgl
+
+    import loader.dgl as ours
+
+    kind = ours.NeighborSampler
+    if own:
+        kind = type("Own", (kind,), {"sample": lambda self, *given: super(kind, self).sample(*given)})
+
+    def epoch(order, picks):
+        torch.manual_seed(order)
+        dgl.seed(picks)
+        nodes = torch.arange(NUM_NODES, dtype=g.idtype)
+        made = ours.DataLoader(g, nodes, kind([3, 2]), batch_size=16, shuffle=True)
+        again = pickle.loads(pickle.dumps(made)) if not own else made
+        found = [(outputs.tolist(), [edges_by_ids(block) for block in blocks]) for _, outputs, blocks in again]
+        return [outputs for outputs, _ in found], [blocks for _, blocks in found]
+
+    first = epoch(1, 1)
+    assert epoch(1, 1) == first
+    assert epoch(1, 2)[0] == first[0]
+    assert epoch(1, 2)[1] != first[1]
+    assert epoch(2, 1)[0] != first[0]
 
 
 def test_unsupported_options_are_refused(g):
@@ -270,8 +293,8 @@ def test_unsupported_options_are_refused(g):
         return ours.DataLoader(g, seeds, ours.as_edge_prediction_sampler(sampler, "reverse_id", back))
 
     for make, error, message in (
-        (lambda: ours.NeighborSampler([2], mask="w"), NotImplementedError, "does not know mask='w'; leave it out"),
-        (lambda: ours.NeighborSampler([2], mask="m"), NotImplementedError, "does not know mask='m'"),
+        (lambda: ours.NeighborSampler([2], "in", "w", "m"), ValueError, "prob is 'w' and mask 'm'; give one of them"),
+        (lambda: ours.NeighborSampler([2], mask=3), TypeError, "prob is 3; it must be the name of the weights, or of"),
         (lambda: ours.NeighborSampler("5"), TypeError, "fanouts is '5'; it must be a list of integers"),
         (lambda: ours.NeighborSampler(5), TypeError, "fanouts is 5; it must be a list of integers"),
         (lambda: ours.NeighborSampler([2], replace="no"), TypeError, "replace is 'no'; it must be True or False"),
@@ -321,7 +344,7 @@ def test_unsupported_options_are_refused(g):
         ),
         (lambda: ours.LaborSampler([2], layer_dependency="no"), TypeError, "layer_dependency is .no.; it must be"),
         (lambda: ours.as_edge_prediction_sampler(sampler, negative_sampler=4), TypeError, "negative_sampler is an int"),
-        (lambda: ours.negative_sampler.GlobalUniform(2), NotImplementedError, "give replace=True"),
+        (lambda: ours.negative_sampler.GlobalUniform(0), ValueError, "k is 0; it must be at least 1"),
         (lambda: ours.DataLoader(g, seeds, None), TypeError, "graph_sampler is None"),
         (
             lambda: ours.DataLoader(g, {"a": seeds}, sampler),
@@ -335,7 +358,7 @@ def test_unsupported_options_are_refused(g):
         (lambda: ours.DataLoader(g, seeds, sampler, use_ddp=True, seed=2), ValueError, "use_ddp and seed=2 are given"),
         (lambda: ours.DataLoader(g, seeds, sampler, use_ddp=True, rank=0), ValueError, "use_ddp and rank=0 are given"),
         (lambda: ours.DataLoader(g, seeds, sampler, collate_fn=print), TypeError, "takes no collate_fn"),
-        (lambda: ours.DataLoader(g, torch.tensor([1, 1]), sampler), ValueError, "vertex 1 more than once"),
+        (lambda: ours.DataLoader(g, torch.tensor([1, 60]), sampler), ValueError, "indices holds vertex 60"),
         (
             lambda: ours.DataLoader(g, torch.arange(60) % 2, sampler),
             ValueError,
@@ -456,6 +479,32 @@ def test_another_graph_needs_another_loader(g):
     g.remove_edges(torch.arange(100, dtype=g.idtype))
     with pytest.raises(ValueError, match=r"60 vertices and 200 edges now, .* make a new DataLoader"):
         next(iter(plain))
+
+
+@pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
+@pytest.mark.parametrize("option", ["mask", "prob"])
+@pytest.mark.parametrize("own", [False, True])
+def test_only_edges_inside_masks_are_picked(g, option, own):
+    import dgl
+
+    import loader.dgl as ours
+
+    g.edata["m"] = torch.rand(NUM_EDGES, generator=torch.Generator().manual_seed(3)) > 0.4
+    kind, seeds = ours.NeighborSampler, torch.arange(60, dtype=g.idtype)
+    if own:
+        kind = type("Own", (kind,), {"sample": lambda self, *given: super(kind, self).sample(*given)})
+    whole = [
+        [edges_by_ids(block) for *_, blocks in package.DataLoader(g, seeds, sampler, batch_size=25) for block in blocks]
+        for package, sampler in (
+            (ours, kind([-1, -1], **{option: "m"})),
+            (dgl.dataloading, dgl.dataloading.NeighborSampler([-1, -1], mask="m", fused=False)),
+        )
+    ]
+    assert whole[0] == whole[1]
+    for _, _, blocks in ours.DataLoader(g, seeds, kind([3, 2], **{option: "m"}), batch_size=25):
+        for block in blocks:
+            assert block.num_edges() > 0
+            assert bool(g.edata["m"][block.edata[dgl.EID].long()].all())
 
 
 def test_neighbours_are_picked_by_weight(g):

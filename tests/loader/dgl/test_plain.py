@@ -11,6 +11,8 @@ from dgl_edges import edges_by_ids
 from marks import needs_dgl
 
 import loader.dgl as ours
+from loader import FusedSampler
+from loader.dgl.graphs import with_copies
 
 pytestmark = needs_dgl
 
@@ -172,6 +174,26 @@ def test_each_method_of_an_edge_sampler_is_called(g, name):
     for _, pairs, negative, _ in ours.DataLoader(g, seeds_of(g), sampler, batch_size=25):
         assert negative.num_edges() == 2 * pairs.num_edges()
     assert calls == [name] * 3
+
+
+@pytest.mark.parametrize("loops", [False, True])
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("theirs", [False, True])
+def test_global_negatives_have_dgls_defaults(g, theirs, loops, replace):
+    import dgl
+
+    package = dgl.dataloading.negative_sampler if theirs else ours.negative_sampler
+    drawn = package.GlobalUniform(3, not loops, replace) if loops or replace else package.GlobalUniform(3)
+    sampler = ours.as_edge_prediction_sampler(ours.NeighborSampler([3]), negative_sampler=drawn)
+    made = ours.DataLoader(g, torch.arange(300, dtype=g.idtype), sampler, batch_size=100, seed=1)
+    found = []
+    for _, pairs, negative, _ in made:
+        assert negative.num_edges() == 3 * pairs.num_edges()
+        ends = [negative.ndata[dgl.NID][end.long()] for end in negative.edges()]
+        assert not bool(g.has_edges_between(*ends).any())
+        found.append(list(zip(*(end.tolist() for end in ends), strict=True)))
+    assert any(u == v for part in found for u, v in part) == loops
+    assert any(len(set(part)) < len(part) for part in found) == replace
 
 
 @pytest.mark.parametrize("exclude", [None, "self", "reverse_id", "function"])
@@ -373,8 +395,56 @@ def test_errors_of_own_methods_arrive(g):
         ours.as_edge_prediction_sampler(loose([3]))
     with pytest.raises(NotImplementedError, match="batch_dependency is 3, but a mini-batch by itself follows no other"):
         ours.LaborSampler([3], batch_dependency=3).sample(g, seeds_of(g))
-    with pytest.raises(ValueError, match="vertex 1 more than once"):
-        ours.DataLoader(g, torch.tensor([1, 1]), Marked([2]))
+
+
+def test_dgls_samplers_serve_around_edges(g):
+    import dgl
+
+    drawn = ours.negative_sampler.Uniform(2)
+    sampler = ours.as_edge_prediction_sampler(dgl.dataloading.ShaDowKHopSampler([-1]), "self", negative_sampler=drawn)
+    for inputs, pairs, negative, part in ours.DataLoader(g, torch.arange(90, dtype=g.idtype), sampler, batch_size=40):
+        assert torch.equal(part.ndata[dgl.NID], inputs)
+        assert negative.num_edges() == 2 * pairs.num_edges()
+        assert not set(pairs.edata[dgl.EID].tolist()) & set(part.edata[dgl.EID].tolist())
+
+
+def test_repeated_vertices_are_seeds_each_time(g, caplog):
+    import dgl
+
+    seeds = torch.tensor([7, 3, 7, 12, 3, 40, 7, 59], dtype=g.idtype)
+    made = ours.DataLoader(g, seeds, ours.NeighborSampler([3, -1], prefetch_labels=["label"]), batch_size=5, seed=2)
+    assert "NeighborSampler.sample is called for each mini-batch" in caplog.text
+    found = list(made)
+    assert torch.equal(torch.cat([outputs for _, outputs, _ in found]), seeds)
+    for inputs, outputs, (first, last) in found:
+        assert torch.equal(last.dstdata[dgl.NID], outputs)
+        assert torch.equal(last.in_degrees(), g.in_degrees(outputs).to(last.in_degrees()))
+        assert torch.equal(last.dstdata["label"], outputs.long() % 4)
+        assert torch.equal(first.dstdata[dgl.NID], last.srcdata[dgl.NID])
+        assert torch.equal(first.srcdata[dgl.NID], inputs)
+        assert torch.equal(inputs[: len(outputs)], outputs)
+        for block in (first, last):
+            source, target = g.find_edges(block.edata[dgl.EID])
+            assert torch.equal(block.srcdata[dgl.NID][block.edges()[0].long()], source)
+            assert torch.equal(block.dstdata[dgl.NID][block.edges()[1].long()], target)
+            rows = {}
+            for at, node in enumerate(block.dstdata[dgl.NID].tolist()):
+                edges = sorted(block.edata[dgl.EID][block.in_edges(at, form="eid").long()].tolist())
+                assert rows.setdefault(node, edges) == edges  # both copies picked the same
+    again = list(ours.DataLoader(g, seeds, ours.NeighborSampler([3, -1]), batch_size=5, seed=2))
+    assert [batch[0].tolist() for batch in again] == [batch[0].tolist() for batch in found]
+
+
+def test_own_methods_see_repeated_vertices(g):
+    seeds = torch.tensor([1, 1, 4], dtype=g.idtype)
+    for _, outputs, (block,) in ours.DataLoader(g, seeds, Marked([2]), batch_size=3):
+        assert torch.equal(outputs, seeds)
+        assert block.num_dst_nodes() == 3
+
+
+def test_without_repeats_copies_change_nothing(random_graph):
+    batch = FusedSampler([4, 3], edge_ids=True, num_threads=1).sample(random_graph(90, 400), torch.tensor([5, 50, 7]))
+    assert with_copies(batch, torch.arange(3)).digest() == batch.digest()
 
 
 def test_the_fast_way_calls_nobody(g, caplog):

@@ -393,3 +393,23 @@ def test_labor_takes_types(typed: Any) -> None:
         for sampler in (ours.LaborSampler([1, 1], layer_dependency=True), ours.NeighborSampler([1, 1]))
     )
     assert alike < apart
+
+
+def test_masks_hold_for_their_edge_types(typed: Any) -> None:
+    import dgl
+
+    import loader.dgl as ours
+
+    typed.edges["cites"].data["m"] = torch.rand(200, generator=torch.Generator().manual_seed(1)) > 0.5
+    whole = [
+        [
+            edges_of(block)
+            for *_, blocks in package.DataLoader(typed, seeds_of(typed), sampler, batch_size=9)
+            for block in blocks
+        ]
+        for package, sampler in (
+            (ours, ours.NeighborSampler([-1, -1], mask="m")),
+            (dgl.dataloading, dgl.dataloading.NeighborSampler([-1, -1], mask="m", fused=False)),
+        )
+    ]
+    assert whole[0] == whole[1]

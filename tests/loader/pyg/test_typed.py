@@ -273,7 +273,11 @@ WRONG = [
     ({"num_neighbors": {CITES: [2]}}, ValueError, r"num_neighbors has nothing for the edge type \('author', 'writes'"),
     ({"num_neighbors": {("a", "b"): [2]}}, ValueError, r"num_neighbors names the edge type \('a', 'b'\); data has"),
     ({"num_neighbors": 3}, TypeError, "num_neighbors is 3; it must be a list of integers, one per hop"),
-    ({"num_neighbors": [2000]}, ValueError, r"the fanout 2000 of .* is not possible: give 0 to 1024, or -1 for all"),
+    (
+        {"num_neighbors": [2000], "replace": True},
+        ValueError,
+        r"fanout 2000 of .* is not possible, as a node has \d+ neig",
+    ),
     (
         {"subgraph_type": "induced"},
         NotImplementedError,
@@ -302,3 +306,23 @@ def test_names_of_nodes_are_refused(data) -> None:
         ValueError, match=r"data\['author'\]\.x has shape \[61, 1\], data 60 vertices; give a row to each"
     ):
         NeighborLoader(data, [2], input_nodes="paper")
+
+
+@pytest.mark.parametrize("disjoint", [False, True])
+def test_large_fanouts_take_all_neighbors(data, disjoint) -> None:
+    options = {"input_nodes": "paper", "batch_size": 40, "disjoint": disjoint}
+    large, every = (list(NeighborLoader(data, hops, **options)) for hops in ([2000, 3000], [-1, -1]))
+    for batch, other in zip(large, every, strict=True):
+        for key in data.edge_types:
+            assert torch.equal(batch[key].edge_index, other[key].edge_index)
+            assert torch.equal(batch[key].e_id, other[key].e_id)
+
+
+@pytest.mark.parametrize("disjoint", [False, True])
+def test_large_fanouts_below_a_degree_are_refused(data, disjoint) -> None:
+    hub = torch.stack([torch.arange(1500) % SIZES["author"], torch.zeros(1500, dtype=torch.int64)])
+    data[WRITES].edge_index = torch.cat([data[WRITES].edge_index, hub], dim=1)
+    del data[WRITES].weight
+    with pytest.raises(ValueError, match=r"fanout 1100 of .*writes.* is not possible, as a node has 15\d\d neighbors"):
+        NeighborLoader(data, [1100], input_nodes="paper", disjoint=disjoint)
+    assert len(NeighborLoader(data, {WRITES: [1024], CITES: [1100], RATES: [5]}, input_nodes="paper")) == SIZES["paper"]

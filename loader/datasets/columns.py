@@ -198,7 +198,7 @@ class Column:
             DatasetError: its type has no such form, or a number is infinite.
         """
         compute = pyarrow("pyarrow.compute")
-        kind = _kind(name, values.type, path)
+        kind = column_kind(name, values.type, path)
         if kind == "category":
             texts = as_text(values)
             missing = texts.null_count
@@ -247,6 +247,8 @@ class Column:
     def features(self, values: Any) -> NDArray[np.float32]:
         """`[rows, width]` of some values, an array of pyarrow."""
         rows = np.zeros((len(values), self.width), dtype=np.float32)
+        if self.width == 0:  # of any type: no value was known
+            return rows
         if self.kind == "category":
             arrow = pyarrow()
             texts = as_text(values)
@@ -412,7 +414,12 @@ def _is_number(kind: Any) -> bool:
     return bool(types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
-def _kind(name: str, kind: Any, path: Path) -> str:
+def column_kind(name: str, kind: Any, path: Path) -> str:
+    """What features are made of a column of a type of pyarrow, see `Column.kind`.
+
+    Raises:
+        DatasetError: none are.
+    """
     types = pyarrow().types
     if is_text(kind):
         return "category"

@@ -28,6 +28,7 @@ from models.training.own_classes import check_methods
 from models.training.trainer import make_trainer
 
 _ROWS = 2**16  # of a part of the file
+_OF_EXTENDED = ("num_features", "num_classes", "multilabel", "classes", "columns", "categories")
 _SCORES = 2**26  # of a part of the links: floats
 
 
@@ -58,15 +59,19 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
         cfg.trainer.devices, cfg.trainer.num_nodes, cfg.trainer.strategy = 1, 1, "auto"
     progress = bool((cfg.callbacks.get("progress") or {}).get("refresh_rate"))
     datamodule = instantiate(cfg.datamodule)
+    kept = saved.get(type(datamodule).__qualname__, {})
+    of_data = dict(kept.get("data", {}))
+    extends = getattr(datamodule.dataset, "extend", None) if predicts and "context_size" not in cfg.model else None
+    if extends is not None and "tables" in kept and extends(kept["tables"]):
+        of_data = {key: of_data[key] for key in _OF_EXTENDED}  # it compares the first rows itself
+        of_data["name"] = datamodule.dataset.name
     trainer = make_trainer(cfg)
     announce(cfg, why, first=True)
     datamodule.prepare_data()
     datamodule.trainer = trainer
     datamodule.setup("fit" if of_links else "predict")
     data: NodeDataset = datamodule.data
-    kept = saved.get(type(datamodule).__qualname__, {})
-    if "data" in kept:
-        data.require(kept["data"], f"ckpt_path is {cfg.ckpt_path}, which")
+    data.require(of_data, f"ckpt_path is {cfg.ckpt_path}, which")
     model = instantiate(cfg.model, **datamodule.sizes)
     if not of_links:
         check_types(cfg, data)

@@ -24,6 +24,16 @@ from models.training.errors import one_line_errors
         ),
         (["num_threads=0"], "num_threads is 0; it must be at least 1"),
         (["num_threads=100000"], "num_threads is 100000; it must be at most 1024"),
+        (["sampler=trees"], "has one type of nodes and edges, and sampler=trees is for several, with times"),
+        (
+            ["task=link", "sampler=trees", "dataset=npz", "dataset.path=g.npz"],
+            "has one type of nodes and edges, and sam",
+        ),
+        (
+            ["task=link", "model=gin"],
+            "model=gin classifies nodes; task=link has GraphSAGE as its encoder: leave",
+        ),
+        (["schedule=cosine", "schedule.T_max=0"], "schedule CosineAnnealingLR with {'T_max': 0, "),
         (["device=gpu"], "device is 'gpu'; it must be auto, cpu or cuda"),
         (["trainer.max_epochs=0"], "trainer.max_epochs is 0, so nothing would be trained; give at least 1"),
         (["datamodule.prefetch=1.5"], "prefetch is 1.5; it must be an integer of at least 0"),

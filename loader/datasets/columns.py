@@ -17,12 +17,21 @@ from loader.machine.arguments import shown
 from loader.machine.optional import import_optional
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
+_PACKED = (".gz", ".bz2", ".zst", ".lz4")  # which pyarrow unpacks
 # What says that a value is missing, as pandas and R write it, in every kind of file. Ids are missing only if empty.
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null")
 _BLOCK = 1 << 24  # bytes of a CSV file that are parsed at once
 _PIECE = 1 << 20  # rows of a Parquet file that are read at once
 _MOST_CATEGORIES = 100
 _INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
+
+
+def table_kind(path: Path) -> str:
+    """The one of `SUFFIXES` that a path ends in, before that of a compression; "" if it is no table's."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in _PACKED:
+        suffixes.pop()
+    return suffixes[-1] if suffixes and suffixes[-1] in SUFFIXES else ""
 
 
 def pyarrow(module: str = "pyarrow") -> Any:
@@ -46,12 +55,14 @@ class TableFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.kind = next((s for s in SUFFIXES if s in path.suffixes[-2:]), "")
+        self.kind = table_kind(path)
         if not self.kind:
             raise DatasetError(
                 f"{path} does not end in {', '.join(SUFFIXES)}; save the table as one of these, e.g. by pandas: "
                 "frame.to_parquet(path, index=False)"
             )
+        if self.kind != ".parquet":
+            self._check_text()
         with self._readable():
             if self.kind == ".parquet":
                 with pyarrow("pyarrow.parquet").ParquetFile(path) as file:
@@ -62,10 +73,23 @@ class TableFile:
         for name in self.names:
             if self.names.count(name) > 1:
                 raise DatasetError(f"{path} has {self.names.count(name)} columns '{name}'; give each a name of its own")
-        if len(self.names) == 1 and (mark := next((m for m in ";\t| " if m in self.names[0]), None)):
+        if len(self.names) == 1 and (mark := next((m for m in ";,\t| " if m in self.names[0]), None)):
             raise DatasetError(
                 f"{path} has one column, {shown(self.names[0])}, which holds {mark!r}; columns of a .csv file are "
                 "separated by commas, of a .tsv file by tabs: save it as one of them, with a line of names"
+            )
+
+    def _check_text(self) -> None:
+        """Refuses texts whose beginning says that they are no such table."""
+        with self._readable(), pyarrow().input_stream(self.path) as file:
+            begin = bytes(file.read(80))
+        if begin.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in begin:
+            raise DatasetError(f"{self.path} is no text in UTF-8; save it in that encoding, or as a .parquet file")
+        if begin.startswith((b"# ", b"%")):
+            line = begin.splitlines()[0].decode(errors="replace")
+            raise DatasetError(
+                f"{self.path} begins with the comment {shown(line)}; the first line must name the columns: take out "
+                "the lines of comments, and add one, e.g. source,target"
             )
 
     def column(self, option: str, given: Any, place: int) -> str:
@@ -160,6 +184,8 @@ class TableFile:
             if isinstance(error, arrow.ArrowMemoryError):
                 raise
             told = " ".join(str(error).split())
+            if "UTF8" in told:
+                told = f"it is not in UTF-8: {told}"
             raise DatasetError(
                 f"{self.path} cannot be read as a {self.kind} file ({told[:300]}); correct that row or column, or save "
                 "the file again"

@@ -224,6 +224,7 @@ class TableDataset(EdgeListDataset):
         if len(self.files) > 1:
             known, found = self._read_nodes(TableFile(self.files[1]), writer, report)
         (src, dst), ids, values = self._read_edges(edges, columns, known)
+        _check_names(edges, columns[:2], ids)
         if self._trained is not None:
             self._trained.check_ends(src, dst, edges.path)
         if found is None:
@@ -349,7 +350,8 @@ class TableDataset(EdgeListDataset):
                 free = [one for one in file.names if one not in taken]
                 raise DatasetError(
                     f"{file.path}: features names the column {shown(name)}; it must name different ones of "
-                    f"{', '.join(free) or '(none)'} (dataset.features){nearest(name, free)}"
+                    f"{', '.join(free) or '(none)'} (dataset.features)"
+                    f"{'' if name in free else nearest(name, free)}"
                 )
         return self.features
 
@@ -392,6 +394,18 @@ def _check_header(file: TableFile, columns: Sequence[str]) -> None:
         raise DatasetError(
             f"{file.path} begins with the line {','.join(file.names[:3])}, which looks like an edge; the first line "
             "must name the columns: add one, e.g. source,target"
+        )
+
+
+def _check_names(file: TableFile, columns: Sequence[str], ids: Any) -> None:
+    """Refuses a first line of two ids, which is an edge without names of columns."""
+    names = pyarrow().array(columns, pyarrow().large_string())
+    if file.kind == ".parquet" or not is_text(ids.type):
+        return
+    if pyarrow("pyarrow.compute").all(pyarrow("pyarrow.compute").is_in(names, value_set=ids)).as_py():
+        raise DatasetError(
+            f"{file.path} begins with the line {','.join(file.names[:3])}, whose words are ids of nodes further down, "
+            "so it looks like an edge; the first line must name the columns: add one, e.g. source,target"
         )
 
 

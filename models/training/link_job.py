@@ -13,7 +13,7 @@ from rich.table import Table
 from loader.machine.arguments import shown
 from models.training.console import announce, folders
 from models.training.job_result import JobResult
-from models.training.options import check_sizes
+from models.training.options import check_sizes, chosen
 from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value
 
 # Of the groups model and datamodule: what links have not. In conf/task/link.yaml it is null.
@@ -39,6 +39,9 @@ def train_links(cfg: DictConfig, why: str, job: JobResult) -> float:
         ValueError: something the user can mend, before work starts.
     """
     without_node_options(cfg)
+    encoder = chosen("model", cfg)
+    if encoder not in ("graphsage", cfg.model["_target_"]) and cfg.model["_target_"].endswith(".LinkPredictor"):
+        raise ValueError(f"model={encoder} classifies nodes; task=link has GraphSAGE as its encoder: leave it out")
     check_sizes(cfg.model, ["num_features", "num_nodes", "edge_types", "edge_type"])
     instantiate(cfg.model, num_features=1)
     datamodule = instantiate(cfg.datamodule)

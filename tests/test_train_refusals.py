@@ -231,14 +231,15 @@ def test_a_transform_of_something_else_is_named(composed: Composer, capsys: pyte
     assert capsys.readouterr().err.startswith("error: transform NormalizeFeatures of digits failed: 'NodeDataset' obj")
 
 
+@pytest.mark.parametrize("package", ["tensorboard", "wandb", "mlflow"])
 def test_a_logger_that_is_missing_names_its_extra(
-    composed: Composer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    composed: Composer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     monkeypatch.setattr(options, "find_spec", lambda _: None)
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(SystemExit), one_line_errors():
-        in_process(composed, "logger=tensorboard")
-    assert "logger.tensorboard needs the package tensorboard; pip install 'gnn-loader[tensorboard]'" in (
+        in_process(composed, f"logger={package}")
+    assert f"logger.{package} needs the package {package}; pip install 'gnn-loader[{package}]'" in (
         capsys.readouterr().err
     )
 

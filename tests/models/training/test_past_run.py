@@ -102,6 +102,20 @@ def test_an_evaluation_has_the_metrics_of_the_test(tmp_path: Path, composed: Com
     assert f"test/val_acc: {kept['test/val_acc']:.4f}" in capsys.readouterr().out
 
 
+def test_options_that_would_be_ignored_are_refused(tmp_path: Path, composed: Composer) -> None:
+    import train
+
+    folder = trained(tmp_path, composed)
+    with pytest.raises(ValueError, match=r"new_links is 5, but only mode=predict of task=link writes links; leave it"):
+        use(composed, folder, "predict", "new_links=5")
+    with pytest.raises(ValueError, match=r"embeddings is true, but only mode=predict of a model with classes adds"):
+        use(composed, folder, "evaluate", "embeddings=true")
+    with pytest.raises(ValueError, match=r"embeddings is true, but with exact_test=false predictions are of sampled"):
+        use(composed, folder, "predict", "embeddings=true", "exact_test=false")
+    with pytest.raises(ValueError, match=r"embeddings is true, but only mode=predict"):
+        train.train(composed("embeddings=true"))
+
+
 def test_the_best_new_links_are_written(tmp_path: Path, composed: Composer) -> None:
     folder = trained(tmp_path, composed, "task=link", "datamodule.batch_size=64")
     use(composed, folder, "predict", "new_links=3")

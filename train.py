@@ -35,7 +35,12 @@ from omegaconf import DictConfig, OmegaConf
 from models.training.command_line import check_keys, command_of_rank, composed, composing
 from models.training.console import leave_no_empty_folder
 from models.training.errors import one_line_errors
-from models.training.past_run import options_of_past_run, overrides_of_past_run, with_choices_of_past_run
+from models.training.past_run import (
+    check_prediction,
+    options_of_past_run,
+    overrides_of_past_run,
+    with_choices_of_past_run,
+)
 from models.training.ranks import (
     be_quiet_unless_first,
     check_hosts,
@@ -86,6 +91,7 @@ def train(cfg: DictConfig) -> float:
     check_keys(cfg, CONF)
     if cfg.mode != "train":
         cfg = options_of_past_run(cfg, HydraConfig.get().overrides.task)
+    check_prediction(cfg)
     check_parts(cfg)  # else the next line meets values that the chosen parts have not
     if missing := OmegaConf.missing_keys(cfg):
         key = min(missing, key=len)

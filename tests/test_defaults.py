@@ -37,10 +37,12 @@ MEANT: dict[str, set[str]] = {
     "PartitionedFeatures": {"fraction"},
     "DeviceFeatures": {"lazy"},  # a loop of one's own gets rows; train.py's models read them in the table
     "ShardedFeatures": {"lazy"},
+    "DGLSampler": {"fanouts"},  # without them a sampler says what to give
+    "HopwiseSampler": {"fanouts"},
     "WalkSampler": {"num_negatives"},  # walks have none unless a model learns from them
     "PyGClassifier": {"heads"},  # which only some architectures have
-    "TreeSampler": {"times"},  # sampler=trees is that choice
-    "fused": {"labor"},  # sampler=labor is that choice
+    "TreeSampler": {"fanouts", "times"},  # sampler=trees is that choice
+    "fused": {"fanouts", "labor"},  # sampler=labor is that choice
 }
 # Options that task=link sets to null, because its classes have none of that name.
 OF_NODES = {

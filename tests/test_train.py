@@ -78,8 +78,8 @@ def test_every_option_of_every_group_instantiates(composed: Composer, tmp_path: 
         overrides.append("dataset.path=some.npz")
     if (group, option) == ("dataset", "edge_list"):
         overrides.append("dataset.edges=some.csv")
-    if (group, option) == ("logger", "tensorboard"):
-        pytest.importorskip("tensorboard")
+    if group == "logger" and option in ("tensorboard", "wandb", "mlflow"):
+        pytest.importorskip(option)
     if (group, option) == ("sampler", "walks"):
         overrides.append("model=node2vec")
     try:
@@ -328,3 +328,19 @@ class TestOnGPU:
         assert [row["epoch"] for row in rest["epochs"]] == [row["epoch"] for row in whole["epochs"]] == [0, 1, 2, 3, 4]
         for name in ("train/loss", "val/loss"):  # a GPU adds up gradients in no fixed order
             assert rest["epochs"][-1][name] == pytest.approx(whole["epochs"][-1][name], rel=0.05)
+
+
+@pytest.mark.parametrize(("logger", "offline"), [("wandb", ["logger.wandb.offline=true"]), ("mlflow", [])])
+def test_loggers_of_services_get_the_metrics_of_each_epoch(
+    composed: Composer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logger: str, offline: list[str]
+) -> None:
+    pytest.importorskip(logger)
+    monkeypatch.chdir(tmp_path)
+    in_process(composed, f"logger={logger}", *offline, "callbacks=quiet")
+    if logger == "mlflow":
+        lines = next((tmp_path / "mlruns").rglob("metrics/val/acc")).read_text().splitlines()
+        assert len(lines) == 2
+        assert "mlruns/\n    the metrics of each epoch" in (tmp_path / "README.txt").read_text()
+    else:
+        assert list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
+    assert (tmp_path / "csv" / "metrics.csv").is_file()

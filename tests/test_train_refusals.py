@@ -24,6 +24,16 @@ from models.training.errors import one_line_errors
         ),
         (["num_threads=0"], "num_threads is 0; it must be at least 1"),
         (["num_threads=100000"], "num_threads is 100000; it must be at most 1024"),
+        (["sampler=trees"], "has one type of nodes and edges, and sampler=trees is for several, with times"),
+        (
+            ["task=link", "sampler=trees", "dataset=npz", "dataset.path=g.npz"],
+            "has one type of nodes and edges, and sam",
+        ),
+        (
+            ["task=link", "model=gin"],
+            "model=gin classifies nodes; task=link has GraphSAGE as its encoder: leave",
+        ),
+        (["schedule=cosine", "schedule.T_max=0"], "schedule CosineAnnealingLR with {'T_max': 0, "),
         (["device=gpu"], "device is 'gpu'; it must be auto, cpu or cuda"),
         (["trainer.max_epochs=0"], "trainer.max_epochs is 0, so nothing would be trained; give at least 1"),
         (["datamodule.prefetch=1.5"], "prefetch is 1.5; it must be an integer of at least 0"),
@@ -221,14 +231,15 @@ def test_a_transform_of_something_else_is_named(composed: Composer, capsys: pyte
     assert capsys.readouterr().err.startswith("error: transform NormalizeFeatures of digits failed: 'NodeDataset' obj")
 
 
+@pytest.mark.parametrize("package", ["tensorboard", "wandb", "mlflow"])
 def test_a_logger_that_is_missing_names_its_extra(
-    composed: Composer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    composed: Composer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     monkeypatch.setattr(options, "find_spec", lambda _: None)
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(SystemExit), one_line_errors():
-        in_process(composed, "logger=tensorboard")
-    assert "logger.tensorboard needs the package tensorboard; pip install 'gnn-loader[tensorboard]'" in (
+        in_process(composed, f"logger={package}")
+    assert f"logger.{package} needs the package {package}; pip install 'gnn-loader[{package}]'" in (
         capsys.readouterr().err
     )
 

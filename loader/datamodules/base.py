@@ -23,8 +23,11 @@ class DatasetModule(LightningDataModule):
     data: NodeDataset | HeteroDataset | None
 
     def state_dict(self) -> dict[str, Any]:
-        """Which dataset a checkpoint is of, see `NodeDataset.identity`."""
-        return {} if self.data is None else {"data": self.data.identity()}
+        """Which dataset a checkpoint is of (`NodeDataset.identity`); of tables, what `TableDataset.extend` takes."""
+        if self.data is None:
+            return {}
+        tables = self.data.tables
+        return {"data": self.data.identity(), **({} if tables is None else {"tables": tables.rows.to_json()})}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Raises ValueError if the checkpoint is of another dataset."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import time
@@ -31,7 +32,7 @@ from loader.datasets.locations import check_folder, check_name, resolve_cache_di
 from loader.datasets.node_dataset import SPLITS, NodeDataset
 from loader.datasets.progress import ConversionProgress
 from loader.graph import Graph
-from loader.machine.arguments import as_flag, kind_of, shown
+from loader.machine.arguments import as_flag, check_known, kind_of, shown
 from loader.machine.hardware import usable_memory
 from loader.machine.shared import local_ranks
 
@@ -82,7 +83,9 @@ class CachedDataset(ABC, Generic[Data]):
         verify: bool = False,
         in_memory: bool | None = None,
         transform: Callable[[Data], Data] | Sequence[Callable[[Data], Data]] | None = None,
+        **unknown: Any,
     ) -> None:
+        check_known(type(self).__name__, unknown, sorted(keywords_of(type(self))))
         check_name(name)
         self.name = name
         check_folder("data_dir", data_dir)
@@ -269,6 +272,12 @@ class Dataset(CachedDataset[NodeDataset]):
             num_classes=int(cached.properties["num_classes"]),
             multilabel=bool(cached.properties["multilabel"]),
         )
+
+
+def keywords_of(cls: type) -> set[str]:
+    """The keywords that a class and those above it take."""
+    inits = [inspect.signature(vars(base)["__init__"]).parameters for base in cls.__mro__ if "__init__" in vars(base)]
+    return {name for parameters in inits for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
 
 
 def _as_transforms(transform: Any, kind: str) -> list[Callable[[Any], Any]]:

@@ -17,12 +17,21 @@ from loader.machine.arguments import shown
 from loader.machine.optional import import_optional
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
+_PACKED = (".gz", ".bz2", ".zst", ".lz4")  # which pyarrow unpacks
 # What says that a value is missing, as pandas and R write it, in every kind of file. Ids are missing only if empty.
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null")
 _BLOCK = 1 << 24  # bytes of a CSV file that are parsed at once
 _PIECE = 1 << 20  # rows of a Parquet file that are read at once
 _MOST_CATEGORIES = 100
 _INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
+
+
+def table_kind(path: Path) -> str:
+    """The one of `SUFFIXES` that a path ends in, before that of a compression; "" if it is no table's."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in _PACKED:
+        suffixes.pop()
+    return suffixes[-1] if suffixes and suffixes[-1] in SUFFIXES else ""
 
 
 def pyarrow(module: str = "pyarrow") -> Any:
@@ -49,12 +58,14 @@ class TableFile:
     def __init__(self, path: Path, *, short_rows: bool = False) -> None:
         self.path = path
         self._filled: bytes | None = None  # the content, if short rows were filled
-        self.kind = next((s for s in SUFFIXES if s in path.suffixes[-2:]), "")
+        self.kind = table_kind(path)
         if not self.kind:
             raise DatasetError(
                 f"{path} does not end in {', '.join(SUFFIXES)}; save the table as one of these, e.g. by pandas: "
                 "frame.to_parquet(path, index=False)"
             )
+        if self.kind != ".parquet":
+            self._check_text()
         with self._readable():
             if self.kind == ".parquet":
                 with pyarrow("pyarrow.parquet").ParquetFile(path) as file:
@@ -67,10 +78,23 @@ class TableFile:
         for name in self.names:
             if self.names.count(name) > 1:
                 raise DatasetError(f"{path} has {self.names.count(name)} columns '{name}'; give each a name of its own")
-        if len(self.names) == 1 and (mark := next((m for m in ";\t| " if m in self.names[0]), None)):
+        if len(self.names) == 1 and (mark := next((m for m in ";,\t| " if m in self.names[0]), None)):
             raise DatasetError(
                 f"{path} has one column, {shown(self.names[0])}, which holds {mark!r}; columns of a .csv file are "
                 "separated by commas, of a .tsv file by tabs: save it as one of them, with a line of names"
+            )
+
+    def _check_text(self) -> None:
+        """Refuses texts whose beginning says that they are no such table."""
+        with self._readable(), pyarrow().input_stream(self.path) as file:
+            begin = bytes(file.read(80))
+        if begin.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in begin:
+            raise DatasetError(f"{self.path} is no text in UTF-8; save it in that encoding, or as a .parquet file")
+        if begin.startswith((b"# ", b"%")):
+            line = begin.splitlines()[0].decode(errors="replace")
+            raise DatasetError(
+                f"{self.path} begins with the comment {shown(line)}; the first line must name the columns: take out "
+                "the lines of comments, and add one, e.g. source,target"
             )
 
     def column(self, option: str, given: Any, place: int) -> str:
@@ -197,6 +221,8 @@ class TableFile:
             if isinstance(error, arrow.ArrowMemoryError):
                 raise
             told = " ".join(str(error).split())
+            if "UTF8" in told:
+                told = f"it is not in UTF-8: {told}"
             raise DatasetError(
                 f"{self.path} cannot be read as a {self.kind} file ({told[:300]}); correct that row or column, or save "
                 "the file again"
@@ -235,7 +261,7 @@ class Column:
             DatasetError: its type has no such form, or a number is infinite.
         """
         compute = pyarrow("pyarrow.compute")
-        kind = _kind(name, values.type, path)
+        kind = column_kind(name, values.type, path)
         if kind == "category":
             texts = as_text(values)
             missing = texts.null_count
@@ -284,6 +310,8 @@ class Column:
     def features(self, values: Any) -> NDArray[np.float32]:
         """`[rows, width]` of some values, an array of pyarrow."""
         rows = np.zeros((len(values), self.width), dtype=np.float32)
+        if self.width == 0:  # of any type: no value was known
+            return rows
         if self.kind == "category":
             arrow = pyarrow()
             texts = as_text(values)
@@ -473,7 +501,12 @@ def is_number(kind: Any) -> bool:
     return bool(types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
-def _kind(name: str, kind: Any, path: Path) -> str:
+def column_kind(name: str, kind: Any, path: Path) -> str:
+    """What features are made of a column of a type of pyarrow, see `Column.kind`.
+
+    Raises:
+        DatasetError: none are.
+    """
     types = pyarrow().types
     if is_text(kind):
         return "category"

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """ "; did you mean X?" if one of the `known` words is spelt nearly like `word`, else nothing."""
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {found[0]}?" if found else ""
+    by_letters = {one.lower(): one for one in known}
+    found = difflib.get_close_matches(word.lower(), by_letters, n=1, cutoff=0.6)
+    return f"; did you mean {by_letters[found[0]]}?" if found else ""
 
 
 class DatasetError(RuntimeError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -131,6 +132,10 @@ def require_file(given: str | Path, path: Path, who: str, option: str, kind: str
         raise DatasetError(f"{who}{path.absolute()} is a folder; set {option} to the {kind} in it")
     if path.exists() and not path.is_file():
         raise DatasetError(f"{who}{path.absolute()} is no regular file; set {option} to your {kind}")
+    if re.match(r"[a-z0-9]{2,}:/", str(given)):
+        raise DatasetError(
+            f"{who}{shown(str(given))} is an address, no file; download it, and set {option} to its path"
+        )
     if not path.is_file():
         places = dict.fromkeys(str(one.absolute()) for one in (Path(given).expanduser(), path))
         raise DatasetError(f"{who}there is no file {' or '.join(places)}; give the path of your {kind} ({option})")

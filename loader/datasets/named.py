@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loader.datasets.base import CachedDataset
-from loader.datasets.columns import SUFFIXES
+from loader.datasets.base import CachedDataset, keywords_of
+from loader.datasets.columns import table_kind
 from loader.datasets.errors import nearest
 from loader.datasets.hetero_npz import HeteroNpzDataset, has_types
 from loader.datasets.locations import given_file
@@ -77,13 +76,13 @@ def open_dataset(
     for option in options:
         if "=" not in option:
             raise ValueError(f"option '{option}' is not key=value, e.g. num_neighbors=8; a list has commas: 15,10")
-    if name.endswith((".npz", *SUFFIXES)):
+    if name.endswith(".npz") or table_kind(Path(name)):
         kind: type[CachedDataset[Any]] = TableDataset
         if name.endswith(".npz"):
             kind = HeteroNpzDataset if has_types(given_file(name, Path(data_dir))) else NpzDataset
         given = OmegaConf.to_container(OmegaConf.from_dotlist(list(options)))
         assert isinstance(given, dict)
-        known = sorted(_keywords(kind) - {"data_dir", "cache_dir"})
+        known = sorted(keywords_of(kind) - {"data_dir", "cache_dir"})
         for key in given.keys() - set(known):
             raise ValueError(f"{key} is no option of {name}; it has {', '.join(known)}{nearest(str(key), known)}")
         return kind(name, data_dir=data_dir, cache_dir=cache_dir, **{str(k): v for k, v in given.items()}).load()
@@ -91,8 +90,13 @@ def open_dataset(
     file = folder / f"{name}.yaml"
     if not file.is_file():
         known = sorted(path.stem for path in folder.glob("*.yaml"))
+        if Path(name).is_file() or Path(name).suffix[1:].isalpha():
+            raise ValueError(
+                f"{shown(name)} is a file that is not read; make a .npz, .csv, .tsv or .parquet file of it, "
+                "docs/tutorials/own_tables.md shows how"
+            )
         if Path(name).is_dir():
-            raise ValueError(f"{name} is a folder; name the .npz file in it, or one of: {', '.join(known)}")
+            raise ValueError(f"{shown(name)} is a folder; name the .npz file in it, or one of: {', '.join(known)}")
         raise ValueError(
             f"there is no {file}; give a .npz, .csv, .tsv or .parquet file, or one of: {', '.join(known) or 'none'} "
             "(--conf names the folder)"
@@ -117,9 +121,3 @@ def open_dataset(
     except Exception as error:  # of Hydra's, around what the class raised
         raise error.__cause__ or error from None
     return dataset.load()
-
-
-def _keywords(cls: type) -> set[str]:
-    """The keywords that a class and those above it take."""
-    inits = [inspect.signature(vars(base)["__init__"]).parameters for base in cls.__mro__ if "__init__" in vars(base)]
-    return {name for parameters in inits for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY}

@@ -189,21 +189,30 @@ class NodeIds:
 
 
 def write_ids(writer: CacheWriter, ids: Any) -> str:
-    """Writes the ids of `IdNumbers.numbers`, and returns the digest of their texts."""
-    arrow = pyarrow()
-    texts_of = ids.cast(arrow.large_string())
-    _, ends, texts = texts_of.buffers()
-    ends = np.frombuffer(ends, dtype=np.int64)[texts_of.offset : texts_of.offset + len(ids) + 1]
-    texts = np.frombuffer(texts or b"", dtype=np.uint8)[ends[0] : ends[-1]]
-    ends = ends[1:] - ends[0]
-    digest = hashlib.sha256(ends.data)
-    digest.update(np.ascontiguousarray(texts).data)
-    if ids.type == arrow.int64():
+    """Writes the ids of `IdNumbers.numbers`, and returns their digest."""
+    if ids.type == pyarrow().int64():
         writer.write("ids", ids.to_numpy())
     else:
+        texts, ends = _texts(ids)
         writer.write("id_texts", texts)
         writer.write("id_ends", ends)
+    return digest_of_ids(ids)
+
+
+def digest_of_ids(ids: Any) -> str:
+    """A digest of the texts of all ids, in their order."""
+    texts, ends = _texts(ids)
+    digest = hashlib.sha256(ends.data)
+    digest.update(np.ascontiguousarray(texts).data)
     return digest.hexdigest()
+
+
+def _texts(ids: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The texts of ids in UTF-8, one after the other, and where each ends."""
+    texts_of = ids.cast(pyarrow().large_string())
+    _, ends, texts = texts_of.buffers()
+    ends = np.frombuffer(ends, dtype=np.int64)[texts_of.offset : texts_of.offset + len(ids) + 1]
+    return np.frombuffer(texts or b"", dtype=np.uint8)[ends[0] : ends[-1]], ends[1:] - ends[0]
 
 
 def read_ids(arrays: dict[str, Tensor], digest: str) -> NodeIds:

@@ -29,6 +29,7 @@ _SPARSE_IDS = 10  # times as many vertices as edges are taken for ids of somethi
 # Names that torch_geometric and others have for what is read here.
 ALIASES = {
     **{f"{split}_{word}": split for split in SPLITS for word in ("mask", "idx", "index")},
+    **dict.fromkeys(("valid", "validation", "dev"), "val"),
     **dict.fromkeys(("weight", "weights"), "edge_weights"),
     **dict.fromkeys(("x", "X", "feat", "attr"), "features"),
     **dict.fromkeys(("y", "Y", "targets"), "labels"),
@@ -42,10 +43,13 @@ def read_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
     Raises:
         DatasetError: it cannot be read as one.
     """
+    arrays: dict[str, NDArray[np.generic]] = {}
+    name = "the array"
     try:
         with open(path, "rb") as file:
             loaded = np.load(file, allow_pickle=False)
-            arrays = None if isinstance(loaded, np.ndarray) else dict(loaded)
+            for name in getattr(loaded, "files", ()):
+                arrays[name] = loaded[name]
     except (
         ValueError,
         OSError,
@@ -56,16 +60,18 @@ def read_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
         NotImplementedError,
     ) as error:
         if "Object arrays" in str(error):
-            raise DatasetError(f"{path} holds an array of Python objects; save numbers: astype(...)") from error
+            raise DatasetError(
+                f"{path}: {name} has Python objects, such as lists of several lengths; save numbers: astype(...)"
+            ) from error
         if "pickle" in str(error):
             raise DatasetError(f"{path} is no .npz file; write one by numpy.savez") from error
         raise DatasetError(f"{path} cannot be read as a .npz file ({error}); is it truncated?") from error
-    if arrays is not None and any(name.endswith("/data.pkl") or name == "data.pkl" for name in arrays):
+    if any(name.endswith("/data.pkl") or name == "data.pkl" for name in arrays):
         raise DatasetError(
             f"{path} was written by torch.save; write the arrays by numpy.savez, e.g. "
             "numpy.savez(path, **{name: tensor.numpy() for name, tensor in saved.items()})"
         )
-    if arrays is None:
+    if isinstance(loaded, np.ndarray):
         raise DatasetError(f"{path} is a single array; save all of them with numpy.savez")
     return arrays
 

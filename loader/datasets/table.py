@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from loader.datasets.cache import CachedArrays
+from loader.datasets.cache import CachedArrays, digest
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.columns import (
     Column,
@@ -31,9 +31,10 @@ from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.edge_sorter import cut
 from loader.datasets.errors import DatasetError, nearest
 from loader.datasets.locations import fingerprint, given_file, require_file
-from loader.datasets.node_dataset import SPLITS, NodeDataset
+from loader.datasets.node_dataset import SPLITS, NodeDataset, digest_of
 from loader.datasets.node_ids import IdNumbers, NodeIds, read_ids, write_ids
 from loader.datasets.splits import check_fractions, stratified_split
+from loader.datasets.trained_tables import TrainedTables, digest_of_ends, trained_labels
 from loader.machine.arguments import as_size, shown
 
 log = logging.getLogger(__name__)
@@ -51,12 +52,14 @@ class TableRecord:
         classes: the values of the label column, by class; empty without labels.
         columns: how columns became features, in their order.
         report: what was done, in words, a line each.
+        rows: what a checkpoint keeps, so that rows may be appended after a training: see `TableDataset.extend`.
     """
 
     ids: NodeIds
     classes: tuple[str, ...]
     columns: tuple[Column, ...]
     report: tuple[str, ...]
+    rows: TrainedTables
 
     def identity(self) -> dict[str, Any]:
         """What tells these tables from others, see `NodeDataset.identity`: ids, classes, and what each feature is."""
@@ -167,6 +170,29 @@ class TableDataset(EdgeListDataset):
         self.features = None if features is None else list(features)
         self.split: str | tuple[float, float, float] = check_fractions(split) if not isinstance(split, str) else split
         self.split_seed = as_size("split_seed", split_seed, least=0)
+        self._trained: TrainedTables | None = None
+
+    def extend(self, trained: Mapping[str, Any]) -> bool:
+        """Takes the tables as those of a training, to which rows of nodes and edges may have been appended since.
+
+        Features are then made with the means, deviations and categories of that training, and classes have its
+        numbers. Drawn splits are its splits, and an appended node is in none of them. The first rows of both tables
+        must be those of the training, in their order; `load` refuses others. Features of a known node may change.
+
+        Args:
+            trained: `TableRecord.rows.to_json()` of that training, which a checkpoint has: `checkpoint[name]["tables"]`
+                with the name of the datamodule's class.
+
+        Returns:
+            Whether it is so. False, and nothing changes: the files are still those of the training, or its model can
+            read no further nodes, since the tables gave it no features, or `transform` made some of the whole graph.
+        """
+        rows = TrainedTables.from_json(trained)
+        readable = len(self.files) > 1 and any(column.width for column in rows.columns) and not self.transforms
+        if not readable or rows.source == self.source():
+            return False
+        self._trained = rows
+        return True
 
     def source(self) -> list[Any]:
         for option, given, path in zip(("edges", "nodes"), self.paths, self.files, strict=False):
@@ -175,7 +201,8 @@ class TableDataset(EdgeListDataset):
 
     def options(self) -> dict[str, Any]:
         split = self.split if isinstance(self.split, str) else None
-        return {**super().options(), **self.given, "features": self.features, "split": split}
+        options = {**super().options(), **self.given, "features": self.features, "split": split, "rows": "counted"}
+        return options if self._trained is None else {**options, "trained": digest(self._trained.to_json())}
 
     def read(self, writer: CacheWriter) -> EdgeList:
         edges = TableFile(self.files[0])
@@ -197,6 +224,9 @@ class TableDataset(EdgeListDataset):
         if len(self.files) > 1:
             known, found = self._read_nodes(TableFile(self.files[1]), writer, report)
         (src, dst), ids, values = self._read_edges(edges, columns, known)
+        _check_names(edges, columns[:2], ids)
+        if self._trained is not None:
+            self._trained.check_ends(src, dst, edges.path)
         if found is None:
             found = EdgeList(src, dst, np.empty((len(ids), 0), dtype=np.float32), None)
         connected = np.zeros(len(ids), dtype=bool)
@@ -205,7 +235,12 @@ class TableDataset(EdgeListDataset):
         alone = len(ids) - int(np.count_nonzero(connected))
         report.insert(0, f"{len(ids):,} nodes" + (f", {alone:,} of them without an edge" if alone else ""))
         writer.properties.update(
-            {"classes": [], "columns": [], **writer.properties}, report=report, digest=write_ids(writer, ids)
+            {"classes": [], "columns": [], **writer.properties},
+            report=report,
+            digest=write_ids(writer, ids),
+            source=self.source(),
+            num_rows=src.size,
+            ends=digest_of_ends(src, dst),
         )
         pyarrow().default_memory_pool().release_unused()
         return replace(found, src=src, dst=dst, edge_weights=values.get("weight"), edge_times=values.get("time"))
@@ -254,6 +289,8 @@ class TableDataset(EdgeListDataset):
                 f"{file.path}: {id_column} {shown(ids[int(rows[row])].as_py())} in row {row + 1} is there twice; each "
                 f"node has one row ({rows.size - len(ids)} too many)"
             )
+        if self._trained is not None:
+            self._trained.check_ids(ids, file.path)
         special = {
             option: file.column(option, value, 0)
             for option, value in (("label", self.given.get("label")), ("split", self.split))
@@ -267,8 +304,12 @@ class TableDataset(EdgeListDataset):
             )
         names = self._feature_names(file, taken)
         table = file.read([*special.values(), *names])
-        columns = [Column.of(name, table.column(name), file.path) for name in names]
-        report += [column.report() for column in columns]
+        if self._trained is None:
+            columns = [Column.of(name, table.column(name), file.path) for name in names]
+            report += [column.report() for column in columns]
+        else:
+            columns = list(self._trained.columns)
+            report += self._trained.told_of(table, file)
         features = np.lib.format.open_memmap(
             writer.scratch / "features.npy", "w+", np.float32, (rows.size, sum(column.width for column in columns))
         )
@@ -281,7 +322,8 @@ class TableDataset(EdgeListDataset):
         labels, splits = None, None
         classes: list[str] = []
         if "label" in special:
-            labels, classes = _classes(special["label"], table.column(special["label"]), file)
+            known = None if self._trained is None else self._trained.classes
+            labels, classes = _classes(special["label"], table.column(special["label"]), file, known)
             report.append(
                 f"{special['label']}: {len(classes)} classes, {', '.join(classes[:10])}"
                 f"{', ...' if len(classes) > 10 else ''}; {int((labels < 0).sum()):,} nodes have none: those to predict"
@@ -289,11 +331,15 @@ class TableDataset(EdgeListDataset):
         if "split" in special:
             assert labels is not None
             splits = _splits(special["split"], table.column(special["split"]), labels, ids, file.path)
+        if self._trained is not None:
+            self._trained.check_labels(np.full(rows.size, -1) if labels is None else labels, file.path)
         writer.properties.update(classes=classes, columns=[column.to_json() for column in columns])
         none = np.empty(0, dtype=np.int32)
         return ids, EdgeList(none, none, features, labels, len(classes) if classes else None, splits)
 
     def _feature_names(self, file: TableFile, taken: Sequence[str]) -> list[str]:
+        if self._trained is not None:
+            return self._trained.names(file, taken, self.features)
         if self.features is None:
             rest = [name for name in file.names if name not in taken]
             for name in rest:
@@ -304,7 +350,8 @@ class TableDataset(EdgeListDataset):
                 free = [one for one in file.names if one not in taken]
                 raise DatasetError(
                     f"{file.path}: features names the column {shown(name)}; it must name different ones of "
-                    f"{', '.join(free) or '(none)'} (dataset.features){nearest(name, free)}"
+                    f"{', '.join(free) or '(none)'} (dataset.features)"
+                    f"{'' if name in free else nearest(name, free)}"
                 )
         return self.features
 
@@ -328,17 +375,17 @@ class TableDataset(EdgeListDataset):
     def draw_splits(self, labels: Tensor) -> dict[str, Tensor] | None:
         if "label" not in self.given or isinstance(self.split, str):
             return None
-        return stratified_split(labels, self.split, self.split_seed)
+        known = labels if self._trained is None else labels[: self._trained.num_nodes]
+        return stratified_split(known, self.split, self.split_seed)
 
     def _assemble(self, cached: CachedArrays) -> NodeDataset:
-        saved = cached.properties
-        record = TableRecord(
-            read_ids(cached.arrays, saved["digest"]),
-            tuple(saved["classes"]),
-            tuple(Column.from_json(one) for one in saved["columns"]),
-            tuple(saved["report"]),
+        saved, data = cached.properties, super()._assemble(cached)
+        ids = read_ids(cached.arrays, saved["digest"])
+        kept = {name: saved[name] for name in ("source", "num_rows", "ends", "classes", "columns")}
+        rows = TrainedTables.from_json(
+            {"num_nodes": len(ids), "ids": ids.digest, "labels": digest_of(data.labels), **kept}
         )
-        return replace(super()._assemble(cached), tables=record)
+        return replace(data, tables=TableRecord(ids, rows.classes, rows.columns, tuple(saved["report"]), rows))
 
 
 def _check_header(file: TableFile, columns: Sequence[str]) -> None:
@@ -350,8 +397,26 @@ def _check_header(file: TableFile, columns: Sequence[str]) -> None:
         )
 
 
-def _classes(name: str, values: Any, file: TableFile) -> tuple[NDArray[np.int64], list[str]]:
-    """Labels `[rows]`, -1 where there is none, and the values that the classes stand for."""
+def _check_names(file: TableFile, columns: Sequence[str], ids: Any) -> None:
+    """Refuses a first line of two ids, which is an edge without names of columns."""
+    names = pyarrow().array(columns, pyarrow().large_string())
+    if file.kind == ".parquet" or not is_text(ids.type):
+        return
+    if pyarrow("pyarrow.compute").all(pyarrow("pyarrow.compute").is_in(names, value_set=ids)).as_py():
+        raise DatasetError(
+            f"{file.path} begins with the line {','.join(file.names[:3])}, whose words are ids of nodes further down, "
+            "so it looks like an edge; the first line must name the columns: add one, e.g. source,target"
+        )
+
+
+def _classes(
+    name: str, values: Any, file: TableFile, trained: Sequence[str] | None = None
+) -> tuple[NDArray[np.int64], list[str]]:
+    """Labels `[rows]`, -1 where there is none, and the values that the classes stand for.
+
+    Args:
+        trained: the classes, if they are those of a training.
+    """
     arrow, compute = pyarrow(), pyarrow("pyarrow.compute")
     types, path = arrow.types, file.path
     if types.is_integer(values.type) or types.is_floating(values.type):
@@ -380,6 +445,8 @@ def _classes(name: str, values: Any, file: TableFile) -> tuple[NDArray[np.int64]
             "column (dataset.label)"
         )
     found = values.drop_null().unique().sort()
+    if trained is not None:
+        return trained_labels(values, found, trained, name, path), list(trained)
     known = len(values) - values.null_count
     if len(found) < 2 or (len(found) > _FEW_CLASSES and len(found) > known / 2):
         raise DatasetError(

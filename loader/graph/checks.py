@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from loader.machine.arguments import as_size, check_dense, kind_of, shown
+from loader.machine.hardware import usable_memory
 
 MAX_DEGREE = 2**31 - 1  # a pick draws its positions from 32-bit words (csrc/sampler/pick.h)
 MAX_EDGE_TYPE = 2**31 - 1
 MISSING_TIME = -(2**63)  # NaT of NumPy and pandas
 _PART = 1 << 22  # vertices that are looked at together
+_FEW = 2**24  # lists, for which nobody asks how much memory there is
 MAX_VERTICES = 2**62  # sums of two stay within 64 bits
 # Torch compares none of them, and has none before 2.3.
 _UNSIGNED = [getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name)]
@@ -73,6 +75,20 @@ def check_length(name: str, array: Tensor, length: int, what: str) -> None:
     """Raises ValueError unless `array` has `length` entries; `what` names that number in the message."""
     if array.numel() != length:
         raise ValueError(f"{name} has {array.numel()} entries, {what}; the numbers must be equal")
+
+
+def check_room(what: str, rows: int) -> None:
+    """Raises ValueError if not even the bounds of this many lists, 8 bytes each, fit into the memory of the process.
+
+    Args:
+        what: names the number of nodes, e.g. "num_nodes is 10".
+        rows: number of lists.
+    """
+    if rows > _FEW and 8 * rows > (most := usable_memory()):
+        raise ValueError(
+            f"{what}, whose lists need {8 * rows / 2**30:,.0f} GiB for their bounds alone, and {most / 2**30:,.0f} GiB "
+            "of memory are usable; if ids have gaps, number the nodes anew: torch.unique(ids, return_inverse=True)"
+        )
 
 
 def check_range(name: str, array: Tensor, num_nodes: int, way: str = "") -> None:

@@ -14,6 +14,7 @@ from loader.graph.checks import (
     check_edge_types,
     check_length,
     check_range,
+    check_room,
     check_weights,
     integer_vector,
     type_ranges,
@@ -166,6 +167,7 @@ class Graph:
             raise ValueError(f"src has {src.numel()} entries, dst has {dst.numel()}; they must be equal")
         num_nodes = as_size("num_nodes", num_nodes, 0, MAX_VERTICES)
         columns = num_nodes if num_src is None else as_size("num_src", num_src, 0, MAX_VERTICES)
+        check_room(f"num_nodes is {num_nodes}", num_nodes)
         check_range("src", src, columns)
         check_range("dst", dst, num_nodes)
         order = list_order(src, dst, columns, num_nodes)

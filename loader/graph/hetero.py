@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loader.graph.checks import MISSING_TIME
+from loader.graph.checks import MISSING_TIME, check_room
 from loader.graph.csc import Graph, list_order
 from loader.graph.placement import Placement
 from loader.graph.relations import (
@@ -254,6 +254,7 @@ class HeteroGraph:
                 arrays["edge_times"] = order.new_full(order.shape, MISSING_TIME) if times is None else times[order]
             return arrays
 
+        check_room(f"num_nodes is {shown(dict(sizes))}", sum(sizes[key[2]] for key in found))
         degrees = [torch.bincount(dst, minlength=sizes[key[2]]) for key, (_, dst) in found.items()]
         return cls._made(sizes, relations, degrees, dtypes, contents, device, all_times, of_nodes, of_edges)
 

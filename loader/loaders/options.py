@@ -14,6 +14,20 @@ from loader.loaders.base import Loader
 from loader.machine.arguments import check_dense, check_known, kind_of, shown
 from loader.samplers import Sampler
 
+_AHEAD = "threads of this process load ahead; prefetch says how many mini-batches are held ready"
+_MOVED = "the loader moves mini-batches itself, from pinned memory to a GPU: device says where they arrive"
+_NEGATIVES = "the sampler draws negatives: LinkSampler(sampler, Negatives('binary', 1)), from loader.samplers"
+# What torch's DataLoader, torch_geometric and DGL call options of a loader, and where these are here.
+_OTHERS_OPTIONS = {
+    **dict.fromkeys(("num_workers", "persistent_workers", "prefetch_factor", "worker_init_fn"), _AHEAD),
+    **dict.fromkeys(("pin_memory", "pin_memory_device", "non_blocking"), _MOVED),
+    **dict.fromkeys(("collate_fn", "transform"), "a stage changes mini-batches: stages=[...], see loader.stages"),
+    **dict.fromkeys(("fanouts", "num_neighbors"), "the sampler has them: FusedSampler(fanouts=[15, 10])"),
+    **dict.fromkeys(("neg_sampling_ratio", "neg_sampling", "negative_sampler", "num_negatives"), _NEGATIVES),
+    **dict.fromkeys(("input_nodes", "indices"), "its name here is seeds"),
+    **dict.fromkeys(("edge_label_index", "edge_label"), "links are pairs [n, 2], and their labels are labels"),
+    "generator": "seed gives the order and the picks",
+}
 GRAPH_MEMORY = ("device", "pinned")
 # What samples around items of a kind.
 _EXAMPLES = {"node": "FusedSampler([10, 5])", "walker": "WalkSampler(80)"}
@@ -32,8 +46,7 @@ def check_options(options: Mapping[str, Any], who: str) -> None:
     """
     known = [name for name, p in inspect.signature(Loader).parameters.items() if p.kind is p.KEYWORD_ONLY]
     known.remove("stores")  # which they make of their features and labels
-    way = "threads of this process load ahead; prefetch says how many mini-batches are held ready"
-    check_known(who, options, known, dict.fromkeys(("num_workers", "persistent_workers", "prefetch_factor"), way))
+    check_known(who, options, known, _OTHERS_OPTIONS)
 
 
 def check_timed(sampler: Sampler, times: Any) -> None:

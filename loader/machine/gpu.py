@@ -21,7 +21,10 @@ class NoGpuError(RuntimeError):
 def require_cuda(wanted_by: str) -> None:
     """Raises NoGpuError, with the way out, unless torch finds a GPU here."""
     if not torch.cuda.is_available():
-        raise NoGpuError(f"{wanted_by} needs an NVIDIA GPU and a torch with CUDA; torch finds none here")
+        raise NoGpuError(
+            f"{wanted_by} needs an NVIDIA GPU and a torch with CUDA; torch finds none here: run with device=cpu, or "
+            "install a torch with CUDA"
+        )
 
 
 def cuda_device(device: str | int | torch.device | None) -> torch.device:

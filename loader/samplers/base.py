@@ -345,6 +345,17 @@ class _EagerSession(Session):
         return [sampled(request) for request in group]
 
 
+_TREES = "times are the graph's and the seeds': TreeSampler(fanouts, times='both'), with last=True for the latest"
+_WEIGHTS = "weights='edge_weights' picks by the weights of the graph's edges"
+# What torch_geometric and DGL call options of samplers, and where these are here.
+OTHERS_OPTIONS = {
+    "num_neighbors": "its name here is fanouts, e.g. [15, 10]",
+    "disjoint": "TreeSampler gives each seed a tree of its own",
+    **dict.fromkeys(("time_attr", "temporal_strategy"), _TREES),
+    **dict.fromkeys(("weight_attr", "prob"), _WEIGHTS),
+}
+
+
 class PickOptions(TypedDict, total=False):
     """Options of every sampler of neighbourhoods, given by keyword.
 

@@ -13,7 +13,14 @@ from loader.machine.arguments import check_known
 from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.mapped import is_mapped, prepare_random_reads
 from loader.machine.pages import use_huge_pages
-from loader.samplers.base import AnyGraph, NeighborSampler, PickOptions, Session, tell_ignored_times
+from loader.samplers.base import (
+    OTHERS_OPTIONS,
+    AnyGraph,
+    NeighborSampler,
+    PickOptions,
+    Session,
+    tell_ignored_times,
+)
 from loader.samplers.core_session import CoreSession
 from loader.samplers.hetero import HeteroSession
 from loader.samplers.picks import core_picks
@@ -46,7 +53,7 @@ class CoreSampler(NeighborSampler):
 
     def __init__(
         self,
-        fanouts: int | Sequence[int] | Mapping[Any, Any],
+        fanouts: int | Sequence[int] | Mapping[Any, Any] = (),
         num_hops: int | None = None,
         *,
         num_threads: int | None = None,
@@ -55,7 +62,7 @@ class CoreSampler(NeighborSampler):
         # Python would name the base class, and no way out.
         known = ["fanouts", "num_hops", "num_threads", *PickOptions.__annotations__]
         way = "it samples on the CPU; loader.samplers.fused(..., device=...) samples on either"
-        check_known(type(self).__name__, options, known, {"device": way})
+        check_known(type(self).__name__, options, known, {**OTHERS_OPTIONS, "device": way})
         super().__init__(fanouts, num_hops, **options)
         self.num_threads = available_cpus() if num_threads is None else as_threads(num_threads)
 

@@ -11,7 +11,15 @@ from loader.graph import Graph, require_graph, require_square
 from loader.machine.arguments import check_known
 from loader.machine.forks import ForkSafeLock
 from loader.machine.optional import import_dgl
-from loader.samplers.base import NeighborSampler, PickOptions, Request, Session, as_seeds, check_position
+from loader.samplers.base import (
+    OTHERS_OPTIONS,
+    NeighborSampler,
+    PickOptions,
+    Request,
+    Session,
+    as_seeds,
+    check_position,
+)
 from loader.samplers.picks import weighed
 from loader.samples import Block, MiniBatch
 
@@ -40,11 +48,12 @@ class DGLSampler(NeighborSampler):
     """
 
     def __init__(
-        self, fanouts: int | Sequence[int], num_hops: int | None = None, **options: Unpack[PickOptions]
+        self, fanouts: int | Sequence[int] = (), num_hops: int | None = None, **options: Unpack[PickOptions]
     ) -> None:
         known = ["fanouts", "num_hops", *PickOptions.__annotations__]
         # Python would name the base class, and no way out.
-        check_known("DGLSampler", options, known, {"num_threads": "torch.set_num_threads says it to DGL"})
+        ways = {**OTHERS_OPTIONS, "num_threads": "torch.set_num_threads says it to DGL"}
+        check_known("DGLSampler", options, known, ways)
         super().__init__(fanouts, num_hops, **options)
         if self.picking.top_k or self.picking.labor:
             name = "top_k" if self.picking.top_k else "labor"

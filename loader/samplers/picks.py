@@ -156,7 +156,8 @@ def weights_of(graph: Graph, who: str) -> Tensor:
     if graph.edge_weights is None:
         raise ValueError(
             f"{who} picks by the weights of the edges, but the graph has none; give them to it: "
-            "Graph(..., edge_weights=weights); in a .npz file that is the array edge_weights"
+            "Graph(..., edge_weights=weights); in a .npz file that is the array edge_weights, "
+            "of tables dataset.weight=COLUMN"
         )
     return graph.edge_weights
 

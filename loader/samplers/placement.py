@@ -18,7 +18,7 @@ TOGETHER = 8
 
 
 def fused(
-    fanouts: int | Sequence[int] | Mapping[Any, Any],
+    fanouts: int | Sequence[int] | Mapping[Any, Any] = (),
     num_hops: int | None = None,
     *,
     device: str | torch.device = "auto",

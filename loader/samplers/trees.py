@@ -15,10 +15,11 @@ from loader.graph import Graph, HeteroGraph, require_graph
 from loader.graph.times import TIMES, check_rule, check_times, seed_times
 from loader.machine.arguments import as_flag, as_size, check_known, kind_of, shown
 from loader.machine.cpus import as_threads, available_cpus
+from loader.machine.devices import as_device
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.machine.mapped import prepare_random_reads
 from loader.machine.pages import use_huge_pages
-from loader.samplers.base import AnyGraph, Request, Session, as_seeds, check_position
+from loader.samplers.base import OTHERS_OPTIONS, AnyGraph, Request, Session, as_seeds, check_position
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samplers.hetero import typed_blocks
 from loader.samplers.picks import batch_keys, weights_of
@@ -75,7 +76,7 @@ class TreeSampler(GpuOptions):
 
     def __init__(
         self,
-        fanouts: int | Sequence[int] | Mapping[Any, Any],
+        fanouts: int | Sequence[int] | Mapping[Any, Any] = (),
         num_hops: int | None = None,
         *,
         trees: str = "unique",
@@ -93,6 +94,8 @@ class TreeSampler(GpuOptions):
     ) -> None:
         known = ["replace", "edge_ids", "seed", "labor", "layer_dependency", "batch_dependency"]
         ways = {
+            **OTHERS_OPTIONS,
+            "disjoint": "every seed has a tree of its own",
             "expand": "a tree grows from what the hop before found",
             "top_k": "last=True takes the latest entries; the heaviest ones are picked by FusedSampler",
             "weight_tables": "a row sees a part of its list, so trees are picked without tables",
@@ -117,7 +120,8 @@ class TreeSampler(GpuOptions):
         if self.last and (self.replace or weights is not None or self.picking.labor):
             other = "replace=True" if self.replace else "weights" if weights is not None else "labor=True"
             raise ValueError(f"last=True takes the latest entries, so nothing is drawn; leave {other} out")
-        self._on_gpu = str(device) != "cpu"
+        device = as_device(device)
+        self._on_gpu = device.type != "cpu"
         self._device = self._gpu(device) if self._on_gpu else torch.device("cpu")
         self.num_threads = available_cpus() if num_threads is None else as_threads(num_threads)
         self.batches_per_launch = as_size(
@@ -130,7 +134,7 @@ class TreeSampler(GpuOptions):
         if names := [name for name, is_given in given.items() if is_given]:
             raise ValueError(f"{names[0]} says what of the times is seen, but times is 'none'; give times='both'")
 
-    def _gpu(self, device: str | torch.device) -> torch.device:
+    def _gpu(self, device: torch.device) -> torch.device:
         require_cuda("a GPU sampler")
         if self.picking.scans:
             option = "labor=True" if self.picking.labor else "weights"

@@ -20,6 +20,19 @@ from models.training.sweeps import LAUNCHERS, failed_job
 
 _FULL = "HYDRA_FULL_ERROR"
 _NO_WORD = re.compile(r"[-+]?\d[\d_.e]*|true|false", re.IGNORECASE)  # as Hydra reads numbers and truth values
+_RUN = "<folder of the run>/checkpoints"
+_THREADS = "num_threads says how many threads sample on the CPU, datamodule.prefetch how many mini-batches are ready"
+_MEANT = {  # names that others have, and the way out
+    **dict.fromkeys(("resume", "checkpoint", "resume_from_checkpoint"), f"ckpt_path={_RUN}/step.ckpt continues a run"),
+    "predict": f"mode=predict ckpt_path={_RUN}/best.ckpt predicts",
+    **dict.fromkeys(("evaluate", "eval", "test"), f"mode=evaluate ckpt_path={_RUN}/best.ckpt evaluates"),
+    **dict.fromkeys(("gpu", "gpus"), "device=cuda takes a GPU, and trainer.devices=2 two of them"),
+    **dict.fromkeys(("num_workers", "workers"), _THREADS),
+    "pin_memory": "features=pinned keeps features in page-locked memory",
+    "num_neighbors": "its name here is sampler.fanouts",
+    "shuffle": "the training split is always shuffled, as seed says",
+}
+_FILES = {".npz": "npz dataset.path", **dict.fromkeys((".csv", ".tsv", ".parquet", ".gz"), "edge_list dataset.edges")}
 _OPTIONAL = ("experiment", "hparams_search")  # groups that are empty unless they are chosen
 
 
@@ -66,8 +79,13 @@ def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
             raise ValueError(f"cannot read the argument {argument}; a name has no @, it must be NAME=VALUE")
         if argument.startswith("="):
             raise ValueError(f"cannot read the argument {argument}; it must be NAME=VALUE, without spaces")
-        if group == "dataset" and "=" not in value and value.endswith(".npz"):
-            raise ValueError(f"dataset is {value}, a file; give dataset=npz dataset.path={value}")
+        if group == "dataset" and "=" not in value and (suffix := Path(value).suffix.lower()) in _FILES:
+            raise ValueError(f"dataset is {value}, a file; give dataset={_FILES[suffix]}={value}")
+        if group == "dataset" and "=" not in value and suffix[1:].isalpha():
+            raise ValueError(
+                f"dataset is {value}, a file that is not read; make a .npz, .csv, .tsv or .parquet file of it, "
+                "docs/tutorials/own_tables.md shows how"
+            )
         if group.isidentifier() and (conf / group).is_dir() and _NO_WORD.fullmatch(value):
             raise ValueError(f"{group} is {value}; it must be one of {', '.join(choices(conf, group))}")
         if value != "null" or not group.isidentifier() or not (conf / group).is_dir():
@@ -99,6 +117,8 @@ def _divided(arguments: Sequence[str], conf: Path) -> tuple[list[str], list[str]
         action = next((known[one] for one in known if one == flag or one.startswith(flag)), None)
         if action is None:
             name = flag.lstrip("-")
+            if meant := _MEANT.get(name.replace("-", "_")):
+                raise ValueError(f"there is no option {flag}; {meant}")
             way = _nearest(name, [one[2:] for one in known if one.startswith("--")]).replace("mean ", "mean --")
             if not way:
                 name = next(iter(_elsewhere(name.replace("-", "_"), _keys((), conf))), name)
@@ -106,6 +126,12 @@ def _divided(arguments: Sequence[str], conf: Path) -> tuple[list[str], list[str]
             raise ValueError(f"there is no option {flag}{way}")
         if action.dest == "config_dir" and not Path(folder := value or next(iter(left), "")).is_dir():
             raise ValueError(f"{flag} is {folder!r}; there is no such folder: give one that holds configurations")
+        if action.dest == "config_name" and (given := value or next(iter(left), "")) != "train":
+            folders = [conf, *(Path(one.partition("=")[2]) for one in arguments if one.startswith("--config-dir="))]
+            if not any((folder / f"{given.removesuffix('.yaml')}.yaml").is_file() for folder in folders):
+                raise ValueError(
+                    f"{flag} is {given!r}; no such file is in {conf}: leave it out, which takes train.yaml"
+                )
         flags.append(argument)
         if equals or action.nargs == 0:
             continue
@@ -227,6 +253,8 @@ def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
     if having := sorted(path.name for path in conf.iterdir() if path.is_dir() and given in choices(conf, path.name)):
         return f"there is no option {key}{_nearest(key, having) or f'; did you mean {having[0]}={given}?'}"
     above, _, last = key.rpartition(".")
+    if last in _MEANT and above in ("", "datamodule", "trainer", "sampler", "loader"):
+        return f"there is no option {key}; {_MEANT[last]}"
     if having := _choices_with(key, conf):
         group = key.partition(".")[0]
         whose = " and ".join(f"{group}={choice}" for choice in having)

@@ -42,6 +42,11 @@ def check_types(cfg: DictConfig, data: NodeDataset | HeteroDataset | None = None
         )
     if kind is RelationalData:
         return
+    if kind is NodeDataset and str(cfg.sampler.get("_target_")).endswith(".TreeSampler"):
+        raise ValueError(
+            f"dataset {name} has one type of nodes and edges, and sampler=trees is for several, with times; take "
+            "sampler=fused"
+        )
     if cfg.task == "link":
         if kind in (HeteroDataset, NodeDataset):
             missed = relation_missed(f"dataset {name}", kind is HeteroDataset, cfg.datamodule.get("edge_type"))

@@ -53,7 +53,9 @@ class Optimization:
             self._options["weight_decay"] = self.weight_decay
         elif self.weight_decay:
             raise ValueError(f"weight_decay is {weight_decay}, but {self._optimizer.__name__} has none; give 0")
-        self._make([nn.Parameter(torch.zeros(1))])
+        trial, changes = self._make([nn.Parameter(torch.zeros(1))])
+        if changes is not None and self._monitor is None:
+            self._try(trial, changes)
         self.hparams = {"optimizer": _plain(optimizer), "schedule": _plain(schedule)}
 
     def configure(self, module: LightningModule) -> Any:
@@ -90,6 +92,18 @@ class Optimization:
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"schedule {self._schedule.__name__}: {error}; correct or leave out that option"
+            ) from error
+
+    def _try(self, optimizer: torch.optim.Optimizer, schedule: Any) -> None:
+        """Changes a learning rate once: some options, such as a period of 0, are met only then."""
+        assert self._schedule is not None
+        try:
+            optimizer.step(lambda: 0.0)
+            schedule.step()
+        except (ArithmeticError, IndexError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"schedule {self._schedule.__name__} with {self._schedule_options} fails after an epoch ({error}); "
+                "correct or leave out that option"
             ) from error
 
 

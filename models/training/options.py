@@ -30,6 +30,11 @@ _PROFILERS = ("simple", "advanced", "pytorch", "xla")  # Lightning's, by name
 _PARTS = ("dataset", "sampler", "features", "model", "datamodule", "trainer")
 _CLASSES: dict[str, type] = {"dataset": Dataset, "sampler": Sampler}
 # What the configuration gives to the trainer by itself, and by which group.
+_OF_LOGGERS = {  # class -> packages, of which one will do; the first names the extra
+    "TensorBoardLogger": ("tensorboard", "tensorboardX"),
+    "WandbLogger": ("wandb",),
+    "MLFlowLogger": ("mlflow",),
+}
 _GIVEN = {
     "callbacks": "callbacks",
     "logger": "logger",
@@ -121,8 +126,9 @@ def check_targets(cfg: DictConfig) -> None:
         for name, entry in _entries(cfg, group):
             if "_target_" not in entry:
                 continue
-            if _name(entry) == "TensorBoardLogger" and not any(map(find_spec, ("tensorboard", "tensorboardX"))):
-                import_optional("tensorboard", f"{group}.{name}", "tensorboard")  # says how to get it
+            needs = _OF_LOGGERS.get(_name(entry), ())
+            if needs and not any(map(find_spec, needs)):
+                import_optional(needs[0], f"{group}.{name}", needs[0])  # says how to get it
             object_of(f"{group}.{name}", entry)
 
 

@@ -29,6 +29,7 @@ from models.training.relational_job import WrittenItems, with_columns_of_past_ru
 from models.training.trainer import make_trainer
 
 _ROWS = 2**16  # of a part of the file
+_OF_EXTENDED = ("num_features", "num_classes", "multilabel", "classes", "columns", "categories")
 _SCORES = 2**26  # of a part of the links: floats
 
 
@@ -63,15 +64,19 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
     datamodule = instantiate(cfg.datamodule)
     if of_tables:
         with_columns_of_past_run(datamodule, saved, predicts)
+    kept = saved.get(type(datamodule).__qualname__, {})
+    of_data = dict(kept.get("data", {}))
+    extends = getattr(datamodule.dataset, "extend", None) if predicts and "context_size" not in cfg.model else None
+    if extends is not None and "tables" in kept and extends(kept["tables"]):
+        of_data = {key: of_data[key] for key in _OF_EXTENDED}  # it compares the first rows itself
+        of_data["name"] = datamodule.dataset.name
     trainer = make_trainer(cfg)
     announce(cfg, why, first=True)
     datamodule.prepare_data()
     datamodule.trainer = trainer
     datamodule.setup("fit" if of_links else "predict")
     data: NodeDataset = datamodule.data
-    kept = saved.get(type(datamodule).__qualname__, {})
-    if "data" in kept:
-        data.require(kept["data"], f"ckpt_path is {cfg.ckpt_path}, which")
+    data.require(of_data, f"ckpt_path is {cfg.ckpt_path}, which")
     model = instantiate(cfg.model, **datamodule.sizes)
     if not of_links and not of_tables:
         check_types(cfg, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,9 @@ import torch
 
 from loader import _core
 from loader.graph import HeteroGraph, require_graph
-from loader.machine.arguments import as_flag, as_number, as_size
+from loader.machine.arguments import as_flag, as_number, as_size, check_known
 from loader.machine.gpu import cuda_device, require_cuda
-from loader.samplers.base import AnyGraph, PickOptions, tell_ignored_times
+from loader.samplers.base import OTHERS_OPTIONS, AnyGraph, NeighborSampler, PickOptions, tell_ignored_times
 from loader.samplers.gpu.lists import BY_LINE, READS, is_uniform
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.session import CudaSession
@@ -88,7 +89,7 @@ class CudaSampler(GpuOptions):
 
     def __init__(
         self,
-        fanouts: int | Sequence[int] | Mapping[Any, Any],
+        fanouts: int | Sequence[int] | Mapping[Any, Any] = (),
         num_hops: int | None = None,
         *,
         schedule: str = "auto",
@@ -101,6 +102,8 @@ class CudaSampler(GpuOptions):
         device: str | torch.device | None = None,
         **options: Unpack[PickOptions],
     ) -> None:
+        known = list(inspect.signature(NeighborSampler).parameters)
+        check_known(type(self).__name__, options, known, OTHERS_OPTIONS)
         super().__init__(fanouts, num_hops, **options)
         require_cuda("a GPU sampler")
         if schedule != "auto" and schedule not in SCHEDULES:

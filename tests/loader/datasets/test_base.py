@@ -14,7 +14,9 @@ from loader.datasets import (
     DatasetError,
     EdgeList,
     EdgeListDataset,
+    NpzDataset,
     SyntheticDataset,
+    TableDataset,
     base,
     cache_writer,
     launch,
@@ -312,3 +314,9 @@ def test_a_damaged_topology_on_disk_is_found(toy):
     toy(in_memory=False).load()
     with pytest.raises(CacheError, match=r"indices\.npy cannot be used"):
         toy(in_memory=False, verify=True).load()
+
+
+@pytest.mark.parametrize("kind", [TableDataset, NpzDataset])
+def test_an_unknown_option_is_named(kind: Any) -> None:
+    with pytest.raises(TypeError, match=rf"undirectd is no option of {kind.__name__}; did you mean undirected\?"):
+        kind("file.npz", undirectd=True)

@@ -14,6 +14,13 @@ from loader.datasets.named import conf_folder
 ROOT = Path(__file__).resolve().parents[3]
 
 
+@pytest.mark.parametrize("name", ["graph.pt", "graph.mtx", "mine.txt"])
+def test_files_of_others_are_told_apart(tmp_path: Path, name: str) -> None:
+    (tmp_path / "mine.txt").touch()
+    with pytest.raises(ValueError, match=rf"'{name}' is a file that is not read; make a .npz, .csv, .tsv or .parquet"):
+        open_dataset(name, data_dir=tmp_path)
+
+
 def test_a_checkout_has_its_own_folder():
     assert (conf_folder() / "dataset" / "digits.yaml").samefile(ROOT / "conf" / "dataset" / "digits.yaml")
 

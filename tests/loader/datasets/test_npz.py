@@ -150,7 +150,10 @@ def test_a_changed_file_is_converted_again(npz_file, load):
         ({"train_mask": np.ones(6, bool), "train": None}, r"'train_mask', which is not read; did you mean 'train'\?"),
         ({"weights": np.ones(7, np.float32)}, r"'weights', which is not read; did you mean 'edge_weights'\?"),
         ({"node_time": np.ones(6, int)}, r"'node_time', which is not read; did you mean 'node_times'\?"),
-        ({"features": np.full((6, 2), None)}, r"holds an array of Python objects; save numbers: astype"),
+        (
+            {"features": np.full((6, 2), None)},
+            r"features has Python objects, such as lists of several lengths; save numbers: astype",
+        ),
         (
             {"features": np.full((6, 2), np.nan)},
             r"features must be finite, and are not in columns 0, 1 of 2: 12 NaN \(feature 0 of vertex 0 is nan\)",

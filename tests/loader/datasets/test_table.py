@@ -215,6 +215,7 @@ def test_a_table_is_opened_by_its_path(load, tmp_path):
         ("s,t\na,b\n,c\n", "has no id in column s of row 2; fill it in, or leave the row out"),
         ("s,t\na,b\nc,\n", "has no id in column t of row 2"),
         ("17,42\n1,2\n", "begins with the line 17,42, which looks like an edge; the first line must name the columns"),
+        ("# Nodes: 3\ns\tt\na\tb\n", "begins with the comment '# Nodes: 3'; the first line must name the columns"),
         (",s,t\n0,a,b\n", "column 1 has the name '', as an index has that pandas wrote; save .* index=False"),
         (
             "s, t\na, b\nb, c\n",
@@ -275,6 +276,39 @@ def test_bad_columns_of_edges_are_named(load, options, message):
 def test_bad_nodes_are_named(load, old, new, options, message):
     with pytest.raises(DatasetError, match=message):
         load(nodes=NODES.replace(old, new) if old else NODES, **{"label": "segment", **options})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("e.csv", EDGES.encode("utf-16"), "is no text in UTF-8; save it in that encoding, or as a .parquet file"),
+        ("e.csv", "s,t\nä,b\n".encode("latin-1"), "cannot be read as a .csv file .it is not in UTF-8"),
+        ("e.tsv", EDGES.encode(), r"has one column, 'from,to,since,w', which holds ','; columns of a .csv file are"),
+        ("e.csv.zip", b"PK", "e.csv.zip does not end in .csv, .tsv, .parquet; save the table as one of these"),
+    ],
+)
+def test_files_of_another_form_are_named(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DatasetError, match=message):
+        TableDataset(tmp_path / name, cache_dir=tmp_path).load()
+
+
+def test_suffixes_may_have_capitals(tmp_path):
+    (tmp_path / "E.CSV").write_text(EDGES)
+    assert TableDataset(tmp_path / "E.CSV", cache_dir=tmp_path).load().num_nodes == 4
+
+
+def test_a_first_line_of_ids_is_an_edge(load):
+    with pytest.raises(DatasetError, match="begins with the line ada,bob, whose words are ids of nodes further down"):
+        load("ada,bob\nbob,cy\ncy,ada\n")
+    assert load("ada,bob\nbob,cy\ncy,di\n").num_nodes == 3
+
+
+def test_an_address_is_no_file(tmp_path):
+    with pytest.raises(
+        DatasetError, match=r"'https://example\.org/e\.csv' is an address, no file; download it, and set"
+    ):
+        TableDataset("https://example.org/e.csv", cache_dir=tmp_path).load()
 
 
 def test_labels_with_fractions_are_refused(load):

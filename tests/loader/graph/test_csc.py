@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from loader import random_walk
-from loader.graph import Graph, csc
+from loader.graph import Graph, HeteroGraph, csc
 from loader.samplers import FusedSampler, HopwiseSampler, WalkSampler
 from loader.samplers.base import Request
 from loader.traverse import bfs
@@ -324,3 +324,13 @@ def test_trained_weights_get_no_gradient() -> None:
         assert graph.edge_weights is not None
         assert not graph.edge_weights.requires_grad
         assert graph.edge_weights.tolist() == weights.tolist()
+
+
+def test_nodes_whose_lists_fit_nowhere_are_refused() -> None:
+    ends = torch.tensor([0, 2**40])
+    with pytest.raises(
+        ValueError, match=r"num_nodes is 1099511627777, whose lists need 8,192 GiB .* number the nodes anew"
+    ):
+        Graph.from_edges(ends, ends, 2**40 + 1)
+    with pytest.raises(ValueError, match=r"num_nodes is \{'a': 1099511627777\}, whose lists need 8,192 GiB"):
+        HeteroGraph.from_edges({("a", "to", "a"): torch.stack([ends, ends])}, {"a": 2**40 + 1})

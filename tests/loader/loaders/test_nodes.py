@@ -346,6 +346,17 @@ def test_earlier_epochs_do_not_change_an_order(make: Callable[..., NodeLoader]) 
         ({"shuffle": "no"}, TypeError, "shuffle is 'no'; it must be True or False"),
         ({"shufle": True}, TypeError, r"shufle is no option of NodeLoader; did you mean shuffle\?"),
         ({"num_workers": 4}, TypeError, "num_workers is no option of NodeLoader; threads of this process load ahead"),
+        (
+            {"pin_memory": True},
+            TypeError,
+            "pin_memory is no option of NodeLoader; the loader moves mini-batches itself",
+        ),
+        ({"collate_fn": len}, TypeError, "collate_fn is no option of NodeLoader; a stage changes mini-batches"),
+        (
+            {"num_neighbors": [5]},
+            TypeError,
+            "num_neighbors is no option of NodeLoader; the sampler has them: FusedSamp",
+        ),
         ({"colour": "red"}, TypeError, "colour is no option of NodeLoader; it knows stages, shuffle"),
         ({"stores": {}}, TypeError, "stores is no option of NodeLoader"),
         ({"stages": 3}, TypeError, "stages is 3; it must be a list of loader.pipeline.Stage"),

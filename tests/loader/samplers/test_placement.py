@@ -10,7 +10,7 @@ import torch
 from marks import HAS_GPU
 
 import loader.samplers
-from loader.samplers import FusedSampler, fused
+from loader.samplers import FusedSampler, TreeSampler, fused
 
 
 def test_device_cpu_gives_a_fused_sampler() -> None:
@@ -20,6 +20,18 @@ def test_device_cpu_gives_a_fused_sampler() -> None:
     assert sampler.replace
     assert sampler.edge_ids
     assert sampler.on(torch.device("cuda", 1)) is sampler
+
+
+@pytest.mark.parametrize("make", [FusedSampler, TreeSampler, fused])
+def test_names_of_other_libraries_have_a_way_out(make: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"num_neighbors is no option of \w+; its name here is fanouts, e\.g\. \[15, 10\]"
+    ):
+        make(num_neighbors=[15, 10])
+    with pytest.raises(TypeError, match=r"temporal_strategy is no option of \w+; times are the graph's and the seeds'"):
+        make([5], temporal_strategy="last")
+    with pytest.raises(ValueError, match=r"0 hops are given; 1 to 8 are possible, e\.g\. \[15, 10\]"):
+        make()
 
 
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU")

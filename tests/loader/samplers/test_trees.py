@@ -44,6 +44,11 @@ def test_options_that_are_not_there_are_refused(options: dict[str, Any], message
         TreeSampler([2], **options)
 
 
+def test_a_device_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="device is 'gpu'; it must be cpu, cuda or cuda:N"):
+        TreeSampler([2], device="gpu")
+
+
 def test_others_options_are_named() -> None:
     with pytest.raises(TypeError, match="weight_tables"):
         TreeSampler([2], weight_tables=True)

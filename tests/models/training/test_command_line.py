@@ -52,6 +52,23 @@ def refusal(*arguments: str) -> str:
         ("--config-dir=/dev/null", "--config-dir is '/dev/null'; there is no such folder: give one that holds"),
         ("epochs=10", "there is no option epochs; did you mean trainer.max_epochs?"),
         ("dataset=own.npz", "dataset is own.npz, a file; give dataset=npz dataset.path=own.npz"),
+        ("dataset=E.CSV", "dataset is E.CSV, a file; give dataset=edge_list dataset.edges=E.CSV"),
+        ("dataset=g.pt", "dataset is g.pt, a file that is not read; make a .npz, .csv, .tsv or .parquet file of it"),
+        (
+            "model=GCN",
+            "; did you mean gcn?",
+        ),
+        (
+            "--resume",
+            "no option --resume; ckpt_path=<folder of the run>/checkpoints/step.ckpt continues a run",
+        ),
+        (
+            "checkpoint=a.ckpt",
+            "no option checkpoint; ckpt_path=<folder of the run>/checkpoints/step.ckpt continues",
+        ),
+        ("--predict", "there is no option --predict; mode=predict ckpt_path=<folder of the run>/checkpoints/best.ckpt"),
+        ("datamodule.num_workers=4", "there is no option datamodule.num_workers; num_threads says how many threads"),
+        ("--config-name=foo", "--config-name is 'foo'; no such file is in"),
         ("sampler.fanouts=(15,10)", "a list has brackets: 'sampler.fanouts=[15,10]'"),
         ("+logger=csv", "+logger=csv would add a second logger; leave out the +: logger=csv"),
         ("+logger=tensorboard", "; leave out the +: logger=tensorboard"),

@@ -65,6 +65,10 @@ def test_checkpoints_keep_plain_values() -> None:
             "optimizer.name is 'Adan'; it must be a class of torch.optim, e.g. SGD; did you mean",
         ),
         ({"optimizer": {"name": "Optimizer"}}, "optimizer.name is 'Optimizer'"),
+        (
+            {"schedule": {"name": "CosineAnnealingLR", "T_max": 0}},
+            "CosineAnnealingLR with {'T_max': 0} fails after",
+        ),
         ({"optimizer": {"name": "Adam", "beta": 1}}, "optimizer Adam: .*unexpected keyword argument 'beta'"),
         ({"optimizer": {"name": "SGD", "momentum": -1.0}}, "optimizer SGD: Invalid momentum"),
         ({"optimizer": {"name": "SGD", "lr": 1.0}}, "optimizer.lr is 1.0; give model.lr in its place"),

@@ -102,6 +102,20 @@ def test_an_evaluation_has_the_metrics_of_the_test(tmp_path: Path, composed: Com
     assert f"test/val_acc: {kept['test/val_acc']:.4f}" in capsys.readouterr().out
 
 
+def test_options_that_would_be_ignored_are_refused(tmp_path: Path, composed: Composer) -> None:
+    import train
+
+    folder = trained(tmp_path, composed)
+    with pytest.raises(ValueError, match=r"new_links is 5, but only mode=predict of task=link writes links; leave it"):
+        use(composed, folder, "predict", "new_links=5")
+    with pytest.raises(ValueError, match=r"embeddings is true, but only mode=predict of a model with classes adds"):
+        use(composed, folder, "evaluate", "embeddings=true")
+    with pytest.raises(ValueError, match=r"embeddings is true, but with exact_test=false predictions are of sampled"):
+        use(composed, folder, "predict", "embeddings=true", "exact_test=false")
+    with pytest.raises(ValueError, match=r"embeddings is true, but only mode=predict"):
+        train.train(composed("embeddings=true"))
+
+
 def test_the_best_new_links_are_written(tmp_path: Path, composed: Composer) -> None:
     folder = trained(tmp_path, composed, "task=link", "datamodule.batch_size=64")
     use(composed, folder, "predict", "new_links=3")
@@ -199,31 +213,107 @@ def test_tables_give_ids_and_classes(tmp_path: Path, composed: Composer) -> None
     assert set(found) == {"id", "prediction", "p_a", "p_b"}
 
 
-def test_features_of_other_columns_are_refused(tmp_path: Path, composed: Composer) -> None:
-    """A table whose columns have another order, or a category another frequency, has as many features."""
+def append(path: Path, *rows: str) -> None:
+    path.write_text(path.read_text() + "".join(f"{row}\n" for row in rows))
+
+
+def of_tables(tmp_path: Path) -> list[str]:
+    tables = [f"dataset.{name}={tmp_path}/{name}.csv" for name in ("edges", "nodes")]
+    return ["dataset=edge_list", *tables, "dataset.label=segment"]
+
+
+@pytest.mark.parametrize("model", [["model=graphsage"], ["model=gcn", "datamodule.eval_batch_size=7"]])
+def test_appended_rows_are_predicted_without_training(tmp_path: Path, composed: Composer, model: list[str]) -> None:
+    """As the exact inference on a graph by hand, whose features have the means and deviations of training."""
+    if model[0] == "model=gcn":
+        pytest.importorskip("torch_geometric")
+    write_tables(tmp_path)
+    folder = trained(tmp_path, composed, *of_tables(tmp_path), *model, "model.hidden=8")
+    append(tmp_path / "nodes.csv", "p40,7.5,", "new one,,b", "p41,-3,")
+    append(tmp_path / "edges.csv", "p40,p3", "p40,new one", "p5,p41")
+    assert use(composed, folder, "predict") == 43
+    found = rows(tmp_path)
+
+    from hydra.utils import instantiate
+
+    from loader import Graph
+    from loader.loaders.whole_graph import WholeGraph
+
+    people = [line.split(",") for line in (tmp_path / "nodes.csv").read_text().splitlines()[1:]]
+    number = {row[0]: i for i, row in enumerate(people)}
+    heights = np.array([float(row[1] or "nan") for row in people])
+    known = heights[:40]
+    features = np.nan_to_num((heights - known.mean()) / known.std()).astype(np.float32)[:, None]
+    pairs = [line.split(",") for line in (tmp_path / "edges.csv").read_text().splitlines()[1:]]
+    both = {(number[a], number[b]) for a, b in pairs if a != b} | {(number[b], number[a]) for a, b in pairs if a != b}
+    graph = Graph.from_edges(*torch.tensor(sorted(both)).t(), 43)
+    net = instantiate(composed(*model, "model.hidden=8").model, num_features=1, num_classes=2).eval()
+    net.load_state_dict(torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"])
+    with torch.no_grad():
+        logits, _ = net.infer(WholeGraph(graph, torch.from_numpy(features), torch.zeros(43), {}))
+    assert found["id"] == [row[0] for row in people]
+    assert found["prediction"] == ["ab"[i] for i in logits.argmax(-1).tolist()]
+    assert found["p_b"] == logits.softmax(-1)[:, 1].tolist()
+
+
+def test_new_links_of_appended_nodes_are_written(tmp_path: Path, composed: Composer) -> None:
+    write_tables(tmp_path)
+    folder = trained(tmp_path, composed, *of_tables(tmp_path), "task=link", "datamodule.batch_size=64")
+    append(tmp_path / "nodes.csv", "p40,0.5,")
+    append(tmp_path / "edges.csv", "p40,p3")
+    use(composed, folder, "predict", "new_links=2")
+    assert rows(tmp_path)["source"].count("p40") == 2
+
+
+def test_appended_rows_are_no_test_of_a_checkpoint(tmp_path: Path, composed: Composer) -> None:
+    write_tables(tmp_path)
+    folder = trained(tmp_path, composed, *of_tables(tmp_path))
+    append(tmp_path / "nodes.csv", "p40,0.5,a")
+    with pytest.raises(ValueError, match="whose num_nodes is 40, but this is dataset edges whose num_nodes is 41"):
+        use(composed, folder, "evaluate")
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("nodes", "p3,", "q3,", "the ids of the first 40 rows are not those that the checkpoint's training had there"),
+        ("nodes", "p39,", "p39x,", "the ids of the first 40 rows are not those"),
+        ("edges", "from,to\n", "from,to\np1,p2\n", "the edges of the first 200 rows are not those"),
+        ("nodes", ",a\n", ",b\n", "the labels of the first 40 rows are not those"),
+        ("nodes", "person,height", "person,size", "has no column 'height'"),
+    ],
+)
+def test_tables_of_another_training_are_refused(
+    tmp_path: Path, composed: Composer, file: str, old: str, new: str, message: str
+) -> None:
+    write_tables(tmp_path)
+    folder = trained(tmp_path, composed, *of_tables(tmp_path))
+    append(tmp_path / "nodes.csv", "p40,0.5,")
+    path = tmp_path / f"{file}.csv"
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(DatasetError, match=message):
+        use(composed, folder, "predict")
+    assert not (tmp_path / "new" / "predictions.parquet").exists()
+
+
+def test_columns_are_read_by_their_names(tmp_path: Path, composed: Composer) -> None:
+    """A table whose columns have another order, or a category another frequency, gives the features of training."""
     write_tables(tmp_path)
     nodes = (tmp_path / "nodes.csv").read_text().splitlines()
     header, *people = [line.split(",") for line in nodes]
-    cities = ["x" if i % 3 else "y" for i in range(40)]
 
-    def write(names: list[str], order: list[int], cities: list[str]) -> None:
-        table = [
-            [*header, *names],
-            *([*row, city, str(i)] for i, (row, city) in enumerate(zip(people, cities, strict=True))),
-        ]
-        (tmp_path / "nodes.csv").write_text("\n".join(",".join(row[at] for at in order) for row in table) + "\n")
+    def write(order: list[int], more: str = "") -> None:
+        table = [[*header, "city", "age"]]
+        table += [[*row, "x" if i % 3 else "y", str(i)] for i, row in enumerate(people)]
+        (tmp_path / "nodes.csv").write_text("\n".join(",".join(row[at] for at in order) for row in table) + more + "\n")
 
-    write(["city", "age"], [0, 1, 2, 3, 4], cities)
-    tables = [f"dataset.{name}={tmp_path}/{name}.csv" for name in ("edges", "nodes")]
-    folder = trained(tmp_path, composed, "dataset=edge_list", *tables, "dataset.label=segment")
-    write(["city", "age"], [0, 4, 2, 3, 1], cities)
-    with pytest.raises(
-        ValueError, match=r"whose columns is \['height \(number, 1 features\)', 'city .* give the dataset"
-    ):
-        use(composed, folder, "predict")
-    write(["city", "age"], [0, 1, 2, 3, 4], ["y" if city == "x" else "x" for city in cities])
-    with pytest.raises(ValueError, match="whose categories is"):
-        use(composed, folder, "predict")
+    write([0, 1, 2, 3, 4])
+    folder = trained(tmp_path, composed, *of_tables(tmp_path))
+    use(composed, folder, "predict")
+    before = rows(tmp_path)
+    write([0, 4, 2, 3, 1], "\n" + "\n".join(f"q{i},7,,y,0.1" for i in range(30)))  # now y is more frequent
+    use(composed, folder, "predict")
+    assert rows(tmp_path)["p_a"][:40] == pytest.approx(before["p_a"], abs=1e-5)
 
 
 def test_callbacks_without_progress_show_none(tmp_path: Path, composed: Composer, capsys: Any) -> None:

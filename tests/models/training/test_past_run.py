@@ -100,6 +100,10 @@ def test_an_evaluation_has_the_metrics_of_the_test(tmp_path: Path, composed: Com
     kept = json.loads((tmp_path / "new" / "metrics.json").read_text())["metrics"]
     assert sorted(kept) == ["test/test_acc", "test/train_acc", "test/val_acc"]
     assert f"test/val_acc: {kept['test/val_acc']:.4f}" in capsys.readouterr().out
+    use(composed, folder, "evaluate", "model.metrics=[f1,confusion]")
+    kept = json.loads((tmp_path / "new" / "metrics.json").read_text())["metrics"]
+    assert {"test/test_f1", "test/test_acc"} <= set(kept)
+    assert (tmp_path / "new" / "confusion.csv").is_file()
 
 
 @pytest.mark.parametrize("option", ["run_dir", "hydra.run.dir"])

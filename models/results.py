@@ -6,7 +6,6 @@ beside the jobs. `train.py -m` prints the same when all jobs have ended.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import statistics
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hydra.experimental.callback import Callback
+
+from loader.machine.command_line import OneLineParser
 
 # Options that change no result, or only where it lies.
 _PLACES = ("ckpt_path", "result_path", "run_dir", "checkpoint_dir", "data_dir", "cache_dir", "callbacks", "debug")
@@ -205,12 +206,12 @@ def draw(found: Sequence[Row], path: Path, title: str) -> None:
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="python -m models.results", description="A table of the jobs of sweeps, a picture, and the best job."
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="of a sweep, or of a run")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="by default results.png in the first folder")
-    arguments = parser.parse_args()
+    arguments = parser.parsed()
     try:
         show(arguments.folders, arguments.picture)
     except (ValueError, OSError) as error:

@@ -46,7 +46,7 @@ MEANT: dict[str, set[str]] = {
 }
 # Options that task=link sets to null, because its classes have none of that name.
 OF_NODES = {
-    *("inference_chunk_mib", "matmul_precision", "cuda_graph", "class_weights", "label_smoothing"),
+    *("inference_chunk_mib", "matmul_precision", "cuda_graph", "class_weights", "label_smoothing", "metrics"),
     *("eval_sampler", "eval_batch_size", "cached_edges", "list_hotness"),
 }
 

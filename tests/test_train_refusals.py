@@ -24,6 +24,10 @@ from models.training.errors import one_line_errors
         ),
         (["num_threads=0"], "num_threads is 0; it must be at least 1"),
         (["num_threads=100000"], "num_threads is 100000; it must be at most 1024"),
+        (
+            ["callbacks.early_stopping.mode=maximum"],
+            "callbacks.early_stopping.mode is 'maximum'; it must be min or max",
+        ),
         (["sampler=trees"], "has one type of nodes and edges, and sampler=trees is for several, with times"),
         (
             ["task=link", "sampler=trees", "dataset=npz", "dataset.path=g.npz"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -19,6 +20,7 @@ from models.inference import blockwise_outputs
 from models.training.class_weights import as_class_weights, balanced_weights
 from models.training.epoch_loss import CHECKED_EVERY, check_finite, sums_of_all, was_interrupted_with_others
 from models.training.metrics import METRICS, SPLITS
+from models.training.more_metrics import MoreMetrics, as_metrics, write_confusion
 from models.training.optimizers import Optimization
 from models.training.scores import RunningScores
 
@@ -48,6 +50,10 @@ class Classifier(LightningModule):
             to the class's number of nodes in the train split. None weighs all nodes alike. The loss of a mini-batch is
             its weighted mean.
         label_smoothing: of the cross entropy, in [0, 1); see `torch.nn.CrossEntropyLoss`.
+        metrics: further ones of torchmetrics, some of "f1", "precision", "recall", "auc" (means over the classes) and
+            "confusion". They are logged as "acc" is: `val/f1`, `test/test_f1`, with sampled neighbors `test/f1`. There
+            is none of a training epoch, whose steps hand out no scores; `test/train_f1` is that of the train split.
+            The confusion matrix of the test split goes to `confusion.csv` in the folder of the run.
         inference_chunk_mib: see `models.inference.blockwise_outputs`, in MiB.
         matmul_precision: of float32 matrix products on a GPU while a trainer runs, see
             `torch.set_float32_matmul_precision`: "highest", "high" (tf32) or "medium". On a CPU it changes nothing.
@@ -72,6 +78,7 @@ class Classifier(LightningModule):
         schedule: Mapping[str, Any] | None = None,
         class_weights: str | Sequence[float] | None = None,
         label_smoothing: float = 0.0,
+        metrics: Sequence[str] = (),
         inference_chunk_mib: int = 256,
         matmul_precision: str = "high",
     ) -> None:
@@ -93,8 +100,11 @@ class Classifier(LightningModule):
         self.label_smoothing = float(label_smoothing)
         self.inference_chunk_bytes = as_size("inference_chunk_mib", inference_chunk_mib) * 2**20
         self.matmul_precision = matmul_precision
+        self.more_metrics = as_metrics(metrics)
+        self.more = MoreMetrics(self.more_metrics, num_classes, self.multilabel)
+        self._logits: Tensor | None = None  # of the mini-batch that is evaluated
         self.save_hyperparameters()
-        kept = {"class_weights": weights, **self.optimization.hparams}
+        kept = {"class_weights": weights, "metrics": self.more_metrics, **self.optimization.hparams}
         self.hparams.update({name: value for name, value in kept.items() if name in self.hparams})
         self.scores = {stage: RunningScores(self.multilabel) for stage in SPLITS}
         self._resumed: dict[str, Any] | None = None  # of the epoch in which the checkpoint was written
@@ -211,6 +221,9 @@ class Classifier(LightningModule):
             # On the device, where processes on GPUs can exchange it.
             here = accuracy.to(self.device)
             self.log(f"test/{split}_acc", here, on_epoch=True, batch_size=nodes.numel(), sync_dist=True)
+            more = MoreMetrics(self.more_metrics, self.num_classes, self.multilabel, shared=False)
+            more.add(logits[nodes], batch.labels[nodes])
+            self._log_more(more, f"test/{split}_")
 
     def setup(self, stage: str) -> None:
         if self._precision_before is None and self.trainer.strategy.root_device.type == "cuda":
@@ -260,17 +273,28 @@ class Classifier(LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         self.scores["val"].reset()
+        self.more.reset()
 
     def on_validation_epoch_end(self) -> None:
         self._log("val")
+        self._log_more(self.more, "val/")
 
     def on_test_epoch_start(self) -> None:
         self.scores["test"].reset()
+        self.more.reset()
         self._tested = False
 
     def on_test_epoch_end(self) -> None:
         if self._tested:
             self._log("test")
+            self._log_more(self.more, "test/")
+
+    def _log_more(self, more: MoreMetrics, begin: str) -> None:
+        values, confusion = more.result()
+        found = {f"{begin}{name}": value.to(self.device) for name, value in values.items()}
+        self.log_dict(found, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
+        if confusion is not None and begin in ("test/", "test/test_") and self.trainer.is_global_zero:
+            write_confusion(Path(self.trainer.default_root_dir) / "confusion.csv", confusion)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds the scores of the epoch so far, over all processes, which Lightning has all call this.
@@ -331,6 +355,9 @@ class Classifier(LightningModule):
         if not batch.repeats:  # which another process counts
             assert batch.y is not None
             self.scores[stage].add_found(found, batch.y.shape[0], loss)
+            if self._logits is not None:
+                self.more.add(self._logits, batch.y)
+        self._logits = None
 
     def _loss(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
         """The mean loss, and what the scores add up; all of it is part of a CUDA graph."""
@@ -338,6 +365,8 @@ class Classifier(LightningModule):
         return self._loss_of_logits(self(batch), batch.y)
 
     def _loss_of_logits(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        if self.more_metrics and not self.training:
+            self._logits = logits
         if self.multilabel:
             loss = F.binary_cross_entropy_with_logits(logits, y)
         else:

@@ -75,6 +75,8 @@ def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
                 f"there is no option {added[1]}, so nothing would read it: leave it out{_nearest(added[1], known)}"
             )
         group, _, value = argument.partition("=")
+        if group in ("hydra.run.dir", "hydra.sweep.dir") and not value.strip("'\""):
+            raise ValueError(f"{group} is empty; give the folder of the run, or leave it out")
         if "@" in group:
             raise ValueError(f"cannot read the argument {argument}; a name has no @, it must be NAME=VALUE")
         if argument.startswith("="):

@@ -55,10 +55,9 @@ def described(cfg: DictConfig) -> str:
             files[f"{checkpoints}/best.ckpt"] = f"the weights with the best {callbacks['best'].get('monitor')}"
         if callbacks.get("step"):
             files[f"{checkpoints}/step.ckpt"] = "the newest state of the training"
-        for name, one in loggers.items():
-            if one:  # a logger that keeps several runs has a folder elsewhere
-                here = one.get("save_dir") in (None, cfg.get("run_dir"))
-                files[f"{name if here else one['save_dir']}/"] = "the metrics of each epoch"
+        files |= {
+            one.get("tracking_uri") or f"{name}/": "the metrics of each epoch" for name, one in loggers.items() if one
+        }
         if callbacks.get("curves"):
             files["curves.png"] = "loss and accuracy of each epoch"
         files["result.json"] = "what the run ended with; python -m models.results makes a table of several"

@@ -20,6 +20,7 @@ _FULL = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
 _UNKNOWN = re.compile(r"^([\w.]+)\(\) got an unexpected keyword argument '(\w+)'")
 _MISSING = re.compile(r"^([\w.]+)\(\) missing \d+ required [\w-]+ arguments?: (.+)$")
 _REFERENCE = re.compile(r"^Interpolation key '([^']+)' not found\s+full_key: (\S+)")
+_NO_TARGET = re.compile(r"^Error (?:loading|locating target) '([^']+)'")
 _NO_OPTION = re.compile(r"\w+ is no option of \w")
 
 INTERRUPTED = 130  # the exit status of a process that Ctrl-C ended, as shells have it
@@ -88,6 +89,14 @@ def said(error: BaseException, key: str = "") -> str:
         return f"{key} gives no {names}, which {found[1].removesuffix('.__init__')} needs; add {key}.{first}=..."
     if found := _REFERENCE.search(str(error)):
         return f"{found[2]} refers to ${{{found[1]}}}, but there is no option {found[1]}; name another, or give a value"
+    if found := _NO_TARGET.search(str(error)):
+        whose = f"{key}: " if key else ""
+        return (
+            f"{whose}{found[1]} cannot be imported; give the full name of a class or a function, and let PYTHONPATH "
+            "have the folder of its file"
+        )
+    if key == "trainer" and "trainer" not in str(error).lower():
+        return f"trainer: {error}"  # Lightning names no option
     if key and _NO_OPTION.match(str(error)):
         return f"{key}.{error}"
     if _is_memory(error):

@@ -16,7 +16,7 @@ from models.training.tested_job import train_and_test
 
 # Of the groups model and datamodule: what links have not. In conf/task/link.yaml it is null.
 _NODE_OPTIONS = {
-    "model": ("inference_chunk_mib", "matmul_precision", "cuda_graph", "class_weights", "label_smoothing"),
+    "model": ("inference_chunk_mib", "matmul_precision", "cuda_graph", "class_weights", "label_smoothing", "metrics"),
     "datamodule": ("eval_sampler", "eval_batch_size", "cached_edges", "list_hotness", "memory"),
 }
 

@@ -54,6 +54,7 @@ class NodeClassifier(Classifier):
         schedule: Mapping[str, Any] | None = None,
         class_weights: str | Sequence[float] | None = None,
         label_smoothing: float = 0.0,
+        metrics: Sequence[str] = (),
         inference_chunk_mib: int = 256,
         matmul_precision: str = "high",
         cuda_graph: bool | None = None,
@@ -78,6 +79,7 @@ class NodeClassifier(Classifier):
             schedule=schedule,
             class_weights=class_weights,
             label_smoothing=label_smoothing,
+            metrics=metrics,
             inference_chunk_mib=inference_chunk_mib,
             matmul_precision=matmul_precision,
         )

@@ -205,6 +205,8 @@ def check_trainer(cfg: DictConfig) -> None:
     for name, callback in _entries(cfg, "callbacks"):
         if callback.get("patience") is not None:
             as_size(f"callbacks.{name}.patience", callback.patience, least=0)
+        if callback.get("monitor") is not None and callback.get("mode", "min") not in ("min", "max"):
+            raise ValueError(f"callbacks.{name}.mode is {shown(callback.mode)}; it must be min or max")
         if callback.get("min_delta") is not None:
             as_number(f"callbacks.{name}.min_delta", callback.min_delta)
 
@@ -250,8 +252,11 @@ def check_monitors(cfg: DictConfig) -> None:
 
     What a model of the user's own logs is not known, unless it has `METRICS`: there callbacks may watch anything.
     """
+    from models.training.more_metrics import as_metrics, logged_metrics  # Lightning's torchmetrics takes a second
+
     known: tuple[str, ...] | None = getattr(object_of("model", cfg.model), "METRICS", None)
     metrics = METRICS if known is None else known
+    metrics += logged_metrics(as_metrics(cfg.model.get("metrics")))
     watched = {"optimized_metric": cfg.optimized_metric}
     if known is not None and (monitor := (cfg.get("schedule") or {}).get("monitor")) is not None:
         watched["schedule.monitor"] = monitor

@@ -10,6 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
 from loader.machine.trust import UntrustedError, open_trusted
+from models.training.errors import fail
 
 MODES = ("train", "predict", "evaluate")
 _NEW_LINKS = 10  # by default, see conf/train.yaml
@@ -26,6 +27,14 @@ def with_choices_of_past_run(arguments: Sequence[str]) -> list[str]:
     if given.get("mode") not in MODES[1:] or "ckpt_path" not in given:
         return list(arguments)
     kept = _folder(Path(given["ckpt_path"].strip("'\""))) / "hydra.yaml"
+    for option in ("hydra.run.dir", "run_dir"):
+        place = given.get(option, "").strip("'\"")
+        if place and Path(place).absolute() == kept.parent.parent:
+            # Hydra writes there before anything of ours runs.
+            fail(
+                f"{option} is {place}, the folder of the run that ckpt_path is of; its options would be written over: "
+                "leave it out, or give another folder"
+            )
     try:
         choices = _choices(kept)
     except ValueError:

@@ -114,3 +114,12 @@ def test_the_command_refuses_in_one_line(sweep: Path, tmp_path: Path, monkeypatc
     monkeypatch.setattr(sys, "argv", ["results", str(sweep)])
     with pytest.raises(SystemExit, match=r"^error: .*result.json is no result of a job; remove it, or give another"):
         results.main()
+
+
+def test_a_command_without_folder_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["results"])
+    with pytest.raises(SystemExit):
+        results.main()
+    assert capsys.readouterr().err.startswith("error: the following arguments are required: FOLDER; `python -m models.")

@@ -52,6 +52,7 @@ def refusal(*arguments: str) -> str:
         ("--config-dir=/dev/null", "--config-dir is '/dev/null'; there is no such folder: give one that holds"),
         ("epochs=10", "there is no option epochs; did you mean trainer.max_epochs?"),
         ("dataset=own.npz", "dataset is own.npz, a file; give dataset=npz dataset.path=own.npz"),
+        ("hydra.run.dir=", "hydra.run.dir is empty; give the folder of the run, or leave it out"),
         ("dataset=E.CSV", "dataset is E.CSV, a file; give dataset=edge_list dataset.edges=E.CSV"),
         ("dataset=g.pt", "dataset is g.pt, a file that is not read; make a .npz, .csv, .tsv or .parquet file of it"),
         (

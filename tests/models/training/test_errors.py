@@ -80,6 +80,20 @@ def test_an_unknown_option_is_named_by_its_key(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == "error: part gives no num_hops, which FullSampler needs; add part.num_hops=...\n"
 
 
+def test_a_missing_class_is_named_by_its_key(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit), one_line_errors():
+        instantiate({"part": {"_target_": "mine.Part"}})
+    assert capsys.readouterr().err.startswith(
+        "error: part: mine.Part cannot be imported; give the full name of a class"
+    )
+
+
+def test_errors_of_the_trainer_name_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit), one_line_errors():
+        instantiate({"trainer": {"_target_": "lightning.pytorch.Trainer", "precision": "fp8", "accelerator": "cpu"}})
+    assert capsys.readouterr().err.startswith("error: trainer: Precision 'fp8' is invalid. Allowed")
+
+
 def test_errors_of_the_program_pass() -> None:
     with pytest.raises(RuntimeError, match="bug"), one_line_errors():
         raise RuntimeError("bug")

@@ -123,7 +123,7 @@ def test_only_the_options_that_it_takes_are_kept(composed: Composer) -> None:
     overrides = [target("Net"), "model.lr=0.1", target("OwnSampler", "sampler")]
     cfg = composed(*overrides, "device=cpu")
     own_classes.keep_options_of_own_classes(cfg, overrides)
-    shared = ("optimizer", "schedule", "class_weights", "label_smoothing", "weight_decay")
+    shared = ("optimizer", "schedule", "class_weights", "label_smoothing", "metrics", "weight_decay")
     assert {*cfg.model} == {"_target_", "num_layers", "lr", "inference_chunk_mib", "matmul_precision", *shared}
     assert {*cfg.sampler} == {"_target_", "num_hops"}
 

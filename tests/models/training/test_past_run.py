@@ -100,6 +100,19 @@ def test_an_evaluation_has_the_metrics_of_the_test(tmp_path: Path, composed: Com
     kept = json.loads((tmp_path / "new" / "metrics.json").read_text())["metrics"]
     assert sorted(kept) == ["test/test_acc", "test/train_acc", "test/val_acc"]
     assert f"test/val_acc: {kept['test/val_acc']:.4f}" in capsys.readouterr().out
+    use(composed, folder, "evaluate", "model.metrics=[f1,confusion]")
+    kept = json.loads((tmp_path / "new" / "metrics.json").read_text())["metrics"]
+    assert {"test/test_f1", "test/test_acc"} <= set(kept)
+    assert (tmp_path / "new" / "confusion.csv").is_file()
+
+
+@pytest.mark.parametrize("option", ["run_dir", "hydra.run.dir"])
+def test_the_folder_of_a_run_is_kept(tmp_path: Path, option: str, capsys: Any) -> None:
+    given = ["mode=predict", f"ckpt_path={tmp_path}/run/checkpoints/best.ckpt", f"{option}={tmp_path}/run"]
+    with pytest.raises(SystemExit):
+        with_choices_of_past_run(given)
+    message = f"error: {option} is {tmp_path}/run, the folder of the run that ckpt_path is of; its options would be"
+    assert capsys.readouterr().err.startswith(message)
 
 
 def test_options_that_would_be_ignored_are_refused(tmp_path: Path, composed: Composer) -> None:

@@ -1,0 +1,99 @@
+"""Further metrics of classes, by torchmetrics: F1, precision, recall, AUC and the confusion matrix."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torchmetrics.classification as classes
+from torch import Tensor
+
+from loader.datasets.errors import nearest
+from loader.machine.arguments import shown
+from loader.machine.whole_files import replaced
+
+# Name -> class for one label per node, class for several labels; the confusion matrix goes to a file.
+_CLASSES: dict[str, tuple[Any, Any]] = {
+    "f1": (classes.MulticlassF1Score, classes.MultilabelF1Score),
+    "precision": (classes.MulticlassPrecision, classes.MultilabelPrecision),
+    "recall": (classes.MulticlassRecall, classes.MultilabelRecall),
+    "auc": (classes.MulticlassAUROC, classes.MultilabelAUROC),
+    "confusion": (classes.MulticlassConfusionMatrix, None),
+}
+
+
+def as_metrics(names: Sequence[str] | None) -> list[str]:
+    """The names of further metrics.
+
+    Raises:
+        TypeError: it is no list of names.
+        ValueError: there is no such metric.
+    """
+    if isinstance(names, str) or not isinstance(names or (), Sequence):
+        raise TypeError(f"metrics is {shown(names)}; it must be a list of {', '.join(_CLASSES)}")
+    for name in names or ():
+        if name not in _CLASSES:
+            raise ValueError(
+                f"metrics has {shown(name)}; it must be some of {', '.join(_CLASSES)}{nearest(str(name), _CLASSES)}"
+            )
+    return list(dict.fromkeys(names or ()))
+
+
+def logged_metrics(names: Sequence[str]) -> tuple[str, ...]:
+    """What a run logs of them: of the validation, of a test with sampled neighbors, and of the exact test."""
+    return tuple(
+        f"{begin}{name}"
+        for name in names
+        if name != "confusion"
+        for begin in ("val/", "test/", "test/train_", "test/val_", "test/test_")
+    )
+
+
+class MoreMetrics:
+    """Counts logits and labels, and computes metrics of them: means over the classes, each of which counts alike.
+
+    Args:
+        names: see `as_metrics`.
+        num_classes: of the data.
+        multilabel: a node may have several labels.
+        shared: the nodes were divided among the processes, so their counts are added up.
+
+    Raises:
+        ValueError: the confusion matrix of several labels per node.
+    """
+
+    def __init__(self, names: Sequence[str], num_classes: int, multilabel: bool, *, shared: bool = True) -> None:
+        if multilabel and "confusion" in names:
+            raise ValueError("metrics has 'confusion', but nodes have several labels here; leave it out")
+        size = {"num_labels" if multilabel else "num_classes": num_classes, "sync_on_compute": shared}
+        # Macro averages are torchmetrics' default for all of them.
+        self._metrics = {name: _CLASSES[name][multilabel](**size) for name in names}
+
+    def reset(self) -> None:
+        for metric in self._metrics.values():
+            metric.reset()
+
+    def add(self, logits: Tensor, labels: Tensor) -> None:
+        """Some nodes: `[n, num_classes]`, and labels `[n]`, or `[n, num_classes]` of 0 and 1."""
+        shares = logits.detach().float().sigmoid() if labels.dim() == 2 else logits.detach().float().softmax(-1)
+        for metric in self._metrics.values():
+            metric.to(logits.device).update(shares, labels.to(logits.device).long())
+
+    def result(self) -> tuple[dict[str, Tensor], Tensor | None]:
+        """Name -> value, and the confusion matrix `[true class, predicted class]` if it was asked for."""
+        values = {name: metric.compute() for name, metric in self._metrics.items()}
+        return values, values.pop("confusion", None)
+
+
+def write_confusion(path: Path, matrix: Tensor) -> None:
+    """Writes a CSV file: a row per true class, a column per predicted class."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["true class", *range(matrix.shape[1])])
+    table.writerows([number, *row] for number, row in enumerate(matrix.to(torch.int64).tolist()))
+    with replaced(path) as file:
+        file.write(text.getvalue().encode())

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from loader.datasets.columns import TableFile, as_numbers, as_text, is_number, pyarrow
 from loader.datasets.errors import DatasetError
 from loader.datasets.relational.schema import SPLITS, Schema, TaskSchema
-from loader.datasets.relational.tables import Tables, key_texts, require_column, times_of_column
+from loader.datasets.relational.tables import Tables, key_texts, key_values, require_column, times_of_column
 from loader.graph.checks import MISSING_TIME
 from loader.machine.arguments import shown
 
@@ -98,12 +98,12 @@ def _read(schema: Schema, task: TaskSchema, path: Path, tables: Tables, *, label
             )
     times = times_of_column(read.column(task.time.column), task.time, path, f"{place}.time")
     assert not (times == MISSING_TIME).any()
-    rows = _rows(task, path, read.column(task.entity), tables)
+    rows = _rows(task, file, read.column(task.entity), tables)
     return ItemColumns(rows, times, read.column(task.label) if labelled else None, path)
 
 
-def _rows(task: TaskSchema, path: Path, values: Any, tables: Tables) -> NDArray[np.int64]:
-    size = tables.rows[task.table].size
+def _rows(task: TaskSchema, file: TableFile, values: Any, tables: Tables) -> NDArray[np.int64]:
+    path, size = file.path, tables.rows[task.table].size
     if task.by == "row":
         if not pyarrow().types.is_integer(values.type):
             raise DatasetError(
@@ -114,7 +114,9 @@ def _rows(task: TaskSchema, path: Path, values: Any, tables: Tables) -> NDArray[
         wrong = (rows < 0) | (rows >= size)
         limit = f"{task.table} has the rows 0 to {size - 1}"
     else:
-        places = pyarrow("pyarrow.compute").index_in(key_texts([values]), value_set=tables.keys[task.table])
+        places = pyarrow("pyarrow.compute").index_in(
+            key_texts([key_values(file, task.entity, values)]), value_set=tables.keys[task.table]
+        )
         rows = np.asarray(places.fill_null(-1)).astype(np.int64)
         wrong = rows < 0
         limit = f"no row of {task.table} has this key"

@@ -16,6 +16,7 @@ from loader.datasets.relational.schema import ForeignKey, Schema, TableSchema, T
 from loader.graph.checks import MISSING_TIME
 from loader.machine.arguments import shown
 
+_LAST_SECOND = 253_402_300_799  # of the year 9999
 _BETWEEN = "\x1f"  # the values of a key of several columns, as one text
 
 
@@ -104,6 +105,11 @@ def read_tables(schema: Schema, folder: Path) -> Tables:
         if times is not None and (missing := int((times == MISSING_TIME).sum())):
             notes.append(
                 f"{missing:,} of {size:,} rows of {name} have no time; sampler.missing_times says who sees them"
+            )
+        if times is None and (timed := [one for one in table.foreign if schema.tables[one.table].time is not None]):
+            notes.append(
+                f"rows of {name} have no time, so every item sees them, also before the rows of {timed[0].table} that "
+                f"they name; for those times say time: {timed[0].columns[0]}.COLUMN, if they come with these"
             )
         features = {column: columns[column] for column in _feature_columns(table, file)}
         found[name] = Rows(table, file.path, features, size, times, named, np.arange(size))
@@ -282,4 +288,22 @@ def times_of_column(values: Any, time: TimeColumn, path: Path, place: str) -> ND
                 "most 9999: leave the unit out for seconds"
             )
         numbers = (numbers - 1970).astype("datetime64[Y]").astype("datetime64[s]").astype(np.int64)
+    elif not dated and known.any():
+        _check_seconds(numbers[known], f"{path}: column {time.column} ({place})", time.column)
     return np.where(known, numbers, MISSING_TIME)
+
+
+def _check_seconds(seconds: NDArray[np.int64], what: str, column: str) -> None:
+    """Refuses whole numbers that are years, dates or milliseconds: as seconds, all rows would be of 1970, which
+    every item sees, or later than any item.
+    """
+    low, high = int(seconds.min()), int(seconds.max())
+    if low >= 1000 and high <= 2999:
+        way = f"these are years: say time: {{column: {column}, unit: year}}"
+    elif low >= 1000_01_01 and high <= 2999_12_31 and (seconds // 100 % 100 <= 12).all():
+        way = "these are dates: write them as 2024-05-31"
+    elif max(-low, high) > _LAST_SECOND:
+        way = "seconds end with the year 9999: divide milliseconds by 1000"
+    else:
+        return
+    raise DatasetError(f"{what} has whole numbers, {low} to {high}, which are seconds since 1970; {way}")

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shop import edit, write_shop
+from shop import write_shop
 
 from loader.datamodules.tasks import TaskDataModule
 from loader.datasets import DatasetError, RelationalDataset
@@ -85,9 +85,3 @@ def test_other_datasets_are_refused(random_graph: Any) -> None:
 
     with pytest.raises(DatasetError, match="has no task on tables; give dataset=relational"):
         TaskDataModule(Digits(), TreeSampler([4], times="both")).setup()
-
-
-def test_a_split_without_items_is_named(shop: Path) -> None:
-    edit(shop / "items.csv", lambda text: "\n".join(line for line in text.splitlines() if "2020-04" not in line) + "\n")
-    with pytest.raises(ValueError, match="dataset shop has no items in test; nothing to iterate over"):
-        make(shop).test_dataloader()

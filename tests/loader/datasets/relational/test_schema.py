@@ -24,6 +24,8 @@ REVIEWS = "reviews: {file: reviews.csv,"
 SCHEMAS: list[tuple[str, str, str]] = [
     ("tables:", "table:", r"schema\.yaml: table is not known; it must be one of tables, tasks, split; did you mean"),
     ("customers: {file", "cust-omers: {file", r"a table is called 'cust-omers'; .* Python identifier"),
+    ("customers: {file", "training: {file", r"a table is called 'training'; .* and not 'training'"),
+    ("time: ", "missing: ", r"no table has a time, and a task asks what is known at one; say under 'time'"),
     ("{file: customers.csv, ", "{", r"tables\.customers\.file is missing; it must be a text"),
     ("customers.csv", "clients.csv", r"schema.yaml names the file clients.csv; there is no "),
     ("key: id}", "keys: id}", r"tables\.customers\.keys is not known; .* did you mean key\?"),

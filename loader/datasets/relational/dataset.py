@@ -140,7 +140,7 @@ class RelationalDataset(HeteroEdgesDataset):
         """Encodes the tables as another conversion did, whose `RelationalData.columns` these are, as JSON.
 
         Raises:
-            DatasetError: the schema has other tables.
+            DatasetError: the schema has other tables, or other ones with times.
         """
         if list(columns) != list(self.schema.tables):
             raise DatasetError(
@@ -148,6 +148,13 @@ class RelationalDataset(HeteroEdgesDataset):
                 f"{', '.join(columns)}: give the schema that it had"
             )
         self.columns = {name: [RowColumn.from_json(column) for column in of] for name, of in columns.items()}
+        for name, table in self.schema.tables.items():
+            had = any(column.kind == "known" for column in self.columns[name])
+            if had != (table.time is not None):
+                raise DatasetError(
+                    f"{self.schema.path}: rows of {name} have {'no' if had else 'a'} time, and had "
+                    f"{'one' if had else 'none'} in training; give the schema that it had"
+                )
 
     def source(self) -> list[Any]:
         if self.new_items is not None and not self.new_items.is_file():

@@ -235,6 +235,19 @@ class TestItems:
         with pytest.raises(ValueError, match="the checkpoint"):
             load(shop, "spent").require(before.identity(), "the checkpoint")
 
+    @pytest.mark.parametrize(
+        ("old", "new", "message"),
+        [
+            ("time: order_id.at, ", "", "rows of reviews have no time, and had one in training; give the schema that"),
+            ("key: id}", "key: id, time: born}", "rows of customers have a time, and had none in training"),
+        ],
+    )
+    def test_columns_of_other_times_are_refused(self, shop: Path, old: str, new: str, message: str) -> None:
+        columns = {name: [column.to_json() for column in of] for name, of in load(shop).columns.items()}
+        edit(shop / "schema.yaml", lambda text: text.replace(old, new))
+        with pytest.raises(DatasetError, match=message):
+            RelationalDataset(shop, "again", cache_dir=shop.parent / "cache").use_columns(columns)
+
 
 class TestColumns:
     def test_numbers_are_standardised_by_early_rows(self, shop: Path) -> None:

@@ -151,6 +151,8 @@ class RelationalSAGE(nn.Module):
             raise ValueError(f"encoder_norm is {encoder_norm!r}; it must be layer or none{way}")
         as_size("encoder_layers", encoder_layers)
         gnn = import_optional("torch_geometric.nn", "a model of tables", "relational")
+        # Unlike torch's, it takes tables that are called as one of its methods, such as items or type.
+        table_dict = import_optional("torch_geometric.nn.module_dict", "a model of tables", "relational").ModuleDict
         self._trim = import_optional("torch_geometric.utils", "a model of tables", "relational").trim_to_layer
         self.edge_types = [(str(s), str(name), str(d)) for s, name, d in edge_types]
         if all(key[2] != target for key in self.edge_types):
@@ -161,16 +163,16 @@ class RelationalSAGE(nn.Module):
         *layers, read = written
         self.edge_types = [key for key in self.edge_types if key[2] in layers[-1]]  # no layer reads the others
         shape = (hidden, encoder_layers, float(dropout), encoder_norm)
-        self.encoders = nn.ModuleDict({name: RowEncoder(of, *shape) for name, of in columns.items() if name in read})
-        self.timed = [name for name in self.encoders if columns[name] and columns[name][-1]["kind"] == "known"]
-        self.since = nn.ModuleDict({name: nn.Linear(hidden, hidden) for name in self.timed})
+        self.encoders = table_dict({name: RowEncoder(of, *shape) for name, of in columns.items() if name in read})
+        self.timed = [name for name, of in columns.items() if name in read and of and of[-1]["kind"] == "known"]
+        self.since = table_dict({name: nn.Linear(hidden, hidden) for name in self.timed})
         self.encode_time = gnn.PositionalEncoding(hidden)
         self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
         for names in reversed(layers):
             into = [key for key in self.edge_types if key[2] in names]
             sums = {"__".join(key): gnn.SAGEConv((hidden, hidden), hidden, aggr="sum") for key in into}
             self.convs.append(nn.ModuleDict(sums))
-            self.norms.append(nn.ModuleDict({key[2]: nn.LayerNorm(hidden) for key in into}))
+            self.norms.append(table_dict({key[2]: nn.LayerNorm(hidden) for key in into}))
         self.head = nn.Linear(hidden, as_size("out_dim", out_dim))
 
     def forward(self, batch: TreeMiniBatch) -> Tensor:

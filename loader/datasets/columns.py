@@ -159,12 +159,12 @@ class TableFile:
                 )
             return _plain(pyarrow("pyarrow.parquet").read_table(self.path, columns=list(columns)), missing)
 
-    def text(self, name: str) -> Any:
+    def text(self, name: str, missing: Sequence[str] = MISSING) -> Any:
         """A column of a CSV file as its cells are; None of a Parquet file, which has types."""
         if self.kind == ".parquet":
             return None
         with self._readable():
-            options = self._options({name: pyarrow().large_string()}, MISSING)
+            options = self._options({name: pyarrow().large_string()}, missing)
             return pyarrow("pyarrow.csv").read_csv(self._content(), **options).column(name)
 
     def _content(self) -> Any:
@@ -183,14 +183,10 @@ class TableFile:
         options = csv.ParseOptions(delimiter=mark, invalid_row_handler=met)
         csv.read_csv(self.path, parse_options=options, read_options=csv.ReadOptions(use_threads=False))
         if short:
+            cells = {text.encode(): mark.encode() * lacking for text, lacking in short.items()}
             with pyarrow().input_stream(str(self.path)) as file:
-                self._filled = b"\n" + file.read().replace(b"\r\n", b"\n").rstrip(b"\n") + b"\n"
-            for text, lacking in short.items():
-                line = text.encode()
-                self._filled = self._filled.replace(
-                    b"\n" + line + b"\n", b"\n" + line + mark.encode() * lacking + b"\n"
-                )
-            self._filled = self._filled[1:]
+                lines = file.read().replace(b"\r\n", b"\n").split(b"\n")
+            self._filled = b"\n".join(line + cells.get(line, b"") for line in lines)
 
     def _csv(self, columns: Mapping[str, Any], missing: Sequence[str]) -> Any:
         return pyarrow("pyarrow.csv").open_csv(self._content(), **self._options(columns, missing))

@@ -40,23 +40,30 @@ def watch_task(cfg: DictConfig, given: Sequence[str]) -> None:
     score = SCORES[kind][0]
     if cfg.optimized_metric == "auto":
         cfg.optimized_metric = f"val/{score}"
-    for place in ("callbacks.best", "callbacks.early_stopping", "schedule"):
+    logged = {f"{split}/{name}" for split in ("val", "test") for name in ("loss", *SCORES[kind])} | {"train/loss"}
+    watched = {"optimized_metric": cfg.optimized_metric}
+    for place, default in (
+        ("callbacks.best", "val/acc"),
+        ("callbacks.early_stopping", "val/acc"),
+        ("schedule", "val/loss"),
+    ):
         part = OmegaConf.select(cfg, place)
         if part is None or part.get("monitor") is None:
             continue
-        if f"{place}.monitor" not in named:
+        if part.monitor == default and f"{place}.monitor" not in named:  # an experiment may say another one
             part.monitor = f"val/{score}"
+        watched[f"{place}.monitor"] = part.monitor
         if "mode" in part and f"{place}.mode" not in named:
             part.mode = "min" if str(part.monitor).partition("/")[2] in ERRORS else "max"
     curves = OmegaConf.select(cfg, "callbacks.curves")
     if curves is not None and "callbacks.curves.score" not in named:
         curves.score = score
-    logged = {f"{split}/{name}" for split in ("val", "test") for name in ("loss", *SCORES[kind])} | {"train/loss"}
-    if cfg.optimized_metric in TASK_METRICS and cfg.optimized_metric not in logged:
-        raise ValueError(
-            f"optimized_metric is {cfg.optimized_metric}, and task {dataset.task.name} is a {kind}; it must be one of "
-            f"{', '.join(sorted(logged))}"
-        )
+    for option, metric in watched.items():
+        if metric in TASK_METRICS and metric not in logged:
+            raise ValueError(
+                f"{option} is {metric}, and task {dataset.task.name} is a {kind}; it must be one of "
+                f"{', '.join(sorted(logged))}"
+            )
 
 
 def train_task(cfg: DictConfig, why: str, job: JobResult) -> float:

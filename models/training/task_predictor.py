@@ -178,9 +178,11 @@ class TaskPredictor(EpochLoss):
         assert self._evaluated is not None
         self._evaluated[0].add_(loss.detach(), alpha=batch.batch_size)
         self._evaluated[1].add_(batch.batch_size)
-        self._scores_of(split).update(
-            self._within(out).float(), batch.y.long() if self.task_kind == "binary" else batch.y
-        )
+        if self.task_kind == "binary":
+            # torchmetrics takes logits for probabilities in a mini-batch where all lie between 0 and 1.
+            self._scores_of(split).update(out.float().sigmoid(), batch.y.long())
+        else:
+            self._scores_of(split).update(self._within(out).float(), batch.y)
 
     def _log_scores(self, split: str) -> None:
         assert self._evaluated is not None

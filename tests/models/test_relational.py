@@ -89,6 +89,16 @@ def test_the_time_since_a_row_is_exact(module: TaskDataModule) -> None:
         assert (days >= 0).all()
 
 
+@pytest.mark.parametrize("name", ["items", "type", "forward", "parameters", "a__b"])
+def test_tables_may_be_called_as_methods_are(module: TaskDataModule, name: str) -> None:
+    sizes = {**module.sizes, "columns": {**module.sizes["columns"]}}
+    sizes["columns"][name] = sizes["columns"].pop("orders")
+    sizes["edge_types"] = [tuple(name if end == "orders" else end for end in key) for key in sizes["edge_types"]]
+    model = RelationalSAGE(sizes["columns"], sizes["edge_types"], "customers", 3, hidden=4)
+    assert name in model.encoders
+    assert name in model.since
+
+
 def test_every_weight_has_a_gradient(module: TaskDataModule) -> None:
     """Processes that train together exchange all of them, also if a mini-batch lacks a table."""
     model = net(module, num_layers=2)

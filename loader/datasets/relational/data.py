@@ -10,8 +10,10 @@ from typing import Any
 from torch import Tensor
 
 from loader.datasets.hetero import HeteroDataset
+from loader.datasets.node_dataset import digest_of
 from loader.datasets.node_ids import NodeIds
 from loader.datasets.relational.columns import RowColumn
+from loader.datasets.relational.schema import SPLITS
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class RelationalData(HeteroDataset):
     def identity(self) -> dict[str, Any]:
         """What a model depends on, see `NodeDataset.identity`: types, relations, columns, and the task.
 
-        The rows are no part of it, so that a checkpoint can predict for rows that came later.
+        The rows are no part of it, so that a checkpoint can predict for rows that came later; see `rows_identity`.
         """
         columns = {name: [column.to_json() for column in of] for name, of in self.columns.items()}
         return {
@@ -73,6 +75,16 @@ class RelationalData(HeteroDataset):
             "classes": list(self.classes),
             "columns": sha256(repr(columns).encode()).hexdigest()[:16],
         }
+
+    def rows_identity(self) -> dict[str, Any]:
+        """What a training that goes on depends on besides: edges, times and items."""
+        given = [self.items[split] for split in SPLITS]
+        items = digest_of(*(array for one in given for array in (one.ids, one.times, one.labels)))
+        return {**super().identity(), "items": items}
+
+    def require(self, identity: Mapping[str, Any], what: str) -> None:
+        """Raises ValueError unless a model of that `identity` serves here, whatever the folder's name is."""
+        super().require({**identity, "name": self.name}, what)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{split}={items.ids.numel()}" for split, items in self.items.items())

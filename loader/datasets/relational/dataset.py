@@ -51,26 +51,29 @@ class RelationalDataset(HeteroEdgesDataset):
 
     A table has these entries:
 
-    ========= ============================================================================================
-    entry     meaning
-    ========= ============================================================================================
-    `file`    its path in the folder: CSV, TSV or Parquet
-    `key`     the column, or the list of columns, that name a row
-    `time`    the column that says when a row becomes known; `raceId.date` is the date of the row that the
-              foreign key `raceId` names; without it, the rows were always known. Dates, or seconds since
-              1970; `{column: yearID, unit: year}` for years, which begin on January 1
-    `foreign` column -> table; or a list with `{columns: [a, b], table: name}` for keys of several columns
-    `columns` column -> number, category or time, those that become features. Without it all do that are
-              no keys, by their types; texts that differ in most rows are left out
-    `missing` texts that mean a missing value, beside the empty one, NA, NaN and null
-    ========= ============================================================================================
+    ============ =================================================================================================
+    entry        meaning
+    ============ =================================================================================================
+    `file`       its path in the folder: CSV, TSV or Parquet
+    `key`        the column, or the list of columns, that name a row: whole numbers, texts or dates
+    `time`       the column that says when a row becomes known; `raceId.date` is the date of the row that the
+                 foreign key `raceId` names; without it, the rows were always known. Dates, or seconds since 1970;
+                 `{column: yearID, unit: year}` for years, which begin on January 1
+    `foreign`    column -> table; or a list with `{columns: [a, b], table: name}` for keys of several columns
+    `columns`    column -> number, category or time, those that become features. Without it all do that are no
+                 keys, by their types; texts that differ in most rows are left out
+    `missing`    texts that mean a missing value, beside the empty one, NA, NaN and null; in keys, too
+    `short_rows` true: rows of a CSV file may end early, and the cells that they lack are missing
+    ============ =================================================================================================
 
-    A task has `files` with train, val and test, or one `file` that `split` divides by time. Then `table` and `entity`
-    say which column of the items names a row of which table: `by: key`, the default, or `by: row`, the number of the
-    row from 0. `time`, `label`, and `kind` (binary, multiclass, regression) are those of the items.
+    A task has `files` with train, val and test, whose times follow each other, or one `file` that `split` divides by
+    time. `entity` is the column of the items that names a row of `table`: `by: key`, the default, or `by: row`, the
+    number of the row from 0. `time` and `label` are columns of the items, too. `kind` is binary, multiclass or
+    regression.
 
-    Rows that are later than the beginning of test are left out, as in RelBench, so that scores can be compared. Means,
-    deviations, and categories are of the rows that are earlier than the beginning of val.
+    A split begins where `split` says, else with its first item. Rows that are later than the beginning of test are left
+    out, as in RelBench, so that scores can be compared. Means, deviations, and categories are of the rows that are
+    earlier than the beginning of val, and of all rows of a table without times.
 
     Args:
         path: of the folder. A relative path is also looked for in `data_dir`.
@@ -140,7 +143,7 @@ class RelationalDataset(HeteroEdgesDataset):
         """Encodes the tables as another conversion did, whose `RelationalData.columns` these are, as JSON.
 
         Raises:
-            DatasetError: the schema has other tables.
+            DatasetError: the schema has other tables, or other ones with times.
         """
         if list(columns) != list(self.schema.tables):
             raise DatasetError(
@@ -148,6 +151,13 @@ class RelationalDataset(HeteroEdgesDataset):
                 f"{', '.join(columns)}: give the schema that it had"
             )
         self.columns = {name: [RowColumn.from_json(column) for column in of] for name, of in columns.items()}
+        for name, table in self.schema.tables.items():
+            had = any(column.kind == "known" for column in self.columns[name])
+            if had != (table.time is not None):
+                raise DatasetError(
+                    f"{self.schema.path}: rows of {name} have {'no' if had else 'a'} time, and had "
+                    f"{'one' if had else 'none'} in training; give the schema that it had"
+                )
 
     def source(self) -> list[Any]:
         if self.new_items is not None and not self.new_items.is_file():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from numpy.typing import NDArray
 from loader.datasets.columns import TableFile, as_numbers, as_text, is_number, pyarrow
 from loader.datasets.errors import DatasetError
 from loader.datasets.relational.schema import SPLITS, Schema, TaskSchema
-from loader.datasets.relational.tables import Tables, key_texts, require_column, times_of_column
+from loader.datasets.relational.tables import Tables, key_texts, key_values, require_column, times_of_column
 from loader.graph.checks import MISSING_TIME
 from loader.machine.arguments import shown
+
+_MOST = float(np.finfo(np.float32).max)  # of a label
 
 
 @dataclass(frozen=True)
@@ -57,12 +60,27 @@ def read_items(schema: Schema, task: TaskSchema, folder: Path, tables: Tables) -
             for split, part in parts.items()
         }
     for split, items in read.items():
-        if not items.rows.size and split != "test":
+        if not items.rows.size:
             raise DatasetError(
-                f"{schema.path}: task {task.name} has no items for {split} ({items.path}); it needs some of train and "
-                "val: change its split, or its file"
+                f"{schema.path}: task {task.name} has no items for {split} ({items.path}); it needs some of train, val "
+                "and test: change its split, or its file"
             )
+    _check_order(schema, task, read)
     return read
+
+
+def _check_order(schema: Schema, task: TaskSchema, items: Mapping[str, ItemColumns]) -> None:
+    """Raises DatasetError if a split has an item of the next one's time: a model would learn from what came later."""
+    for before, split in pairwise(SPLITS):
+        first, times = int(items[split].times.min()), items[before].times
+        if task.split is not None:
+            first = min(first, task.split[SPLITS.index(split) - 1])
+        if late := int((times >= first).sum()):
+            raise DatasetError(
+                f"{schema.path}: task {task.name} has {late:,} of {times.size:,} items of {before} at or after "
+                f"{np.datetime64(first, 's')}, where {split} begins; a split ends before the next one: "
+                "change its split, or its files"
+            )
 
 
 def read_new_items(schema: Schema, task: TaskSchema, path: Path, tables: Tables) -> ItemColumns:
@@ -72,11 +90,7 @@ def read_new_items(schema: Schema, task: TaskSchema, path: Path, tables: Tables)
 
 def bounds_of(task: TaskSchema, items: Mapping[str, ItemColumns]) -> tuple[int, int]:
     """The first times of val and test: those that the schema says, else the first ones of the items."""
-    if task.split is not None:
-        return task.split
-    val, test = (int(items[split].times.min()) if items[split].times.size else None for split in SPLITS[1:])
-    assert val is not None  # val has items
-    return val, int(items["val"].times.max()) if test is None else test
+    return task.split or (int(items["val"].times.min()), int(items["test"].times.min()))
 
 
 def _read(schema: Schema, task: TaskSchema, path: Path, tables: Tables, *, labelled: bool) -> ItemColumns:
@@ -98,12 +112,20 @@ def _read(schema: Schema, task: TaskSchema, path: Path, tables: Tables, *, label
             )
     times = times_of_column(read.column(task.time.column), task.time, path, f"{place}.time")
     assert not (times == MISSING_TIME).any()
-    rows = _rows(task, path, read.column(task.entity), tables)
+    rows = _rows(task, file, read.column(task.entity), tables)
+    known = tables.rows[task.table].times
+    if known is not None and (early := known[rows] > times).any():
+        at = int(early.argmax())
+        raise DatasetError(
+            f"{path}: {int(early.sum()):,} of {rows.size:,} items ask about a row of {task.table} before it is known, "
+            f"the first at {np.datetime64(int(times[at]), 's')} in row {at + 1}, about one of "
+            f"{np.datetime64(int(known[rows[at]]), 's')}; leave these items out, or correct the times"
+        )
     return ItemColumns(rows, times, read.column(task.label) if labelled else None, path)
 
 
-def _rows(task: TaskSchema, path: Path, values: Any, tables: Tables) -> NDArray[np.int64]:
-    size = tables.rows[task.table].size
+def _rows(task: TaskSchema, file: TableFile, values: Any, tables: Tables) -> NDArray[np.int64]:
+    path, size = file.path, tables.rows[task.table].size
     if task.by == "row":
         if not pyarrow().types.is_integer(values.type):
             raise DatasetError(
@@ -114,7 +136,9 @@ def _rows(task: TaskSchema, path: Path, values: Any, tables: Tables) -> NDArray[
         wrong = (rows < 0) | (rows >= size)
         limit = f"{task.table} has the rows 0 to {size - 1}"
     else:
-        places = pyarrow("pyarrow.compute").index_in(key_texts([values]), value_set=tables.keys[task.table])
+        places = pyarrow("pyarrow.compute").index_in(
+            key_texts([key_values(file, task.entity, values)]), value_set=tables.keys[task.table]
+        )
         rows = np.asarray(places.fill_null(-1)).astype(np.int64)
         wrong = rows < 0
         limit = f"no row of {task.table} has this key"
@@ -165,15 +189,24 @@ def labels_of(
                 "or say kind: multiclass"
             )
         numbers_ = as_numbers(one.labels)
-        wrong = ~np.isfinite(numbers_) if task.kind == "regression" else (numbers_ != 0) & (numbers_ != 1)
+        wrong = ~(np.abs(numbers_) <= _MOST) if task.kind == "regression" else (numbers_ != 0) & (numbers_ != 1)
         if wrong.any():
             at = int(wrong.argmax())
-            limit = "finite" if task.kind == "regression" else "0 or 1"
+            limit = "finite float32" if task.kind == "regression" else "0 or 1"
             raise DatasetError(
                 f"{one.path}: column {task.label} is {numbers_[at]} in row {at + 1}; labels of kind {task.kind} are "
                 f"{limit}"
             )
         found[split] = numbers_.astype(np.float32)
+        if task.kind == "binary" and (numbers_ == numbers_[0]).all():
+            raise DatasetError(
+                f"{one.path}: all {numbers_.size:,} labels of {split} ({task.label}) are {numbers_[0]:g}; AUROC needs "
+                "both 0 and 1: change the split, or the items"
+            )
+        if task.kind == "regression" and numbers_.size < 2:
+            raise DatasetError(
+                f"{one.path}: {split} has one item; R2 needs two or more: change the split, or the items"
+            )
     return found, classes
 
 

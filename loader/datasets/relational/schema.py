@@ -150,6 +150,11 @@ def read_schema(path: Path) -> Schema:
     if not tables:
         raise DatasetError(f"{path} has no tables; name them under 'tables', each with its file")
     split = _split(top)
+    if all(table.time is None for table in tables.values()):
+        raise DatasetError(
+            f"{path}: no table has a time, and a task asks what is known at one; say under 'time' of a table when its "
+            "rows become known"
+        )
     schema = Schema(path, tables, {name: _task(entry, split) for name, entry in top.entries("tasks").items()})
     for table in tables.values():
         _check_ends(schema, table)
@@ -236,10 +241,10 @@ class _Entry:
 
 def _table(entry: _Entry) -> TableSchema:
     entry.has_only("file", "key", "time", "foreign", "columns", "missing", "short_rows")
-    if not entry.name.isidentifier():
+    if not entry.name.isidentifier() or entry.name == "training":  # an attribute of every module
         raise DatasetError(
             f"{entry.path}: a table is called {entry.name!r}; a model's weights are named after it, so it must be a "
-            "Python identifier: letters, digits and _"
+            "Python identifier, letters, digits and _, and not 'training'"
         )
     columns = None
     if entry.given.get("columns") is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.datasets.columns import MISSING, TableFile, as_whole_times, pyarrow
+from loader.datasets.columns import MISSING, TableFile, as_whole_times, is_text, pyarrow
 from loader.datasets.errors import DatasetError, nearest
 from loader.datasets.relational.schema import ForeignKey, Schema, TableSchema, TimeColumn
 from loader.graph.checks import MISSING_TIME
 from loader.machine.arguments import shown
 
+_LAST_SECOND = 253_402_300_799  # of the year 9999
 _BETWEEN = "\x1f"  # the values of a key of several columns, as one text
 
 
@@ -105,6 +106,11 @@ def read_tables(schema: Schema, folder: Path) -> Tables:
             notes.append(
                 f"{missing:,} of {size:,} rows of {name} have no time; sampler.missing_times says who sees them"
             )
+        if times is None and (timed := [one for one in table.foreign if schema.tables[one.table].time is not None]):
+            notes.append(
+                f"rows of {name} have no time, so every item sees them, also before the rows of {timed[0].table} that "
+                f"they name; for those times say time: {timed[0].columns[0]}.COLUMN, if they come with these"
+            )
         features = {column: columns[column] for column in _feature_columns(table, file)}
         found[name] = Rows(table, file.path, features, size, times, named, np.arange(size))
     return Tables(found, keys, tuple(notes))
@@ -126,8 +132,13 @@ def _read(schema: Schema, table: TableSchema, folder: Path) -> tuple[TableFile, 
     wanted |= dict.fromkeys(_feature_columns(table, file), "columns")
     for column, option in wanted.items():
         require_column(file, column, f"{schema.path}: tables.{table.name}.{option}")
-    read = file.read([*wanted], (*MISSING, *table.missing))
-    return file, {column: read.column(column) for column in wanted}
+    missing = (*MISSING, *table.missing)
+    read = file.read([*wanted], missing)
+    keys = {column for column, option in wanted.items() if option in ("key", "foreign")}
+    return file, {
+        column: key_values(file, column, read.column(column), missing) if column in keys else read.column(column)
+        for column in wanted
+    }
 
 
 def require_column(file: TableFile, column: str, place: str) -> None:
@@ -148,19 +159,45 @@ def _feature_columns(table: TableSchema, file: TableFile) -> list[str]:
     return [name for name in file.names if name not in keys]
 
 
-def key_texts(columns: Iterable[Any]) -> Any:
-    """The values of a key's columns as one array of texts; null where one of them is missing.
+def key_values(file: TableFile, column: str, values: Any, missing: Sequence[str] = MISSING) -> Any:
+    """A column of a key, of whole numbers, texts, dates or truth values.
 
-    Whole numbers that a file has as floats, since some are missing, are texts without a point.
+    Whole numbers that a file has as floats, since some are missing, are whole. 007 is a text: as a number it would be
+    the key 7.
+
+    Raises:
+        DatasetError: the column is of another type, or has floats that are no whole numbers below 2**53, where
+            different keys would be equal.
     """
     arrow, compute = pyarrow(), pyarrow("pyarrow.compute")
-    texts = []
-    for values in columns:
-        if arrow.types.is_floating(values.type):
-            whole = compute.equal(values, compute.trunc(values))
-            if compute.all(whole, min_count=0).as_py():
-                values = values.cast(arrow.int64())
-        texts.append(values.cast(arrow.large_string()))
+    types, kind = arrow.types, values.type
+    what = f"{file.path}: column {column}"
+    if types.is_integer(kind) or types.is_floating(kind):
+        texts = file.text(column, missing)
+        if texts is not None and compute.any(compute.match_substring_regex(texts, r"^[+-]?0\d")).as_py():
+            return texts
+    if types.is_floating(kind):
+        values = values.cast(arrow.float64())
+        values = compute.if_else(compute.is_nan(values), None, values)
+        wrong = compute.or_(
+            compute.not_equal(values, compute.trunc(values)), compute.greater_equal(compute.abs(values), 2.0**53)
+        )
+        if compute.any(wrong).as_py():
+            raise DatasetError(
+                f"{what} has the float {values.filter(wrong)[0]}; keys are texts, or whole numbers, which floats hold "
+                "below 2**53: save it as integers, e.g. by pandas: frame[column].astype('Int64')"
+            )
+        return values.cast(arrow.int64())
+    tests = (types.is_integer, types.is_boolean, types.is_null, types.is_date, types.is_timestamp)
+    if is_text(kind) or any(test(kind) for test in tests):
+        return values
+    raise DatasetError(f"{what} has type {kind}; keys are whole numbers, texts or dates: convert it")
+
+
+def key_texts(columns: Iterable[Any]) -> Any:
+    """The values of a key's columns, see `key_values`, as one array of texts; null where one of them is missing."""
+    arrow, compute = pyarrow(), pyarrow("pyarrow.compute")
+    texts = [values.cast(arrow.large_string()) for values in columns]
     return (
         texts[0]
         if len(texts) == 1
@@ -205,7 +242,8 @@ def _named(
             f"{shown(lost[0].as_py().replace(_BETWEEN, ', '))}"
         )
         if dangling == given:
-            raise DatasetError(f"{what}; name the column that holds its key ({len(keys):,} such as {keys[0]})")
+            known = f"{len(keys):,} such as {keys[0]}" if len(keys) else "it has no rows"
+            raise DatasetError(f"{what}; name the column that holds its key ({known})")
         notes.append(f"{what}; these rows have no such edge")
     return places
 
@@ -250,4 +288,22 @@ def times_of_column(values: Any, time: TimeColumn, path: Path, place: str) -> ND
                 "most 9999: leave the unit out for seconds"
             )
         numbers = (numbers - 1970).astype("datetime64[Y]").astype("datetime64[s]").astype(np.int64)
+    elif not dated and known.any():
+        _check_seconds(numbers[known], f"{path}: column {time.column} ({place})", time.column)
     return np.where(known, numbers, MISSING_TIME)
+
+
+def _check_seconds(seconds: NDArray[np.int64], what: str, column: str) -> None:
+    """Refuses whole numbers that are years, dates or milliseconds: as seconds, all rows would be of 1970, which
+    every item sees, or later than any item.
+    """
+    low, high = int(seconds.min()), int(seconds.max())
+    if low >= 1000 and high <= 2999:
+        way = f"these are years: say time: {{column: {column}, unit: year}}"
+    elif low >= 1000_01_01 and high <= 2999_12_31 and (seconds // 100 % 100 <= 12).all():
+        way = "these are dates: write them as 2024-05-31"
+    elif max(-low, high) > _LAST_SECOND:
+        way = "seconds end with the year 9999: divide milliseconds by 1000"
+    else:
+        return
+    raise DatasetError(f"{what} has whole numbers, {low} to {high}, which are seconds since 1970; {way}")

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from shop import edit, write_shop
 
 from loader.datamodules.tasks import TaskDataModule
@@ -87,7 +89,30 @@ def test_other_datasets_are_refused(random_graph: Any) -> None:
         TaskDataModule(Digits(), TreeSampler([4], times="both")).setup()
 
 
-def test_a_split_without_items_is_named(shop: Path) -> None:
-    edit(shop / "items.csv", lambda text: "\n".join(line for line in text.splitlines() if "2020-04" not in line) + "\n")
-    with pytest.raises(ValueError, match="dataset shop has no items in test; nothing to iterate over"):
-        make(shop).test_dataloader()
+def test_a_range_of_many_labels_is_found(shop: Path) -> None:
+    module = make(shop, "spent")
+    assert module.data is not None
+    train = module.items("train")
+    labels = torch.arange(2**24 + 1).float()
+    object.__setattr__(module.data, "items", {**module.data.items, "train": replace(train, labels=labels)})
+    assert module.sizes["label_range"] == pytest.approx((0.02 * 2**24, 0.98 * 2**24))
+
+
+@pytest.mark.parametrize("file", ["orders.csv", "items.csv"])
+def test_a_checkpoint_goes_on_with_its_own_rows_only(shop: Path, file: str) -> None:
+    state = make(shop).state_dict()
+    make(shop).load_state_dict(state)
+    before = state["data"]
+    changes = {
+        "orders.csv": lambda text: text + "999,c1,x,1,5,2020-01-05T00:00:00\n",
+        "items.csv": lambda text: text.replace("\nc3,2020-01-31T00:00:00,1,", "\nc3,2020-01-31T00:00:00,0,"),
+    }
+    edit(shop / file, changes[file])
+    module = make(shop)
+    with pytest.raises(ValueError, match=r"the checkpoint is of dataset shop whose (columns|node_types|items) is"):
+        module.load_state_dict(state)
+    moved = shop.rename(shop.parent / "shop-of-june")
+    if file == "items.csv":  # the columns are the same
+        data = make(moved).data
+        assert data is not None
+        data.require(before, "the checkpoint")

@@ -17,6 +17,7 @@ from train_runs import FAST, Composer, in_process
 from loader.datasets import DatasetError
 from models.training.checks import read_checkpoint
 from models.training.past_run_job import use_past_run
+from models.training.relational_job import watch_task
 
 pytestmark = needs_frame
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -135,6 +136,13 @@ def test_new_customers_and_orders_are_predicted_for(composed: Composer, tmp_path
     assert found["p_1"][0] < 0.5 < found["p_1"][1]
 
 
+def test_what_an_experiment_watches_stays(composed: Composer, shop: Path) -> None:
+    cfg = composed(*options(shop, "again", "callbacks=default", "callbacks.best.monitor=val/ap", "schedule=plateau"))
+    watch_task(cfg, [])  # as if a file had said it, and not the command line
+    assert (cfg.callbacks.best.monitor, cfg.callbacks.early_stopping.monitor) == ("val/ap", "val/auroc")
+    assert (cfg.schedule.monitor, cfg.schedule.mode) == ("val/auroc", "max")
+
+
 def test_a_checkpoint_of_another_task_is_refused(composed: Composer, tmp_path: Path, shop: Path) -> None:
     in_process(composed, *options(shop, "again", "trainer.max_epochs=1"))
     with pytest.raises(ValueError, match=r"ckpt_path is .*best\.ckpt, which .*task"):
@@ -164,6 +172,10 @@ def test_a_checkpoint_of_another_task_is_refused(composed: Composer, tmp_path: P
         (
             [*SMALL, "dataset.path={shop}", "dataset.task=spent", "optimized_metric=val/auroc"],
             "is val/auroc, and task spent is a regression; .*val/mae",
+        ),
+        (
+            [*SMALL, "dataset.path={shop}", "dataset.task=spent", "callbacks.best.monitor=val/ap"],
+            r"callbacks\.best\.monitor is val/ap, and task spent is a regression; .*val/mae",
         ),
         (
             [*SMALL, "dataset.path={shop}", "dataset.task=again", "sampler.times=none"],

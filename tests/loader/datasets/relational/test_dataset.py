@@ -105,6 +105,41 @@ class TestGraph:
         edit(shop / "schema.yaml", lambda text: text.replace("reviews.csv", "reviews.parquet"))
         assert edges(load(shop), "reviews", "f2p_order_id", "orders") == wanted
 
+    def test_leading_zeros_are_part_of_a_key(self, shop: Path) -> None:
+        for file in ("customers.csv", "items.csv"):
+            edit(shop / file, lambda text: text.replace("\nc1,", "\n7,").replace("\nc2,", "\n007,"))
+        orders = pd.read_csv(shop / "orders.csv").assign(customer="007")
+        orders.to_csv(shop / "orders.csv", index=False)  # a reader takes them all for the number 7
+        data = load(shop, later_rows=True)
+        assert {b for _, b in edges(data, "orders", "f2p_customer", "customers")} == {2}
+        (shop / "new.csv").write_text("who,at\n007,2020-05-01\n")
+        assert load(shop, items=shop / "new.csv").items["new"].ids.tolist() == [2]
+
+    @pytest.mark.parametrize("scale", [2.0**53, 1e20, 0.3])
+    def test_floats_that_hold_no_keys_are_refused(self, shop: Path, scale: float) -> None:
+        frame = pd.read_csv(shop / "reviews.csv")
+        frame["order_id"] = frame["order_id"] * scale
+        frame.to_parquet(shop / "reviews.parquet", index=False)
+        edit(shop / "schema.yaml", lambda text: text.replace("reviews.csv", "reviews.parquet"))
+        with pytest.raises(DatasetError, match=r"column order_id has the float .* below 2\*\*53: save it as integers"):
+            load(shop)
+
+    def test_other_types_are_no_keys(self, shop: Path) -> None:
+        frame = pd.read_csv(shop / "reviews.csv")
+        frame["order_id"] = [[one] for one in frame["order_id"]]
+        frame.to_parquet(shop / "reviews.parquet", index=False)
+        edit(shop / "schema.yaml", lambda text: text.replace("reviews.csv", "reviews.parquet"))
+        with pytest.raises(
+            DatasetError, match=r"column order_id has type list.*; keys are whole numbers, texts or dat"
+        ):
+            load(shop)
+
+    @pytest.mark.parametrize("table", ["customers", "products", "orders"])
+    def test_keys_of_a_table_without_rows_are_named(self, shop: Path, table: str) -> None:
+        edit(shop / f"{table}.csv", lambda text: text.splitlines()[0] + "\n")
+        with pytest.raises(DatasetError, match=rf"name no row of {table}, the first is .* its key \(it has no rows\)"):
+            load(shop)
+
     def test_a_missing_or_dangling_key_is_no_edge(self, shop: Path) -> None:
         edit(shop / "orders.csv", lambda text: text.replace(",c1,", ",,").replace(",c2,", ",nobody,"))
         data = load(shop, later_rows=True)
@@ -125,6 +160,12 @@ class TestGraph:
         assert data.features["customers"][3, 0] == -1
         assert data.entity_ids is not None
         assert data.entity_ids.of(torch.tensor([3, 4])).tolist() == ["c3", "c99"]
+
+    def test_equal_short_rows_are_all_filled(self, shop: Path) -> None:
+        edit(shop / "reviews.csv", lambda text: text + "1000,3\n1000,3\n1000,3")
+        edit(shop / "schema.yaml", lambda text: text.replace("reviews.csv,", "reviews.csv, short_rows: true,"))
+        lines = (shop / "reviews.csv").read_text().splitlines()
+        assert len(load(shop, later_rows=True).graph.node_types["reviews"]) == len(lines) - 1
 
     def test_years_begin_on_january_1(self, shop: Path) -> None:
         edit(shop / "orders.csv", lambda text: _with_column(text, "year", lambda i: 2019 + i % 2))
@@ -193,6 +234,19 @@ class TestItems:
         assert torch.equal(after.features["customers"][:40], before.features["customers"])
         with pytest.raises(ValueError, match="the checkpoint"):
             load(shop, "spent").require(before.identity(), "the checkpoint")
+
+    @pytest.mark.parametrize(
+        ("old", "new", "message"),
+        [
+            ("time: order_id.at, ", "", "rows of reviews have no time, and had one in training; give the schema that"),
+            ("key: id}", "key: id, time: born}", "rows of customers have a time, and had none in training"),
+        ],
+    )
+    def test_columns_of_other_times_are_refused(self, shop: Path, old: str, new: str, message: str) -> None:
+        columns = {name: [column.to_json() for column in of] for name, of in load(shop).columns.items()}
+        edit(shop / "schema.yaml", lambda text: text.replace(old, new))
+        with pytest.raises(DatasetError, match=message):
+            RelationalDataset(shop, "again", cache_dir=shop.parent / "cache").use_columns(columns)
 
 
 class TestColumns:

@@ -24,6 +24,8 @@ REVIEWS = "reviews: {file: reviews.csv,"
 SCHEMAS: list[tuple[str, str, str]] = [
     ("tables:", "table:", r"schema\.yaml: table is not known; it must be one of tables, tasks, split; did you mean"),
     ("customers: {file", "cust-omers: {file", r"a table is called 'cust-omers'; .* Python identifier"),
+    ("customers: {file", "training: {file", r"a table is called 'training'; .* and not 'training'"),
+    ("time: ", "missing: ", r"no table has a time, and a task asks what is known at one; say under 'time'"),
     ("{file: customers.csv, ", "{", r"tables\.customers\.file is missing; it must be a text"),
     ("customers.csv", "clients.csv", r"schema.yaml names the file clients.csv; there is no "),
     ("key: id}", "keys: id}", r"tables\.customers\.keys is not known; .* did you mean key\?"),
@@ -75,6 +77,8 @@ TABLES: list[tuple[str, str, str, str]] = [
     ("items.csv", "\nc3,", "\nc33,", r"9 of 90 items name no row of customers, the first is 'c33' in row 4 "),
     ("items.csv", "\nc3,2020-01-31T00:00:00", "\nc3,", r"column at is empty in row 4, and in 0 more; an item has all"),
     ("items.csv", "2020", "2019", r"task again has no items for val .* it needs some"),
+    ("items.csv", "2020-04", "2020-03", r"task again has no items for test .* it needs some"),
+    ("items.csv", ",1,", ",0,", r"all \d+ labels of train \(again\) are 0; AUROC needs both 0 and 1: change the split"),
     ("products.csv", "x,0,5", "x,0,inf", r"column price is inf in row 1; features are finite"),
 ]  # fmt: skip
 
@@ -136,3 +140,85 @@ def test_a_folder_without_a_schema_is_named(tmp_path: Path) -> None:
 def test_the_schemas_of_the_package_are_read(path: Path) -> None:
     schema = read_schema(path)
     assert sum(len(table.foreign) for table in schema.tables.values()) > 5
+
+
+def years(at: Any) -> Any:
+    return at.dt.year
+
+
+def dates(at: Any) -> Any:
+    return at.dt.strftime("%Y%m%d").astype(int)
+
+
+def milliseconds(at: Any) -> Any:
+    return at.astype("datetime64[ms]").astype("int64")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (years, r"whole numbers, 2020 to 2020, .* these are years: say time: {column: at, unit: year}"),
+        (dates, r"whole numbers, 202001\d\d to 20200\d\d\d, .* these are dates: write them as 2024-05-31"),
+        (milliseconds, r"seconds end with the year 9999: divide milliseconds by 1000"),
+    ],
+)
+def test_whole_numbers_that_are_no_seconds_are_refused(intact: Path, tmp_path: Path, change: Any, message: str) -> None:
+    pd = pytest.importorskip("pandas")
+    folder = copied(intact, tmp_path)
+    frame = pd.read_csv(folder / "orders.csv")
+    frame["at"] = change(pd.to_datetime(frame["at"]))
+    frame.to_csv(folder / "orders.csv", index=False)
+    with pytest.raises(DatasetError, match=message):
+        RelationalDataset(folder, "again", cache_dir=tmp_path / "cache").load()
+
+
+def test_rows_without_a_time_that_name_rows_with_one_are_told(intact: Path, tmp_path: Path) -> None:
+    folder = copied(intact, tmp_path)
+    edit(folder / "schema.yaml", lambda text: text.replace("time: order_id.at, ", ""))
+    report = RelationalDataset(folder, "again", cache_dir=tmp_path / "cache").load().report  # type: ignore[attr-defined]
+    assert any("rows of reviews have no time, so every item sees them" in line for line in report)
+
+
+def test_an_item_before_its_row_is_refused(intact: Path, tmp_path: Path) -> None:
+    folder = copied(intact, tmp_path)
+    edit(folder / "customers.csv", lambda text: text.replace("\nc3,", "\nc3,Rome,2020-03-15\nc33,", 1))
+    edit(
+        folder / "schema.yaml",
+        lambda text: text.replace("customers.csv, key: id", "customers.csv, key: id, time: born"),
+    )
+    with pytest.raises(
+        DatasetError, match=r"5 of 90 items ask about a row of customers before it is known, the first at"
+    ):
+        RelationalDataset(folder, "again", cache_dir=tmp_path / "cache", later_rows=True).load()
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_items_of_the_next_split_s_time_are_refused(intact: Path, tmp_path: Path, split: str) -> None:
+    folder = copied(intact, tmp_path)
+    head, *lines = (folder / "items.csv").read_text().splitlines()
+    bounds = {"train": ("", "2020-03-01"), "val": ("2020-03-01", "2020-04-01"), "test": ("2020-04-01", "3")}
+    for name, (first, last) in bounds.items():
+        late = [f"c1,{last}T00:00:00,0,1.0,sad"] if name == split else []
+        own = [line for line in lines if first <= line.split(",")[1] < last]
+        (folder / f"{name}.csv").write_text("\n".join([head, *own, *late, ""]))
+    files = "files: {train: train.csv, val: val.csv, test: test.csv}"
+    edit(folder / "schema.yaml", lambda text: text.replace("again: {file: items.csv", f"again: {{{files}"))
+    with pytest.raises(
+        DatasetError, match=rf"task again has 1 of \d+ items of {split} at or after 2020-0[34]-01T00:00:00"
+    ):
+        RelationalDataset(folder, "again", cache_dir=tmp_path / "cache").load()
+
+
+def test_labels_beyond_float32_and_single_items_of_a_regression_are_refused(intact: Path, tmp_path: Path) -> None:
+    folder = copied(intact, tmp_path)
+    head, first, *lines = (folder / "items.csv").read_text().splitlines()
+    for changed, message in (
+        ([first.replace(first.split(",")[3], "1e300"), *lines], r"is 1e\+300 in row 1; labels .* are finite float32"),
+        (
+            [first, *(line for line in lines if "2020-04" not in line), "c1,2020-04-09,0,1.0,sad"],
+            "R2 needs two or more",
+        ),
+    ):
+        (folder / "items.csv").write_text("\n".join([head, *changed, ""]))
+        with pytest.raises(DatasetError, match=message):
+            RelationalDataset(folder, "spent", cache_dir=tmp_path / "cache").load()

@@ -220,6 +220,11 @@ class RelationalSAGE(nn.Module):
             if encoder.net is not None and once is None:
                 raise ValueError(f"the mini-batch has no rows of {name}; a loader gathers them (features={{...}})")
             dtype = next(self.parameters()).dtype
+            if dtype in (torch.float16, torch.bfloat16):
+                raise ValueError(
+                    f"the weights have dtype {dtype}, in which codes and days of rows are not exact; give "
+                    "trainer.precision=bf16-mixed in place of bf16-true"
+                )
             once = None if once is None else once.to(dtype)
             if self.unique_rows:
                 encoded = encoder(once, len(batch.unique[name])).index_select(0, places)

@@ -111,6 +111,12 @@ class TaskDataModule(GraphDataModule):
         items = self.items(split)
         if items.ids.numel() == 0:
             raise ValueError(f"dataset {self._loaded().name} has no items in {split}; nothing to iterate over")
+        batches, processes = -(-items.ids.numel() // batch_size), options.get("world_size", 1)
+        if split in ("val", "test") and batches < processes:
+            raise ValueError(
+                f"{split} has {batches} mini-batches of {batch_size} items for {processes} processes, each of which "
+                "must measure one of its own; lower datamodule.eval_batch_size, or take fewer processes"
+            )
         labels = None if items.labels is None else TensorRows(items.labels.to(sampler.device), items.labels.dtype)
         return NodeLoader(
             self._graph(sampler),

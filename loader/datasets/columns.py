@@ -109,7 +109,7 @@ class TableFile:
                     f"{self.path} has the columns {self._told()}; {option} is by default the column "
                     f"{place + 1}: name another one (dataset.{option}), or add it"
                 )
-            self.refuse_index(self.names[place], option)
+            self.refuse_index(self.names[place], f"dataset.{option}")
             return self.names[place]
         if given not in self.names:
             raise DatasetError(
@@ -118,12 +118,14 @@ class TableFile:
             )
         return str(given)
 
-    def refuse_index(self, name: str, option: str) -> None:
-        """Raises DatasetError if a column that nobody named is the index that pandas wrote."""
+    def refuse_index(self, name: str, where: str) -> None:
+        """Raises DatasetError if a column that nobody named is the index that pandas wrote; `where` says how to name
+        others.
+        """
         if _INDEX.fullmatch(name):
             raise DatasetError(
                 f"{self.path}: column {self.names.index(name) + 1} has the name '{name}', as an index has that pandas "
-                f"wrote; save the table with index=False, or name the columns to read (dataset.{option})"
+                f"wrote; save the table with index=False, or name the columns to read ({where})"
             )
 
     def pieces(self, columns: Mapping[str, Any], missing: Sequence[str] = ("",)) -> Iterator[Any]:

@@ -343,7 +343,7 @@ class TableDataset(EdgeListDataset):
         if self.features is None:
             rest = [name for name in file.names if name not in taken]
             for name in rest:
-                file.refuse_index(name, "features")
+                file.refuse_index(name, "dataset.features")
             return rest
         for number, name in enumerate(self.features):
             if name not in file.names or name in taken or name in self.features[:number]:

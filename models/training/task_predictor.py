@@ -172,10 +172,10 @@ class TaskPredictor(EpochLoss):
     def _evaluate(self, batch: TreeMiniBatch, split: str) -> None:
         out = self(batch)
         loss = self._loss(out, batch)
-        if batch.repeats:  # another process counts it
-            return
         assert batch.y is not None
         assert self._evaluated is not None
+        if batch.repeats:  # another process counts it
+            return
         self._evaluated[0].add_(loss.detach(), alpha=batch.batch_size)
         self._evaluated[1].add_(batch.batch_size)
         if self.task_kind == "binary":

@@ -117,6 +117,8 @@ def test_only_depth_and_times_that_fit_are_taken(module: TaskDataModule) -> None
         net(module, num_layers=3)(batch)
     with pytest.raises(ValueError, match="no times of its seeds; sample with times='both'"):
         net(module)(batch.replace(seed_times=None))
+    with pytest.raises(ValueError, match=r"dtype torch.bfloat16, in which codes .* give trainer.precision=bf16-mixed"):
+        net(module).bfloat16()(batch)
     with pytest.raises(ValueError, match=r"the mini-batch has no rows of \w+; a loader gathers them"):
         net(module)(batch.replace(x=None))
 

@@ -140,7 +140,8 @@ def read_schema(path: Path) -> Schema:
     """
     yaml = import_optional("yaml", "a schema of tables", "relational")
     try:
-        given = yaml.safe_load(path.read_text(encoding="utf-8"))
+        _refuse_repeats(yaml.compose(text := path.read_text(encoding="utf-8"), yaml.SafeLoader), path)
+        given = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         what = " ".join(str(error).split())[:200]
         raise DatasetError(f"{path} cannot be read as a schema in YAML ({what}); correct it") from error
@@ -167,6 +168,20 @@ def read_schema(path: Path) -> Schema:
                 "columns; it must have one, or say by: row and give the rows' numbers"
             )
     return schema
+
+
+def _refuse_repeats(node: Any, path: Path) -> None:
+    """Raises DatasetError if a mapping of a YAML file has a name twice, of which YAML's readers take the last one."""
+    values = [] if node is None or isinstance(node.value, str) else node.value
+    if values and isinstance(values[0], tuple):
+        names = [name.value for name, _ in values]
+        for name in names:
+            if names.count(name) > 1:
+                line = values[names.index(name)][0].start_mark.line + 1
+                raise DatasetError(f"{path} has {shown(name)} twice in one mapping, first in line {line}; rename one")
+        values = [value for _, value in values]
+    for value in values:
+        _refuse_repeats(value, path)
 
 
 class _Entry:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.datasets.columns import MISSING, TableFile, as_whole_times, is_text, pyarrow
+from loader.datasets.columns import MISSING, TableFile, as_whole_times, is_text, pyarrow, spaced
 from loader.datasets.errors import DatasetError, nearest
 from loader.datasets.relational.schema import ForeignKey, Schema, TableSchema, TimeColumn
 from loader.graph.checks import MISSING_TIME
@@ -156,7 +156,10 @@ def _feature_columns(table: TableSchema, file: TableFile) -> list[str]:
     if table.columns is not None:
         return [*table.columns]
     keys = {*table.key, *(column for one in table.foreign for column in one.columns)}
-    return [name for name in file.names if name not in keys]
+    found = [name for name in file.names if name not in keys]
+    for name in found:
+        file.refuse_index(name, f"under 'columns' of tables.{table.name}")
+    return found
 
 
 def key_values(file: TableFile, column: str, values: Any, missing: Sequence[str] = MISSING) -> Any:
@@ -189,6 +192,11 @@ def key_values(file: TableFile, column: str, values: Any, missing: Sequence[str]
             )
         return values.cast(arrow.int64())
     tests = (types.is_integer, types.is_boolean, types.is_null, types.is_date, types.is_timestamp)
+    if is_text(kind) and (places := spaced(values)).size:
+        raise DatasetError(
+            f"{what} is {shown(values[int(places[0])].as_py())} in row {int(places[0]) + 1}, with a space around it, "
+            "which makes it another key than without; take it out"
+        )
     if is_text(kind) or any(test(kind) for test in tests):
         return values
     raise DatasetError(f"{what} has type {kind}; keys are whole numbers, texts or dates: convert it")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -116,3 +117,12 @@ def test_a_checkpoint_goes_on_with_its_own_rows_only(shop: Path, file: str) -> N
         data = make(moved).data
         assert data is not None
         data.require(before, "the checkpoint")
+
+
+def test_each_process_measures_mini_batches_of_its_own(shop: Path) -> None:
+    module = make(shop, eval_batch_size=80)
+    module.trainer = SimpleNamespace(  # type: ignore[assignment]
+        global_rank=1, world_size=3, strategy=None, overfit_batches=0, state=SimpleNamespace(fn=None)
+    )
+    with pytest.raises(ValueError, match=r"val has 2 mini-batches of 80 items for 3 processes, .*eval_batch_size"):
+        module.val_dataloader()

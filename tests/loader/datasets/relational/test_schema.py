@@ -56,6 +56,7 @@ SCHEMAS: list[tuple[str, str, str]] = [
     (REVIEWS, REVIEWS + " columns: {stars: numbr},", r"columns\.stars is 'numbr'"),
     (REVIEWS, REVIEWS + " columns: {text: number},", r"column text is a number by the sch"),
     (REVIEWS, REVIEWS + " columns: {stars: time},", r"column stars is a time by the schema"),
+    ("  products:", "  customers:", r"has 'customers' twice in one mapping, first in line 3; rename one"),
     ("tables:", "tables: [", r"cannot be read as a schema in YAML"),
 ]  # fmt: skip
 
@@ -68,6 +69,8 @@ def test_a_damaged_schema_is_named(intact: Path, tmp_path: Path, old: str, new: 
 TABLES: list[tuple[str, str, str, str]] = [
     ("customers.csv", "\nc3,", "\nc2,", r"1 keys \(id\) name several rows, the first is c2; a key names one row"),
     ("customers.csv", "\nc3,", "\n,", r"the key id is missing in row 4, and in 0 more; fill it in"),
+    ("customers.csv", "\nc3,", "\n c3,", r"column id is ' c3' in row 4, with a space around it"),
+    ("customers.csv", "id,city,born", "id,Unnamed: 0,born", r"column 2 has the name 'Unnamed: 0', as an index has"),
     ("customers.csv", "id,city", "id,id", r"has 2 columns 'id'; give each a name of its own"),
     ("orders.csv", "1000,c", "1000,1,c", r"cannot be read as a .csv file"),
     ("orders.csv", "T", " soon ", r"column at .* has type string, such as '2020-.* soon "),

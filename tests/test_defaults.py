@@ -41,6 +41,8 @@ MEANT: dict[str, set[str]] = {
     "HopwiseSampler": {"fanouts"},
     "WalkSampler": {"num_negatives"},  # walks have none unless a model learns from them
     "PyGClassifier": {"heads"},  # which only some architectures have
+    "RelationalDataset": {"schema"},  # dataset=rel-f1 is that choice
+    "TaskDataModule": {"batch_size"},  # of RelBench's baseline
     "TreeSampler": {"fanouts", "times"},  # sampler=trees is that choice
     "fused": {"fanouts", "labor"},  # sampler=labor is that choice
 }

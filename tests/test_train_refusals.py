@@ -146,7 +146,7 @@ from models.training.errors import one_line_errors
             ["model=node2vec", "features=host"],
             "features is HostFeatures, but model=node2vec reads none; leave features",
         ),
-        (["+dataset.num_classes=2"], "error: dataset.num_classes is no option of CachedDataset; leave it out"),
+        (["+dataset.num_classes=2"], "error: dataset.num_classes is no option of Digits; it knows cache_dir, check"),
         (
             ["+callbacks.own={_target_: builtins.dict}"],
             "callbacks.own._target_ is builtins.dict; it must be a Callback",

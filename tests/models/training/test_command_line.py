@@ -82,7 +82,8 @@ def refusal(*arguments: str) -> str:
         ("hydra/launcher=nowhere", "hydra/launcher is 'nowhere'; it must be one of basic, joblib"),
         (
             "dataset.path=a.npz",
-            "there is no option dataset.path here; dataset=hetero_npz and dataset=npz have it",
+            "there is no option dataset.path here; dataset=hetero_npz and dataset=npz and dataset=rel-f1 and "
+            "dataset=relational have it: add one of them",
         ),
         ("features.fraction=1", "features=cached and features=partitioned have it: add one of them"),
         ("sampler=5", "sampler is 5; it must be one of dgl, full, fused"),

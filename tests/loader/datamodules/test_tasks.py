@@ -100,7 +100,7 @@ def test_a_range_of_many_labels_is_found(shop: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["orders.csv", "items.csv"])
-def test_a_checkpoint_goes_on_with_its_own_rows_only(shop: Path, file: str) -> None:
+def test_a_checkpoint_goes_on_with_its_rows_only(shop: Path, file: str) -> None:
     state = make(shop).state_dict()
     make(shop).load_state_dict(state)
     before = state["data"]

@@ -31,7 +31,7 @@ def evaluated(kind: str, *batches: tuple[list[float], list[float]]) -> dict[str,
     return {name: float(value) for name, value in model.val_scores.compute().items()}
 
 
-def test_binary_scores_are_of_logits_in_every_mini_batch() -> None:
+def test_binary_scores_are_of_logits_everywhere() -> None:
     # All logits of the first mini-batch lie between 0 and 1, where probabilities do, too.
     scores = evaluated("binary", ([0.1, 0.2], [1, 1]), ([-1.0, 3.0], [0, 1]))
     assert scores == pytest.approx({"auroc": 1.0, "ap": 1.0, "acc": 1.0, "f1": 1.0})

@@ -175,7 +175,7 @@ def test_whole_numbers_that_are_no_seconds_are_refused(intact: Path, tmp_path: P
         RelationalDataset(folder, "again", cache_dir=tmp_path / "cache").load()
 
 
-def test_rows_without_a_time_that_name_rows_with_one_are_told(intact: Path, tmp_path: Path) -> None:
+def test_rows_without_times_that_name_timed_are_told(intact: Path, tmp_path: Path) -> None:
     folder = copied(intact, tmp_path)
     edit(folder / "schema.yaml", lambda text: text.replace("time: order_id.at, ", ""))
     report = RelationalDataset(folder, "again", cache_dir=tmp_path / "cache").load().report  # type: ignore[attr-defined]
@@ -196,7 +196,7 @@ def test_an_item_before_its_row_is_refused(intact: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_items_of_the_next_split_s_time_are_refused(intact: Path, tmp_path: Path, split: str) -> None:
+def test_items_of_the_next_split_are_refused(intact: Path, tmp_path: Path, split: str) -> None:
     folder = copied(intact, tmp_path)
     head, *lines = (folder / "items.csv").read_text().splitlines()
     bounds = {"train": ("", "2020-03-01"), "val": ("2020-03-01", "2020-04-01"), "test": ("2020-04-01", "3")}
@@ -212,7 +212,7 @@ def test_items_of_the_next_split_s_time_are_refused(intact: Path, tmp_path: Path
         RelationalDataset(folder, "again", cache_dir=tmp_path / "cache").load()
 
 
-def test_labels_beyond_float32_and_single_items_of_a_regression_are_refused(intact: Path, tmp_path: Path) -> None:
+def test_large_labels_and_single_items_are_refused(intact: Path, tmp_path: Path) -> None:
     folder = copied(intact, tmp_path)
     head, first, *lines = (folder / "items.csv").read_text().splitlines()
     for changed, message in (

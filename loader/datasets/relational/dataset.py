@@ -228,11 +228,12 @@ class RelationalDataset(HeteroEdgesDataset):
 
     def _write_ids(self, writer: CacheWriter, tables: Tables) -> None:
         """What the user calls the entities, by their rows in the file."""
-        arrow, rows = pyarrow(), tables.rows[self.task.table]
-        ids = arrow.array(np.arange(rows.size)) if self.task.by == "row" else tables.keys[self.task.table]
-        if self.task.by == "key":
-            plain = ids.cast(arrow.int64(), safe=False) if _all_whole(ids) else None
-            ids = ids if plain is None else plain
+        arrow = pyarrow()
+        if self.task.by == "row":
+            ids = arrow.array(np.arange(tables.rows[self.task.table].size))
+        else:
+            ids = tables.keys[self.task.table]
+            ids = ids.cast(arrow.int64()) if _all_whole(ids) else ids
         writer.properties["ids"] = write_ids(writer, ids)
 
     def _write_items(

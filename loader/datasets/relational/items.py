@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from loader.datasets.columns import TableFile, as_numbers, as_text, is_number, pyarrow
 from loader.datasets.errors import DatasetError
-from loader.datasets.relational.schema import SPLITS, Schema, TaskSchema
+from loader.datasets.node_dataset import SPLITS
+from loader.datasets.relational.schema import Schema, TaskSchema
 from loader.datasets.relational.tables import Tables, key_texts, key_values, require_column, times_of_column
 from loader.graph.checks import MISSING_TIME
 from loader.machine.arguments import shown

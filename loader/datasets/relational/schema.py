@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from loader.datasets.errors import DatasetError, nearest
+from loader.datasets.node_dataset import SPLITS
 from loader.machine.arguments import shown
 from loader.machine.optional import import_optional
 
 KINDS = ("binary", "multiclass", "regression")  # of tasks
 COLUMN_KINDS = ("number", "category", "time")
 UNITS = ("second", "year")
-SPLITS = ("train", "val", "test")
 OWN_SCHEMAS = Path(__file__).parent / "schemas"
 
 

@@ -312,6 +312,10 @@ class GraphDataModule(DatasetModule):
             return torch.arange(data.labels.shape[0])
         return data.splits[split]
 
+    def _times(self, split: str, sampler: Sampler) -> Tensor | None:
+        """The times of the seeds of a split, for a sampler by time; None for another."""
+        return times_of(self._loaded(), self._split(split), sampler)
+
     def _eval_loader(self, split: str) -> Loader:
         """The loader of a split. Outside of `fit` it always is at epoch 0, so validation has another one there."""
         alone = self.trainer is not None and self.trainer.state.fn != TrainerFn.FITTING
@@ -360,7 +364,7 @@ class GraphDataModule(DatasetModule):
         data, seeds = self._loaded(), self._split(split)
         if seeds.numel() == 0:
             raise ValueError(f"dataset {data.name} has no vertices in its {split} split; nothing to iterate over")
-        times = times_of(data, seeds, sampler)
+        times = self._times(split, sampler)
         if times is not None:  # labels go by seed then
             labels, options["times"] = TensorRows(data.labels[seeds].to(sampler.device), data.labels.dtype), times
         else:
@@ -398,7 +402,7 @@ class GraphDataModule(DatasetModule):
         """The mini-batches of training, sampled one by one, without rows."""
         data, seeds = self._loaded(), self._split("train")
         options: dict[str, Any] = {"shuffle": True, "seed": self.seed, "prefetch": 0}
-        options["times"] = times_of(data, seeds, self.sampler)
+        options["times"] = self._times("train", self.sampler)
         return NodeLoader(graph, None, None, seeds_of(data, seeds), self.sampler, self.batch_size, **options)
 
 

@@ -12,7 +12,6 @@ from loader.datamodules.typed import check_typed
 from loader.datasets.errors import DatasetError
 from loader.datasets.node_dataset import require_identity
 from loader.datasets.relational import RelationalData, TaskItems
-from loader.graph import Graph, HeteroGraph
 from loader.loaders.base import Loader
 from loader.loaders.nodes import NodeLoader
 from loader.machine.arguments import kind_of
@@ -107,6 +106,9 @@ class TaskDataModule(GraphDataModule):
     def _split(self, split: str) -> Tensor:
         return self.items(split).ids
 
+    def _times(self, split: str, sampler: Sampler) -> Tensor | None:
+        return self.items(split).times if sampler.timed else None
+
     def _make_loader(self, split: str, sampler: Sampler, batch_size: int, **options: Any) -> Loader:
         items = self.items(split)
         if items.ids.numel() == 0:
@@ -125,15 +127,9 @@ class TaskDataModule(GraphDataModule):
             (self._loaded().target, items.ids),
             sampler,
             batch_size,
-            times=items.times if sampler.timed else None,
+            times=self._times(split, sampler),
             **options,
         )
-
-    def _train_batches(self, graph: Graph | HeteroGraph) -> NodeLoader:
-        items = self.items("train")
-        seeds, times = (self._loaded().target, items.ids), items.times if self.sampler.timed else None
-        options: dict[str, Any] = {"shuffle": True, "seed": self.seed, "prefetch": 0, "times": times}
-        return NodeLoader(graph, None, None, seeds, self.sampler, self.batch_size, **options)
 
 
 def _label_range(data: RelationalData) -> tuple[float, float] | None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from loader.machine.arguments import as_flag, as_number, as_size
 from loader.machine.optional import import_optional
-from loader.samples.segments import EdgeType
+from loader.ops import aggregate_sum
+from loader.ops.grouped import Grouped
+from loader.ops.live_trees import LiveLayout, LiveTrees
+from loader.samples.segments import EdgeType, Segments
+from loader.samples.tree_layout import Segment, TreeLayout
 from loader.samples.trees import TreeMiniBatch
 
 _DAY = 86_400
@@ -65,6 +70,8 @@ class RowEncoder(nn.Module):
         self.places = {kind: at for kind, at in places.items() if at}
         self.names = {kinds[kind]: names[kind] for kind in self.places}
         self._kinds = {kind: kinds[kind] for kind in self.places}
+        for kind, found in self.places.items():  # where a slice does not do
+            self.register_buffer(f"_at_{kind}", torch.tensor(found), persistent=False)
         made = {
             "number": encoders.LinearEncoder,
             "category": encoders.EmbeddingEncoder,
@@ -83,6 +90,10 @@ class RowEncoder(nn.Module):
                 normalization={"layer": "layer_norm", "none": None}[norm],
                 dropout_prob=dropout,
             )
+            for module in self.net.modules():
+                if isinstance(module, encoders.TimestampEncoder):  # what it is given was checked when it was made
+                    module.positional_encoding = _Positions(module.positional_encoding)
+                    module.cyclic_encoding = _Cycles(module.cyclic_encoding)
         else:
             self.row = nn.Parameter(torch.empty(hidden).normal_(std=0.01))
 
@@ -92,14 +103,28 @@ class RowEncoder(nn.Module):
             assert self.row is not None
             return self.row.expand(count, -1)
         assert x is not None
+        out: Tensor = self.net(self._frame_of(x))
+        return out
+
+    def first(self, x: Tensor) -> Tensor:
+        """`[count, 2 * hidden]`: what the first product of the first block, and its shortcut, make of the columns."""
+        assert self.net is not None
+        columns, _ = self.net.encoder(self._frame_of(x))
+        flat, block = columns.flatten(1), self.net.backbone[0]
+        if block.shortcut is None:
+            return torch.cat([block.lin1(flat), flat], 1)
+        weight = torch.cat([block.lin1.weight, block.shortcut.weight])
+        return nn.functional.linear(flat, weight, torch.cat([block.lin1.bias, block.shortcut.bias]))
+
+    def _frame_of(self, x: Tensor) -> Any:
         parts: dict[Any, Tensor] = {}
         for kind, at in self.places.items():
-            part = x[:, at[0] : at[-1] + 1] if at == list(range(at[0], at[-1] + 1)) else x[:, at]
+            together = at == list(range(at[0], at[-1] + 1))
+            part = x[:, at[0] : at[-1] + 1] if together else x.index_select(1, getattr(self, f"_at_{kind}"))
             if kind != "number":
                 part = part.long()
-            parts[self._kinds[kind]] = part.view(count, -1, 7) if kind == "time" else part
-        out: Tensor = self.net(self._frame(parts, self.names))
-        return out
+            parts[self._kinds[kind]] = part.view(len(x), len(at) // 7, 7) if kind == "time" else part
+        return self._frame(parts, self.names)
 
 
 class RelationalSAGE(nn.Module):
@@ -141,7 +166,7 @@ class RelationalSAGE(nn.Module):
     ) -> None:
         super().__init__()
         self.num_layers, self.target = as_size("num_layers", num_layers), target
-        self.unique_rows = as_flag("unique_rows", unique_rows)
+        self.unique_rows, self.dropout = as_flag("unique_rows", unique_rows), float(dropout)
         if as_size("hidden", hidden) % 2:
             raise ValueError(f"hidden is {hidden}; times are encoded by pairs, so it must be even")
         if not 0 <= as_number("dropout", dropout) < 1:
@@ -153,7 +178,6 @@ class RelationalSAGE(nn.Module):
         gnn = import_optional("torch_geometric.nn", "a model of tables", "relational")
         # Unlike torch's, it takes tables that are called as one of its methods, such as items or type.
         table_dict = import_optional("torch_geometric.nn.module_dict", "a model of tables", "relational").ModuleDict
-        self._trim = import_optional("torch_geometric.utils", "a model of tables", "relational").trim_to_layer
         self.edge_types = [(str(s), str(name), str(d)) for s, name, d in edge_types]
         if all(key[2] != target for key in self.edge_types):
             raise ValueError(f"no relation leads to rows of {target}, so there is nothing to learn from; add its keys")
@@ -174,36 +198,44 @@ class RelationalSAGE(nn.Module):
             self.convs.append(nn.ModuleDict(sums))
             self.norms.append(table_dict({key[2]: nn.LayerNorm(hidden) for key in into}))
         self.head = nn.Linear(hidden, as_size("out_dim", out_dim))
+        self._ends: dict[Any, Any] = {}  # types of the ends of relations, by graph and device
 
-    def forward(self, batch: TreeMiniBatch) -> Tensor:
+    def forward(self, batch: TreeMiniBatch | LiveTrees) -> Tensor:
         """Outputs of the seeds, `[batch_size, out_dim]`.
 
         Raises:
             ValueError: the mini-batch has another number of hops than the model has layers, or no times.
         """
-        if len(batch.blocks) != self.num_layers:
+        if len(batch.sizes) - 1 != self.num_layers:
             raise ValueError(
-                f"the mini-batch has {len(batch.blocks)} hops, the model {self.num_layers} layers; "
+                f"the mini-batch has {len(batch.sizes) - 1} hops, the model {self.num_layers} layers; "
                 "give the sampler as many fanouts as the model has layers"
             )
-        x = self.rows(batch)
-        sampled: Any = batch.replace(x=None).to_pyg()
-        edges = {edge_type: sampled[edge_type].edge_index for edge_type in self.edge_types}
-        num_nodes = {name: sampled[name].num_sampled_nodes for name in x}
-        num_edges = {edge_type: sampled[edge_type].num_sampled_edges for edge_type in self.edge_types}
-        for i, (convs, norms) in enumerate(zip(self.convs, self.norms, strict=True)):
-            assert isinstance(convs, nn.ModuleDict)
-            assert isinstance(norms, nn.ModuleDict)
+        trees = batch.layout if isinstance(batch, LiveTrees) else TreeLayout.of(batch)
+        segments, last = batch.segments, self.num_layers
+        encoded, since = self._encoded(trees, segments), self._since(trees)
+        # Each row is encoded once, and the first layer reads it where it lies.
+        places = trees.row if self.unique_rows else None
+        own = trees.nodes_of(last)
+        x = encoded[:own] if places is None else encoded.index_select(0, places[:own])
+        entries = trees.indices
+        if places is not None:
+            entries = places.to(entries.dtype).index_select(0, entries)
+        x = self._with_times(x, since, group_of(trees, last), segments.names)
+        for i in range(last):
+            hops = last - i
             if i:
-                x, edges, _ = self._trim(i, num_nodes, num_edges, x, edges)
-            sums: dict[str, Tensor] = {}
-            for key in self.edge_types:
-                if (name := "__".join(key)) in convs:
-                    out = convs[name]((x[key[0]], x[key[2]]), edges[key])
-                    sums[key[2]] = sums[key[2]] + out if key[2] in sums else out
-            x = {name: norms[name](rows).relu() for name, rows in sums.items()}
-        found: Tensor = self.head(x[self.target][: batch.batch_size])
-        return found
+                sums = aggregate_sum(x[: trees.nodes_of(hops + 1)], trees.rows_of(hops), trees.indices)
+            else:
+                sums = aggregate_sum(encoded, trees.rows_of(hops), entries)
+            weights = self._weights(i, segments)
+            found = group_of(trees, hops).linear(x[: trees.nodes_of(hops)], weights.own, weights.bias)
+            found = found + _apply(trees.parts(hops), sums, weights.of_sums)
+            if since is not None and not i:
+                found = found + self._sums_of_times(trees, since, weights)
+            x = group_of(trees, hops).norm(found, weights.scale, weights.shift).relu()
+        out: Tensor = self.head(x[: batch.batch_size])
+        return out
 
     def rows(self, batch: TreeMiniBatch) -> dict[str, Tensor]:
         """Table -> encoded rows `[n, hidden]` of the nodes of the mini-batch, with the time since each.
@@ -211,32 +243,226 @@ class RelationalSAGE(nn.Module):
         Raises:
             ValueError: the seeds have no times, or there are no rows of a table.
         """
-        if self.timed and batch.seed_times is None:
-            raise ValueError("the mini-batch has no times of its seeds; sample with times='both'")
-        found: dict[str, Tensor] = {}
-        for name, encoder in self.encoders.items():
-            places, count = batch.row[name].long(), len(batch.n_id[name])
-            once = batch.unique_x.get(name)
-            if encoder.net is not None and once is None:
-                raise ValueError(f"the mini-batch has no rows of {name}; a loader gathers them (features={{...}})")
-            dtype = next(self.parameters()).dtype
-            if dtype in (torch.float16, torch.bfloat16):
-                raise ValueError(
-                    f"the weights have dtype {dtype}, in which codes and days of rows are not exact; give "
-                    "trainer.precision=bf16-mixed in place of bf16-true"
-                )
-            once = None if once is None else once.to(dtype)
-            if self.unique_rows:
-                encoded = encoder(once, len(batch.unique[name])).index_select(0, places)
+        trees, segments = TreeLayout.of(batch), batch.segments
+        encoded, every = self._encoded(trees, segments), group_of(trees, self.num_layers + 1)
+        x = encoded.index_select(0, trees.row) if self.unique_rows else encoded
+        x = self._with_times(x, self._since(trees), every, segments.names)
+        return {name: segments.of_type(x, segments.type_of(name)) for name in self.encoders}
+
+    def _encoded(self, trees: TreeLayout, segments: Segments) -> Tensor:
+        """Encoded rows, without the times: of the distinct nodes, or of all nodes without `unique_rows`."""
+        dtype, names = self.head.weight.dtype, segments.names
+        if dtype in (torch.float16, torch.bfloat16):
+            raise ValueError(
+                f"the weights have dtype {dtype}, in which codes and days of rows are not exact; give "
+                "trainer.precision=bf16-mixed in place of bf16-true"
+            )
+        x: dict[int, Tensor] = {}
+        for t, name in enumerate(names):
+            if name in self.encoders and self.encoders[name].net is not None:
+                if name not in trees.unique_x:
+                    raise ValueError(f"the mini-batch has no rows of {name}; a loader gathers them (features={{...}})")
+                x[t] = trees.unique_x[name].to(dtype)
+        if self.unique_rows:
+            runs = list(enumerate(trees.unique))
+            parts = [x.get(t) for t, _ in runs]
+        else:
+            before = [sum(trees.unique[:t]) for t in range(len(names))]
+            every = [segment for of_hop in trees.segments for segment in of_hop]
+            runs = [(segment.node_type, segment.size) for segment in every]
+            parts = [
+                None if t not in x else x[t].index_select(0, trees.row[begin : begin + size] - before[t])
+                for t, begin, size, *_ in every
+            ]
+        group = trees.group_of(runs) if isinstance(trees, LiveLayout) else Grouped(runs, 1, trees.row.device)
+        firsts = self._first_layers([names[t] for t, _ in runs], [size for _, size in runs], parts)
+        return self._rest_of_encoders(torch.cat(firsts), group, names)
+
+    def _first_layers(self, names: Sequence[str], sizes: Sequence[int], parts: Sequence[Tensor | None]) -> list[Tensor]:
+        """`RowEncoder.first` of each part. In a CUDA graph they run beside each other."""
+        capturing = self.head.weight.is_cuda and torch.cuda.is_current_stream_capturing()
+        here, firsts = torch.cuda.current_stream() if capturing else None, list[Tensor]()
+        forked: list[torch.cuda.Stream] = []
+        for name, size, part in zip(names, sizes, parts, strict=True):
+            if part is None:
+                firsts.append(self.head.weight.new_zeros(size, 2 * self.head.in_features))
+            elif here is None:
+                firsts.append(self.encoders[name].first(part))
             else:
-                encoded = encoder(None if once is None else once.index_select(0, places), count)
-            if name in self.timed:
-                assert once is not None
-                assert batch.seed_times is not None
-                seeds = batch.seed_times.index_select(0, batch.tree_of(name).long())
-                known = once[:, -2:].index_select(0, places)  # the day and the second, which are exact
-                days = seeds.div(_DAY, rounding_mode="floor").to(dtype) - known[:, 0]
-                days = days + (seeds.remainder(_DAY).to(dtype) - known[:, 1]) / _DAY
-                encoded = encoded + self.since[name](self.encode_time(days))
-            found[name] = encoded
+                stream = torch.cuda.Stream(part.device, priority=here.priority)
+                stream.wait_stream(here)
+                with torch.cuda.stream(stream):
+                    firsts.append(self.encoders[name].first(part))
+                forked.append(stream)
+        for stream in forked:
+            assert here is not None
+            here.wait_stream(stream)
+        return firsts
+
+    def _rest_of_encoders(self, first: Tensor, group: Grouped, names: Sequence[str]) -> Tensor:
+        """What the residual networks make of their first layers: those of all tables together."""
+        encoders = _held(self.encoders, names)
+        nets = [None if encoder is None else encoder.net for encoder in encoders]
+        some = next((net for net in nets if net is not None), None)
+        hidden = self.head.in_features
+        lone = [None if encoder is None else encoder.row for encoder in encoders]
+        rows = _stack(lone, self.head.weight.new_zeros(hidden))
+        if some is None:
+            return group.row(rows)
+
+        def of(path: str) -> Tensor:
+            return _stack([None if net is None else net.get_parameter(path) for net in nets], some.get_parameter(path))
+
+        def end(x: Tensor, at: str, norm: str) -> Tensor:
+            x = group.norm(x, of(f"{at}{norm}.weight"), of(f"{at}{norm}.bias")) if normed else x
+            return nn.functional.dropout(x.relu(), self.dropout, self.training)
+
+        normed = some.backbone[0].norm1 is not None
+        x, shortcut = first.split(hidden, 1)
+        for number in range(len(some.backbone)):
+            at = f"backbone.{number}."
+            if number:
+                shortcut = x
+                x = group.linear(x, of(f"{at}lin1.weight"), of(f"{at}lin1.bias"))
+            x = end(x, at, "norm1")
+            x = shortcut + end(group.linear(x, of(f"{at}lin2.weight"), of(f"{at}lin2.bias")), at, "norm2")
+        x = group.norm(x, of("decoder.0.weight"), of("decoder.0.bias")).relu()
+        x = group.linear(x, of("decoder.2.weight"), of("decoder.2.bias"))
+        if all(row is None for row in lone):
+            return x
+        # A table without columns has zeros for weights, and its one row.
+        return x + group.row(rows)
+
+    def _since(self, trees: TreeLayout) -> Tensor | None:
+        """`[nodes, hidden]` encoded differences of the seeds' times and the rows' own; of tables with times only."""
+        if not self.timed:
+            return None
+        if trees.seed_times is None:
+            raise ValueError("the mini-batch has no times of its seeds; sample with times='both'")
+        dtype, known = self.head.weight.dtype, []
+        for name, count in zip(trees.names, trees.unique, strict=True):
+            # The day and the second, which are exact.
+            timed = name in self.timed
+            known.append(trees.unique_x[name][:, -2:].to(dtype) if timed else self.head.weight.new_zeros(count, 2))
+        own, seeds = torch.cat(known).detach()[trees.row], trees.seed_times[trees.tree]
+        days = seeds.div(_DAY, rounding_mode="floor").to(dtype) - own[:, 0]
+        found: Tensor = self.encode_time(days + (seeds.remainder(_DAY).to(dtype) - own[:, 1]) / _DAY)
         return found
+
+    def _with_times(self, x: Tensor, since: Tensor | None, group: Grouped, names: Sequence[str]) -> Tensor:
+        if since is None:
+            return x
+        return x + group.linear(since[: len(x)], *self._of_times(names))
+
+    def _of_times(self, names: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Weights and biases of the times by table, zeros of tables without."""
+        layers = _held(self.since, names)
+        hidden, zeros = self.head.in_features, self.head.weight.new_zeros
+        weight = _stack([None if layer is None else layer.weight for layer in layers], zeros(hidden, hidden))
+        return weight, _stack([None if layer is None else layer.bias for layer in layers], zeros(hidden))
+
+    def _sums_of_times(self, trees: TreeLayout, since: Tensor, weights: _Weights) -> Tensor:
+        """What the times of the neighbors add to the first layer: a sum of linear maps is the map of the sum."""
+        hops = self.num_layers
+        indptr = trees.rows_of(hops)
+        sums = aggregate_sum(since, indptr, trees.indices)
+        weight, bias = self._of_times(trees.names)
+        of_source = torch.bmm(weight[weights.sources].transpose(1, 2), weights.of_sums)
+        of_bias = torch.bmm(bias[weights.sources].unsqueeze(1), weights.of_sums)
+        found = _apply(trees.parts(hops), sums, of_source)
+        return found + _apply(trees.parts(hops), indptr.diff().to(bias.dtype).unsqueeze(1), of_bias)
+
+    def _ends_of(self, edge_types: Any, names: Any, relations: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """`[relations]` types of the sources and of the destinations. They stay, as a CUDA graph needs them."""
+        key = edge_types, names, self.head.weight.device
+        if key not in self._ends:
+            with torch.inference_mode(False):
+                self._ends[key] = tuple(
+                    torch.tensor([names.index(edge_types[r][end]) for r in relations], device=key[-1]) for end in (0, 2)
+                )
+        return self._ends[key]
+
+    def _weights(self, i: int, segments: Segments) -> _Weights:
+        """Those of layer `i`, those of tables beside each other, in the order of the types and of their relations."""
+        relations = [r for of_type in segments.into for r in of_type]
+        keys = ["__".join(segments.edge_types[r]) for r in relations]
+        convs = _held(self.convs[i], keys)
+        hidden, zeros = self.head.in_features, self.head.weight.new_zeros
+        square, vector = zeros(hidden, hidden), zeros(hidden)
+        sources, into = self._ends_of(segments.edge_types, segments.names, relations)
+        own = _stack([None if conv is None else conv.lin_r.weight for conv in convs], square)
+        bias = _stack([None if conv is None else conv.lin_l.bias for conv in convs], vector)
+        known = _held(self.norms[i], segments.names)
+        return _Weights(
+            _stack([None if conv is None else conv.lin_l.weight.t() for conv in convs], square),
+            zeros(len(known), hidden, hidden).index_add(0, into, own),
+            zeros(len(known), hidden).index_add(0, into, bias),
+            _stack([None if norm is None else norm.weight for norm in known], vector),
+            _stack([None if norm is None else norm.bias for norm in known], vector),
+            sources,
+        )
+
+
+class _Weights(NamedTuple):
+    """Of a layer: `[relations, in, out]` of the sums; by type those of the row itself, the bias, and the norm's."""
+
+    of_sums: Tensor
+    own: Tensor
+    bias: Tensor
+    scale: Tensor
+    shift: Tensor
+    sources: Tensor  # [relations] types of the neighbors
+
+
+def _held(modules: Any, names: Iterable[str]) -> list[Any]:
+    """Those of some names, None for a name that is not there."""
+    return [modules[name] if name in modules else None for name in names]  # noqa: SIM401  # not all have `get`
+
+
+def _stack(tensors: Sequence[Tensor | None], like: Tensor) -> Tensor:
+    """Beside each other, zeros of the shape of `like` for those that are missing."""
+    zeros = torch.zeros_like(like)
+    return torch.stack([zeros if t is None else t for t in tensors])
+
+
+def _apply(parts: Iterable[Segment], rows: Tensor, weight: Tensor) -> Tensor:
+    """`[nodes, out]`: the sum over a node's rows `[rows, in]` of each times the weight of its relation."""
+    found = []
+    for _, _, size, row, slots, first in parts:
+        of_type = weight[first : first + slots].reshape(-1, weight.shape[2])
+        found.append(rows[row : row + size * slots].reshape(size, slots * rows.shape[1]) @ of_type)
+    return torch.cat(found)
+
+
+def group_of(trees: TreeLayout, hops: int) -> Grouped:
+    """The nodes of the first hops by type."""
+    runs = [(segment.node_type, segment.size) for segment in trees.parts(hops)]
+    return trees.group_of(runs) if isinstance(trees, LiveLayout) else Grouped(runs, 1, trees.row.device)
+
+
+class _Positions(nn.Module):
+    """torch_frame's `PositionalEncoding` of years, without waiting for the GPU to say that none is negative."""
+
+    mult_term: Tensor
+
+    def __init__(self, like: Any) -> None:
+        super().__init__()
+        self.register_buffer("mult_term", like.mult_term)
+
+    def forward(self, x: Tensor) -> Tensor:
+        angle = x.unsqueeze(-1) * self.mult_term
+        return torch.cat([angle.sin(), angle.cos()], -1)
+
+
+class _Cycles(nn.Module):
+    """torch_frame's `CyclicEncoding` of parts of a time, without waiting for the GPU to say that all are in [0, 1]."""
+
+    mult_term: Tensor
+
+    def __init__(self, like: Any) -> None:
+        super().__init__()
+        self.register_buffer("mult_term", like.mult_term)
+
+    def forward(self, x: Tensor) -> Tensor:
+        angle = x.unsqueeze(-1) * self.mult_term
+        return torch.cat([(angle * math.pi).sin(), (angle * 2 * math.pi).cos()], -1)

@@ -10,7 +10,7 @@ there are fewer seeds than before, their labels are followed by one that the los
 from __future__ import annotations
 
 from operator import ge
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -135,6 +135,9 @@ class LiveBatch:
             `y` is an ordinary tensor.
     """
 
+    stands_for: ClassVar[type] = MiniBatch
+    headroom: ClassVar[float] = 0.02  # sizes of random mini-batches of as many seeds differ by less
+
     def __init__(self, like: MiniBatch, room: Room, ignored_label: int | None = None) -> None:
         kind = Kind.of(like)
         if kind is None or like.y is None:
@@ -156,6 +159,16 @@ class LiveBatch:
             x=torch.empty(room.frontiers[-1], kind.features[1], dtype=kind.features[0], device="meta"),
             y=torch.empty_like(like.y, memory_format=torch.contiguous_format),
         )
+
+    @staticmethod
+    def kind_of(batch: MiniBatch) -> Kind | None:
+        """See `Kind.of`."""
+        return Kind.of(batch)
+
+    @staticmethod
+    def room_of(batch: MiniBatch) -> Room:
+        """See `Room.of`."""
+        return Room.of(batch)
 
     def holds(self, batch: MiniBatch) -> bool:
         """Whether `batch` can be loaded."""

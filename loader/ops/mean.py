@@ -55,6 +55,38 @@ def aggregate_mean(x: Tensor, block: Block) -> Tensor:
     return self_and_mean(x, block)[1]
 
 
+def aggregate_sum(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
+    """Sum over the entries of each row: `out[i] = sum(x[indices[e]] for e in row i)`, zero for an empty row.
+
+    Unlike `aggregate_mean` it takes rows that are no destinations, e.g. one for each node and relation. It is the mean
+    times the length of the row, see there for the implementation and for what is checked.
+
+    Args:
+        x: `[n, F]`; float32, float64, float16 or bfloat16.
+        indptr: `[rows + 1]` where the entries of each row begin, from 0 on; int32 or int64.
+        indices: places in `x`; int32 or int64. There may be more than the last row ends at.
+
+    Returns:
+        `[rows, F]`, dtype and device of `x`.
+
+    Raises:
+        ValueError: shapes or devices disagree.
+        TypeError: the dtype is not supported.
+    """
+    rows = indptr.shape[0] - 1
+    if x.dim() != 2 or indptr.dim() != 1 or indices.dim() != 1 or rows < 0:
+        shapes = f"{tuple(x.shape)}, {tuple(indptr.shape)} and {tuple(indices.shape)}"
+        raise ValueError(f"x, indptr and indices have shapes {shapes}; they must be [n, F], [rows + 1] and [entries]")
+    _check(x, Block(indptr[:1], indices, x.shape[0], 0))  # dtypes and devices
+    length = indptr.diff().unsqueeze(1)
+    if x.is_cuda:
+        mean = ops_gpu.Mean.apply(x, indptr.contiguous(), indices.contiguous(), rows, 0)
+    else:
+        _, mean = _CpuSelfAndMean.apply(x, indptr, indices[: int(indptr[-1])], rows)
+    found: Tensor = mean * length.to(mean.dtype)
+    return found
+
+
 def self_and_mean(x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
     """The destinations' own features and their neighbours' mean: `(x[:num_dst], aggregate_mean(x, block))`.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -59,6 +60,16 @@ class Distinct:
     def map(self, f: Callable[[Tensor], Tensor]) -> Distinct:
         """A copy with other tensors."""
         return Distinct(f(self.unique), f(self.row), self._starts, self._segments)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Number of distinct nodes of each type."""
+        return tuple(end - begin for begin, end in pairwise(self._starts))
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """`[types + 1]` where the ids of each type begin in `unique`."""
+        return self._starts
 
     def ids_of(self, name: str) -> Tensor:
         """`[u]` distinct ids of the nodes of a type, ascending, numbered within the type."""

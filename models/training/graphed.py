@@ -13,15 +13,13 @@ from torch import Tensor, nn
 
 from loader.machine.freeing import capturing
 from loader.ops.autocast import autocast_dtype
-from loader.ops.live import Kind, LiveBatch, Room
-from loader.samples import MiniBatch
+from loader.ops.live import LiveBatch
 from models.training.exchange import FlatTensors
 
 # Loss of a mini-batch, a scalar with gradients, and something else that is computed with it: logits, or scores.
-LossFunction = Callable[[MiniBatch], tuple[Tensor, Tensor]]
+LossFunction = Callable[[Any], tuple[Tensor, Tensor]]
 
 _SEEN = 16  # this many mini-batches of a kind are run as usual before it is captured, with room for the largest
-_HEADROOM = 0.02  # sizes of random mini-batches of as many seeds differ by less
 _STEP = 128  # rows: sizes that suit a matrix product
 _WARM_UP = 2
 # Kernels of a training step go before those of sampling, and after those that read over the bus: see the priorities
@@ -53,19 +51,25 @@ class GraphedLoss:
     Args:
         function: mini-batch -> (loss, output), by way of `module`. It reads the blocks and `x` through
             `loader.ops.linear_self_mean` (blocks after the first one also through the other functions of `loader.ops`),
-            as `models.sage.GraphSAGE` does; anything else that it does with them is an error when it is captured.
+            as `models.sage.GraphSAGE` does; anything else that it does with them is an error when it is captured. Of
+            trees it reads `layout`, as `models.relational.RelationalSAGE` does.
         module: has the parameters that get a gradient. When one of them moves in memory, it is captured again.
         ignored_label: a class that the function leaves out of the loss, which is a mean over the other seeds, and of
             the output. Mini-batches of fewer seeds, with one class for each, then have it for those that are missing.
+        live: the class that stands in for mini-batches while the function is captured: `loader.ops.live.LiveBatch` for
+            a `MiniBatch`, `loader.ops.live_trees.LiveTrees` for a `TreeMiniBatch`.
 
     Attributes:
         replayed: mini-batches whose loss came from a graph.
         captures: how often the function was captured.
     """
 
-    def __init__(self, function: LossFunction, module: nn.Module, ignored_label: int | None = None) -> None:
+    def __init__(
+        self, function: LossFunction, module: nn.Module, ignored_label: int | None = None, live: Any = LiveBatch
+    ) -> None:
         self._function = function
         self._module = module
+        self._live = live
         self._ignored_label = ignored_label
         self.replayed = self.captures = 0
         self.reset()
@@ -73,15 +77,19 @@ class GraphedLoss:
     def reset(self) -> None:
         """Forgets what was captured, its memory, and the sizes seen."""
         self._captured: _Captured | None = None
-        self._kind: Kind | None = None
-        self._room: Room | None = None  # for the largest of the kind
+        self._kind: Any = None
+        self._room: Any = None  # for the largest of the kind
         self._as_it_is = 0  # mini-batches of the kind that were not replayed, since the last capture
         self._others = 0  # mini-batches of other kinds, since the last one of this kind
         self._fewer = 0  # mini-batches of fewer seeds in a row
 
-    def __call__(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+    def takes(self, batch: Any) -> bool:
+        """Whether it is a mini-batch of the class that `live` stands in for."""
+        return isinstance(batch, self._live.stands_for)
+
+    def __call__(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Loss and output. A replayed output has no gradient and is valid until the next call."""
-        kind = Kind.of(batch) if torch.is_grad_enabled() else None
+        kind = self._live.kind_of(batch) if torch.is_grad_enabled() else None
         if kind == self._kind:
             self._fewer = 0
         elif kind is not None and self._holds(batch):
@@ -90,21 +98,22 @@ class GraphedLoss:
             return self._function(batch)
         if self._captured is not None and not self._captured.is_valid():
             self._captured = None
-        room = Room.of(batch)
+        room = self._live.room_of(batch)
         if self._captured is None or not self._captured.live.room.holds(room):
             self._room = room if self._room is None else self._room.union(room)
             self._as_it_is += 1
             if self._as_it_is < _SEEN:
                 return self._function(batch)
             self._captured = None  # its memory first
-            live = LiveBatch(batch, self._room.widened(_HEADROOM, _STEP), self._ignored_label)
+            room = self._room.widened(self._live.headroom, _STEP)
+            live = self._live(batch, room, self._ignored_label)
             self._captured = _Captured(_Call(self._module, self._function), live, batch)
             self._as_it_is = 0
             self.captures += 1
         self.replayed += 1
         return self._captured.run(batch)
 
-    def with_gradients(self, batch: MiniBatch) -> tuple[Tensor, Tensor] | None:
+    def with_gradients(self, batch: Any) -> tuple[Tensor, Tensor] | None:
         """Loss and output of a mini-batch, and the gradients as the parameters' `grad`: one graph, without autograd.
 
         For who would call `backward` next, and has no hook that could notice that nobody did. Gradients that were there
@@ -120,12 +129,12 @@ class GraphedLoss:
         self.replayed += 1
         return captured.run_whole(batch)
 
-    def repeats(self, batch: MiniBatch) -> bool:
+    def repeats(self, batch: Any) -> bool:
         """Whether `repeat` can replay it: it fits, and has as many seeds as the graphs were captured with."""
         captured = self._captured
         return captured is not None and captured.live.kind.batch_size == batch.batch_size and captured.live.holds(batch)
 
-    def repeat(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+    def repeat(self, batch: Any) -> tuple[Tensor, Tensor]:
         """As `with_gradients`, for the step after another one by `with_gradients` or by this.
 
         Nothing else may have run in between, and `repeats` has to say yes: parameters and gradients are taken for those
@@ -136,7 +145,7 @@ class GraphedLoss:
         self.replayed += 1
         return self._captured.repeat(batch)
 
-    def _holds(self, batch: MiniBatch) -> bool:
+    def _holds(self, batch: Any) -> bool:
         """Whether the graphs can replay it. Many of fewer seeds in a row are to have graphs of their own."""
         captured = self._captured
         if captured is None or not captured.is_valid() or not captured.live.holds(batch):
@@ -144,7 +153,7 @@ class GraphedLoss:
         self._fewer = self._fewer + 1 if batch.batch_size < captured.live.kind.batch_size else 0
         return self._fewer < _SEEN
 
-    def _takes(self, kind: Kind) -> bool:
+    def _takes(self, kind: Any) -> bool:
         """Whether mini-batches of this kind are the ones to be replayed: others are only after some in a row."""
         self._others = 0 if kind == self._kind else self._others + 1
         if self._others and (self._kind is None or self._others >= _SEEN):
@@ -165,7 +174,7 @@ class _Call(nn.Module):
         self.module = module
         self.function = function
 
-    def forward(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         return self.function(batch)
 
 
@@ -216,7 +225,7 @@ def _forget_workspaces() -> None:
 class _Captured:
     """The graphs, and the memory that they work in: one of each pass, or one of both, whichever was asked for last."""
 
-    def __init__(self, call: _Call, live: LiveBatch, batch: MiniBatch) -> None:
+    def __init__(self, call: _Call, live: Any, batch: Any) -> None:
         self.live = live
         self._of_module = _Parameters(call.module)
         parameters = self._of_module.named
@@ -308,7 +317,7 @@ class _Captured:
     def is_valid(self) -> bool:
         return self._context == _context() and self._of_module.unchanged()
 
-    def run(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+    def run(self, batch: Any) -> tuple[Tensor, Tensor]:
         if self.forward is None:
             self._capture_passes()
         self.live.load(batch)
@@ -317,7 +326,7 @@ class _Captured:
         assert self.output is not None
         return loss, self.output
 
-    def run_whole(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+    def run_whole(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Loss and output, and the gradients as `grad` of the parameters."""
         if self._whole is None:
             self._capture_whole()
@@ -327,7 +336,7 @@ class _Captured:
                 parameter.grad = gradient
         return done
 
-    def repeat(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
+    def repeat(self, batch: Any) -> tuple[Tensor, Tensor]:
         """As `run_whole`, where the graph is there and the parameters have the gradients."""
         self.live.load(batch)
         self.runs += 1
@@ -363,7 +372,7 @@ class _Captured:
 
 class _Replay(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, captured: _Captured, batch: MiniBatch, *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, captured: _Captured, batch: Any, *parameters: Tensor) -> Tensor:
         assert captured.forward is not None
         assert captured.loss is not None
         captured.forward.replay()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,12 +15,12 @@ from models.inference import layerwise_outputs
 from models.sage import GraphSAGE
 from models.training.classifier import Classifier
 from models.training.graphed import GraphedLoss
-from models.training.whole_step import WholeStep
+from models.training.replayed import ReplayedSteps
 
 _IGNORED = -100  # torch's cross entropy leaves vertices of this class out, and it is that of no logit
 
 
-class NodeClassifier(Classifier):
+class NodeClassifier(ReplayedSteps, Classifier):
     """GraphSAGE that classifies the seeds of mini-batches; on a GPU, training steps are replayed by CUDA graphs.
 
     See `Classifier` for what it logs, and for the options that are not named here.
@@ -87,8 +87,7 @@ class NodeClassifier(Classifier):
         self.cuda_graph = cuda_graph if norm != "batch" else False
         own = type(self)._loss is not NodeClassifier._loss or type(self).forward is not NodeClassifier.forward
         self.graphed = GraphedLoss(self._loss, self.net, None if multilabel or own else _IGNORED)
-        self.whole_step = WholeStep(NodeClassifier, self._replayed, self._repeats, self._repeated)
-        self._batch: MiniBatch | None = None  # of the training step
+        self.whole_step = self.replays_as_a_whole(NodeClassifier)
 
     def forward(self, batch: MiniBatch) -> Tensor:
         """Logits of the seeds, `[batch_size, num_classes]`."""
@@ -110,48 +109,17 @@ class NodeClassifier(Classifier):
             progress=progress,
         )
 
-    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        # In this thread: one of autograd's own, which torch takes for a GPU, has to be woken up and to get the GIL, and
-        # that for each step took longer than what it is to launch.
-        with torch.autograd.set_multithreading_enabled(False):
-            super().backward(loss, *args, **kwargs)
-
-    def optimizer_step(
-        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
-    ) -> None:
-        batch, self._batch = self._batch, None
-        if batch is None or not self.whole_step.take(self, batch, epoch, optimizer_closure):
-            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        self._batch = batch if isinstance(batch, MiniBatch) else None
-
-    def on_train_start(self) -> None:
-        self.whole_step.forget()
-        super().on_train_start()
-
     def loss_of(self, batch: MiniBatch, stage: str) -> tuple[Tensor, Tensor]:
-        graphed = stage == "train" and self._may_be_graphed(batch)
+        graphed = stage == "train" and self.may_be_graphed(batch)
         return (self.graphed if graphed else self._loss)(batch)
 
-    def _replayed(self, batch: MiniBatch) -> Tensor | None:
-        """The loss of a training step, with its gradients; None if no graph has them."""
-        batch = self.in_precision(batch)
-        done = self.graphed.with_gradients(batch) if self._may_be_graphed(batch) else None
-        if done is None:
-            return None
-        self._count(batch, "train", *done)
-        return done[0]
+    def as_graphed(self, batch: MiniBatch) -> MiniBatch:
+        return self.in_precision(batch)
 
-    def _repeats(self, batch: Any) -> bool:
-        return isinstance(batch, MiniBatch) and self.graphed.repeats(batch)
+    def count_replayed(self, batch: MiniBatch, loss: Tensor, output: Tensor) -> None:
+        self._count(batch, "train", loss, output)
 
-    def _repeated(self, batch: MiniBatch) -> Tensor:
-        loss, found = self.graphed.repeat(batch)
-        self._count(batch, "train", loss, found)
-        return loss
-
-    def _may_be_graphed(self, batch: MiniBatch) -> bool:
+    def may_be_graphed(self, batch: MiniBatch) -> bool:
         if self.cuda_graph is False:
             return False
         block = batch.blocks[0]

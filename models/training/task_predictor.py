@@ -18,12 +18,15 @@ from torchmetrics.classification import (
     MulticlassF1Score,
 )
 
-from loader.machine.arguments import as_size
+from loader.machine.arguments import as_flag, as_size
+from loader.ops.live_trees import LiveTrees
 from loader.samples.segments import EdgeType
 from loader.samples.trees import TreeMiniBatch
 from models.relational import RelationalSAGE
 from models.training.epoch_loss import EpochLoss, check_finite, sums_of_all
+from models.training.graphed import GraphedLoss
 from models.training.optimizers import Optimization
+from models.training.replayed import ReplayedSteps
 
 # What a kind of task is measured by; the first one is watched, and is better the larger it is unless it is an error.
 SCORES = {
@@ -38,7 +41,7 @@ TASK_METRICS = (
 )
 
 
-class TaskPredictor(EpochLoss):
+class TaskPredictor(ReplayedSteps, EpochLoss):
     """Predicts the labels of items: rows of tables at a time, see `loader.datamodules.tasks.TaskDataModule`.
 
     The loss is binary cross entropy, cross entropy, or the mean absolute error. Per epoch it logs `train/loss` and, of
@@ -54,10 +57,13 @@ class TaskPredictor(EpochLoss):
         label_range: of "regression".
         num_layers, hidden, encoder_layers, encoder_norm, dropout, unique_rows: see `models.relational.RelationalSAGE`.
         lr, weight_decay, optimizer, schedule: see `Optimization`.
+        cuda_graph: whether training steps on a GPU are replayed by CUDA graphs, see `GraphedLoss`; the results are the
+            same but for what dropout draws. None does so where it is possible (without deterministic algorithms).
 
     Raises:
         ImportError: pytorch-frame or torch_geometric is missing.
         ValueError: a value out of its range.
+        RuntimeError: on the first training step, `cuda_graph` and deterministic algorithms, or a run on a CPU.
     """
 
     METRICS = TASK_METRICS
@@ -82,8 +88,10 @@ class TaskPredictor(EpochLoss):
         weight_decay: float = 0.0,
         optimizer: Mapping[str, Any] | None = None,
         schedule: Mapping[str, Any] | None = None,
+        cuda_graph: bool | None = None,
     ) -> None:
         super().__init__()
+        self.cuda_graph = None if cuda_graph is None else as_flag("cuda_graph", cuda_graph)
         if task_kind not in SCORES:
             raise ValueError(f"task_kind is {task_kind!r}; it must be one of {', '.join(SCORES)}")
         self.optimization = Optimization(lr, weight_decay, optimizer, schedule)
@@ -107,6 +115,8 @@ class TaskPredictor(EpochLoss):
             dropout=dropout,
             unique_rows=unique_rows,
         )
+        self.graphed = GraphedLoss(self._loss_and_outputs, self.net, live=LiveTrees)
+        self.whole_step = self.replays_as_a_whole(TaskPredictor)
         self.val_scores, self.test_scores = (MetricCollection(_scores(task_kind, width)) for _ in range(2))
         self._evaluated: Tensor | None = None  # [2] float64: sum of losses and number of items, of an evaluation
 
@@ -122,9 +132,24 @@ class TaskPredictor(EpochLoss):
         return out if self.task_kind == "multiclass" else out[:, 0]
 
     def training_step(self, batch: TreeMiniBatch, batch_idx: int) -> Tensor:
-        loss = self._loss(self(batch), batch)
-        self.count_loss(loss, 0 if batch.repeats else batch.batch_size)  # what repeats is counted by another process
+        graphed = self.may_be_graphed(batch)
+        loss, out = (self.graphed if graphed else self._loss_and_outputs)(batch)
+        self.count_replayed(batch, loss, out)
         return loss
+
+    def may_be_graphed(self, batch: TreeMiniBatch) -> bool:
+        if self.cuda_graph is False:
+            return False
+        possible = batch.nodes.is_cuda and not torch.are_deterministic_algorithms_enabled()
+        if self.cuda_graph and not possible:
+            raise RuntimeError(
+                "cuda_graph is true, but the mini-batch is not on a GPU, or deterministic algorithms are set; "
+                "leave it at null for graphs where they are possible"
+            )
+        return possible
+
+    def count_replayed(self, batch: TreeMiniBatch, loss: Tensor, output: Tensor) -> None:
+        self.count_loss(loss, 0 if batch.repeats else batch.batch_size)  # what repeats is counted by another process
 
     def validation_step(self, batch: TreeMiniBatch, batch_idx: int) -> None:
         self._evaluate(batch, "val")
@@ -150,6 +175,11 @@ class TaskPredictor(EpochLoss):
 
     def configure_optimizers(self) -> Any:
         return self.optimization.configure(self)
+
+    def _loss_and_outputs(self, batch: TreeMiniBatch) -> tuple[Tensor, Tensor]:
+        """All of it is part of a CUDA graph."""
+        out = self(batch)
+        return self._loss(out, batch), out
 
     def _loss(self, out: Tensor, batch: TreeMiniBatch) -> Tensor:
         if batch.y is None:

@@ -147,7 +147,7 @@ def take_steps_without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
         ("__call__", lambda self, batch: self._function(batch)),
     ):
         monkeypatch.setattr(f"models.training.graphed.GraphedLoss.{name}", function)
-    monkeypatch.setattr(NodeClassifier, "_may_be_graphed", lambda self, batch: True)
+    monkeypatch.setattr(NodeClassifier, "may_be_graphed", lambda self, batch: True)
     monkeypatch.setattr(ReplayedAdam, "step", lambda self: self.optimizer.step())
     monkeypatch.setattr(ReplayedAdam, "replay", lambda self: self.optimizer.step())
     monkeypatch.setattr(ReplayedAdam, "replays", True)

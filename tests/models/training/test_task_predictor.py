@@ -1,16 +1,40 @@
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from marks import needs_frame
+from marks import HAS_GPU, needs_frame
+from shop import write_shop
 from torch import Tensor
 
+from loader.datamodules.tasks import TaskDataModule
+from loader.datasets import RelationalDataset
+from loader.samplers import TreeSampler
+from loader.samples import TreeMiniBatch
+from loader.stores import DeviceFeatures, HostFeatures
 from models.training.task_predictor import TaskPredictor
 
 pytestmark = needs_frame
+
+
+def shop_batches(folder: Path, device: str) -> tuple[TaskDataModule, list[TreeMiniBatch]]:
+    """Mini-batches of 32 items that lie on the device."""
+    shop = write_shop(folder / "shop", customers=60)
+    store = HostFeatures if device == "cpu" else partial(DeviceFeatures, device=device)
+    data = TaskDataModule(
+        RelationalDataset(shop, "again", cache_dir=folder / "cache"),
+        TreeSampler([6, 4], times="both", device=device),
+        features=store,
+        batch_size=32,
+        drop_last=True,
+        prefetch=0,
+    )
+    data.setup()
+    return data, [batch for _ in range(4) for batch in data.train_dataloader()]
 
 
 class Given(TaskPredictor):
@@ -35,3 +59,47 @@ def test_binary_scores_are_of_logits_everywhere() -> None:
     # All logits of the first mini-batch lie between 0 and 1, where probabilities do, too.
     scores = evaluated("binary", ([0.1, 0.2], [1, 1]), ([-1.0, 3.0], [0, 1]))
     assert scores == pytest.approx({"auroc": 1.0, "ap": 1.0, "acc": 1.0, "f1": 1.0})
+
+
+def test_graphs_are_refused_where_they_cannot_be(tmp_path: Path) -> None:
+    data, batches = shop_batches(tmp_path, "cpu")
+    model = TaskPredictor(**data.sizes, hidden=4, encoder_layers=1, cuda_graph=True)
+    with pytest.raises(RuntimeError, match="cuda_graph is true, but the mini-batch is not on a GPU"):
+        model.training_step(batches[0], 0)
+    with pytest.raises(TypeError, match="cuda_graph is 'maybe'; it must be True or False"):
+        TaskPredictor(**data.sizes, cuda_graph="maybe")  # type: ignore[arg-type]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode", "ignore:Attempting to run cuBLAS")
+@pytest.mark.parametrize("unique_rows", [True, False])
+def test_graphs_train_as_plain_steps_do(tmp_path: Path, unique_rows: bool) -> None:
+    """Losses of 200 steps, captured and plain; most steps are replayed, and the host waits for none of them."""
+    data, batches = shop_batches(tmp_path, "cuda")
+    losses: dict[bool, list[Tensor]] = {}
+    for graph in (True, False):
+        torch.manual_seed(0)
+        options: dict[str, Any] = {"hidden": 16, "encoder_layers": 2, "dropout": 0.0, "unique_rows": unique_rows}
+        model = TaskPredictor(**data.sizes, **options, cuda_graph=graph).cuda()
+        optimizer = torch.optim.Adam(model.net.parameters(), lr=1e-3, fused=True)
+        losses[graph] = []
+        for step in range(200):
+            batch = batches[step % len(batches)]
+            optimizer.zero_grad()
+            loss = model.training_step(batch, step)
+            loss.backward()
+            optimizer.step()
+            losses[graph].append(loss.detach().clone())
+        if graph:
+            assert model.graphed.replayed > 150
+            assert model.graphed.captures <= 2
+            fits = next(batch for batch in batches if model.graphed.repeats(batch))
+            model.graphed.with_gradients(fits)  # captures both passes as one
+            try:
+                torch.cuda.set_sync_debug_mode("error")
+                model.graphed.repeat(fits)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+    torch.testing.assert_close(torch.stack(losses[True]), torch.stack(losses[False]), rtol=1e-2, atol=1e-3)
+    assert losses[True][-1] < 0.8 * losses[True][0]

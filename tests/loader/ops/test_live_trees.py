@@ -1,0 +1,101 @@
+"""Trees in arrays with room for larger ones: the model finds the same in them as in the mini-batch itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from marks import needs_frame
+from shop import write_shop
+
+from loader.datamodules.tasks import TaskDataModule
+from loader.datasets import RelationalDataset
+from loader.ops.live_trees import LiveTrees, TreeKind, TreeRoom
+from loader.samplers import TreeSampler
+from loader.samples import TreeMiniBatch
+from models.relational import RelationalSAGE
+
+pytestmark = needs_frame
+
+
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory: pytest.TempPathFactory) -> tuple[TaskDataModule, list[TreeMiniBatch]]:
+    folder = write_shop(tmp_path_factory.mktemp("relational") / "shop")
+    data = RelationalDataset(folder, "again", cache_dir=folder.parent / "cache")
+    module = TaskDataModule(data, TreeSampler([6, 4], times="both"), batch_size=16, prefetch=0)
+    module.setup()
+    found = [batch for _ in range(3) for batch in module.train_dataloader()]
+    return module, [batch for batch in found if batch.batch_size == 16]
+
+
+def room_for(batches: list[TreeMiniBatch]) -> TreeRoom:
+    room = TreeRoom.of(batches[0])
+    for batch in batches[1:]:
+        room = room.union(TreeRoom.of(batch))
+    return room
+
+
+@pytest.mark.parametrize("unique_rows", [True, False])
+@pytest.mark.parametrize("step", [1, 32])
+def test_model_finds_the_same(batches: Any, unique_rows: bool, step: int) -> None:
+    module, found = batches
+    sizes = module.sizes
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"hidden": 8, "dropout": 0.0, "unique_rows": unique_rows}
+    net = RelationalSAGE(sizes["columns"], sizes["edge_types"], sizes["target"], 1, **options).double()
+    live = LiveTrees(found[0], room_for(found).widened(0.1 if step > 1 else 0.0, step))
+    assert len({batch.sizes for batch in found}) > 5
+    for batch in found:
+        assert live.holds(batch)
+        live.load(batch)
+        results = []
+        for one in (batch, live):
+            net.zero_grad()
+            out = net(one)[: batch.batch_size]
+            (out[:, 0] * torch.linspace(-1, 1, len(out), dtype=out.dtype)).sum().backward()
+            results.append((out.detach(), [p.grad.clone() for p in net.parameters()]))
+        (wanted, gradients), (out, others) = results
+        assert torch.allclose(out, wanted, rtol=1e-10, atol=1e-12)
+        for gradient, other in zip(gradients, others, strict=True):
+            assert torch.allclose(other, gradient, rtol=1e-9, atol=1e-12)
+        assert live.y is not batch.y
+        assert torch.equal(live.y, batch.y)
+
+
+def test_layout_moves_segments_apart(batches: Any) -> None:
+    _, found = batches
+    live = LiveTrees(found[0], room_for(found).widened(0.2, 16))
+    for batch in found:
+        live.load(batch)
+        layout = live.layout
+        begins = [segment for of_hop in layout.segments for segment in of_hop]
+        nodes = torch.full((layout.num_nodes,), -1)
+        own = 0
+        for (h, t), segment in zip(((h, t) for h in range(3) for t in range(len(live.sizes[0]))), begins, strict=True):
+            size = batch.sizes[h][t]
+            nodes[segment.begin : segment.begin + size] = batch.nodes[own : own + size]
+            own += size
+        # Entries of each row, as ids of nodes; rows that are too many have none.
+        lists = [
+            nodes[layout.indices[a:b].long()].tolist() for a, b in zip(layout.indptr, layout.indptr[1:], strict=False)
+        ]
+        wanted = [
+            batch.nodes[block.indices[a:b].long()].tolist()
+            for block in batch.blocks[::-1]
+            for a, b in zip(block.indptr, block.indptr[1:], strict=False)
+        ]
+        assert [entries for entries in lists if entries] == [entries for entries in wanted if entries]
+        assert len(lists) > len(wanted)
+
+
+def test_larger_mini_batches_do_not_fit(batches: Any) -> None:
+    _, found = batches
+    live = LiveTrees(found[0], TreeRoom.of(found[0]))
+    assert live.holds(found[0])
+    assert not all(live.holds(batch) for batch in found)
+    assert not live.holds(found[0].replace(y=None))
+    assert not live.holds(found[0].replace(y=found[0].y.double()))
+    assert TreeKind.of(found[0].replace(blocks=())) is None
+    with pytest.raises(ValueError, match="cannot be live: it needs labels, hops and the rows"):
+        LiveTrees(found[0].replace(y=None), TreeRoom.of(found[0]))

@@ -111,6 +111,15 @@ HEADLINES: tuple[tuple[str, str, Callable[[Result], tuple[str, str, str]]], ...]
             _range(r, "steps"),
         ),
     ),
+    (
+        "A training step of a task on tables, (128, 64) x 512",
+        "tasks_gpu",
+        lambda r: (
+            f"{r['rows'][0]['step_ms']:.1f} ms",
+            f"torch_geometric: {r['rows'][-1]['step_ms']:.0f} ms",
+            f"{r['rows'][-1]['step_ms'] / r['rows'][0]['step_ms']:.1f}x",
+        ),
+    ),
     ("An epoch, features in GPU memory", "pipeline_gpu", _epoch("lazy")),
     ("An epoch, a quarter of the features in GPU memory", "pipeline_gpu", _epoch("cached")),
     ("An epoch, a quarter of graph and features in GPU memory", "budget_gpu", _budget),

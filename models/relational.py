@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -221,7 +222,8 @@ class RelationalSAGE(nn.Module):
         entries = trees.indices
         if places is not None:
             entries = places.to(entries.dtype).index_select(0, entries)
-        x = self._with_times(x, since, group_of(trees, last), segments.names)
+        of_times, slots = self._of_times(segments.names), [len(into) for into in segments.into]
+        x = _with_times(x, since, group_of(trees, last), of_times)
         for i in range(last):
             hops = last - i
             if i:
@@ -229,11 +231,12 @@ class RelationalSAGE(nn.Module):
             else:
                 sums = aggregate_sum(encoded, trees.rows_of(hops), entries)
             weights = self._weights(i, segments)
-            found = group_of(trees, hops).linear(x[: trees.nodes_of(hops)], weights.own, weights.bias)
-            found = found + _apply(trees.parts(hops), sums, weights.of_sums)
+            group = group_of(trees, hops)
+            found = group.linear(x[: trees.nodes_of(hops)], group.spread(weights.own), group.spread(weights.bias))
+            found = found + _apply(trees.parts(hops), slots, sums, weights.of_sums)
             if since is not None and not i:
-                found = found + self._sums_of_times(trees, since, weights)
-            x = group_of(trees, hops).norm(found, weights.scale, weights.shift).relu()
+                found = found + self._sums_of_times(trees, since, weights, of_times, slots)
+            x = group.norm(found, group.spread(weights.scale), group.spread(weights.shift)).relu()
         out: Tensor = self.head(x[: batch.batch_size])
         return out
 
@@ -246,7 +249,7 @@ class RelationalSAGE(nn.Module):
         trees, segments = TreeLayout.of(batch), batch.segments
         encoded, every = self._encoded(trees, segments), group_of(trees, self.num_layers + 1)
         x = encoded.index_select(0, trees.row) if self.unique_rows else encoded
-        x = self._with_times(x, self._since(trees), every, segments.names)
+        x = _with_times(x, self._since(trees), every, self._of_times(segments.names))
         return {name: segments.of_type(x, segments.type_of(name)) for name in self.encoders}
 
     def _encoded(self, trees: TreeLayout, segments: Segments) -> Tensor:
@@ -308,30 +311,38 @@ class RelationalSAGE(nn.Module):
         lone = [None if encoder is None else encoder.row for encoder in encoders]
         rows = _stack(lone, self.head.weight.new_zeros(hidden))
         if some is None:
-            return group.row(rows)
+            return group.rows(group.spread(rows))
 
-        def of(path: str) -> Tensor:
-            return _stack([None if net is None else net.get_parameter(path) for net in nets], some.get_parameter(path))
+        normed, count = some.backbone[0].norm1 is not None, len(some.backbone)
+        # One stack for all vectors, and one for all matrices: launches take longer than the work.
+        blocks = [*[f"backbone.{number}.lin{half}." for number in range(count) for half in (1, 2)][1:], "decoder.2."]
+        norms = [f"backbone.{n}.norm{half}." for n in range(count) for half in (1, 2)] if normed else []
+        norms.append("decoder.0.")
+        paths = [f"{at}bias" for at in blocks] + [f"{at}{kind}" for at in norms for kind in ("weight", "bias")]
+        vectors = dict(zip(paths, group.spread(_table(nets, paths, some)).unbind(1), strict=True))
+        paths = [f"{at}weight" for at in blocks]
+        matrices = dict(zip(paths, group.spread(_table(nets, paths, some)).unbind(1), strict=True))
 
-        def end(x: Tensor, at: str, norm: str) -> Tensor:
-            x = group.norm(x, of(f"{at}{norm}.weight"), of(f"{at}{norm}.bias")) if normed else x
-            return nn.functional.dropout(x.relu(), self.dropout, self.training)
+        def linear(x: Tensor, at: str) -> Tensor:
+            return group.linear(x, matrices[f"{at}weight"], vectors[f"{at}bias"])
 
-        normed = some.backbone[0].norm1 is not None
+        def norm(x: Tensor, at: str) -> Tensor:
+            return group.norm(x, vectors[f"{at}weight"], vectors[f"{at}bias"])
+
+        def end(x: Tensor, at: str) -> Tensor:
+            return nn.functional.dropout((norm(x, at) if normed else x).relu(), self.dropout, self.training)
+
         x, shortcut = first.split(hidden, 1)
-        for number in range(len(some.backbone)):
+        for number in range(count):
             at = f"backbone.{number}."
             if number:
-                shortcut = x
-                x = group.linear(x, of(f"{at}lin1.weight"), of(f"{at}lin1.bias"))
-            x = end(x, at, "norm1")
-            x = shortcut + end(group.linear(x, of(f"{at}lin2.weight"), of(f"{at}lin2.bias")), at, "norm2")
-        x = group.norm(x, of("decoder.0.weight"), of("decoder.0.bias")).relu()
-        x = group.linear(x, of("decoder.2.weight"), of("decoder.2.bias"))
+                shortcut, x = x, linear(x, f"{at}lin1.")
+            x = shortcut + end(linear(end(x, f"{at}norm1."), f"{at}lin2."), f"{at}norm2.")
+        x = linear(norm(x, "decoder.0.").relu(), "decoder.2.")
         if all(row is None for row in lone):
             return x
         # A table without columns has zeros for weights, and its one row.
-        return x + group.row(rows)
+        return x + group.rows(group.spread(rows))
 
     def _since(self, trees: TreeLayout) -> Tensor | None:
         """`[nodes, hidden]` encoded differences of the seeds' times and the rows' own; of tables with times only."""
@@ -349,11 +360,6 @@ class RelationalSAGE(nn.Module):
         found: Tensor = self.encode_time(days + (seeds.remainder(_DAY).to(dtype) - own[:, 1]) / _DAY)
         return found
 
-    def _with_times(self, x: Tensor, since: Tensor | None, group: Grouped, names: Sequence[str]) -> Tensor:
-        if since is None:
-            return x
-        return x + group.linear(since[: len(x)], *self._of_times(names))
-
     def _of_times(self, names: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Weights and biases of the times by table, zeros of tables without."""
         layers = _held(self.since, names)
@@ -361,16 +367,18 @@ class RelationalSAGE(nn.Module):
         weight = _stack([None if layer is None else layer.weight for layer in layers], zeros(hidden, hidden))
         return weight, _stack([None if layer is None else layer.bias for layer in layers], zeros(hidden))
 
-    def _sums_of_times(self, trees: TreeLayout, since: Tensor, weights: _Weights) -> Tensor:
+    def _sums_of_times(
+        self, trees: TreeLayout, since: Tensor, weights: _Weights, of_times: tuple[Tensor, Tensor], slots: list[int]
+    ) -> Tensor:
         """What the times of the neighbors add to the first layer: a sum of linear maps is the map of the sum."""
         hops = self.num_layers
         indptr = trees.rows_of(hops)
         sums = aggregate_sum(since, indptr, trees.indices)
-        weight, bias = self._of_times(trees.names)
+        weight, bias = of_times
         of_source = torch.bmm(weight[weights.sources].transpose(1, 2), weights.of_sums)
         of_bias = torch.bmm(bias[weights.sources].unsqueeze(1), weights.of_sums)
-        found = _apply(trees.parts(hops), sums, of_source)
-        return found + _apply(trees.parts(hops), indptr.diff().to(bias.dtype).unsqueeze(1), of_bias)
+        found = _apply(trees.parts(hops), slots, sums, of_source)
+        return found + _apply(trees.parts(hops), slots, indptr.diff().to(bias.dtype).unsqueeze(1), of_bias)
 
     def _ends_of(self, edge_types: Any, names: Any, relations: Sequence[int]) -> tuple[Tensor, Tensor]:
         """`[relations]` types of the sources and of the destinations. They stay, as a CUDA graph needs them."""
@@ -403,6 +411,12 @@ class RelationalSAGE(nn.Module):
         )
 
 
+def _with_times(x: Tensor, since: Tensor | None, group: Grouped, of_times: tuple[Tensor, Tensor]) -> Tensor:
+    if since is None:
+        return x
+    return x + group.linear(since[: len(x)], *map(group.spread, of_times))
+
+
 class _Weights(NamedTuple):
     """Of a layer: `[relations, in, out]` of the sums; by type those of the row itself, the bias, and the norm's."""
 
@@ -421,16 +435,41 @@ def _held(modules: Any, names: Iterable[str]) -> list[Any]:
 
 def _stack(tensors: Sequence[Tensor | None], like: Tensor) -> Tensor:
     """Beside each other, zeros of the shape of `like` for those that are missing."""
-    zeros = torch.zeros_like(like)
+    zeros = torch.zeros_like(like) if any(t is None for t in tensors) else like
     return torch.stack([zeros if t is None else t for t in tensors])
 
 
-def _apply(parts: Iterable[Segment], rows: Tensor, weight: Tensor) -> Tensor:
-    """`[nodes, out]`: the sum over a node's rows `[rows, in]` of each times the weight of its relation."""
-    found = []
-    for _, _, size, row, slots, first in parts:
-        of_type = weight[first : first + slots].reshape(-1, weight.shape[2])
-        found.append(rows[row : row + size * slots].reshape(size, slots * rows.shape[1]) @ of_type)
+def _table(nets: Sequence[Any], paths: Sequence[str], like: Any) -> Tensor:
+    """`[nets, paths, ...]` parameters of networks by their paths, zeros for a network that is None."""
+
+    def of(net: Any, path: str) -> Tensor:
+        # Not by `get_parameter`: under `torch.func.functional_call` there are other tensors in their place.
+        found: Tensor = reduce(getattr, path.split("."), net)
+        return found
+
+    first = of(like, paths[0])
+    every = [None if net is None else of(net, path) for net in nets for path in paths]
+    return _stack(every, first).view(len(nets), len(paths), *first.shape)
+
+
+def _apply(parts: Iterable[Segment], slots: Sequence[int], rows: Tensor, weight: Tensor) -> Tensor:
+    """`[nodes, out]`: the sum over a node's rows of each times the weight of its relation.
+
+    Args:
+        parts: the nodes.
+        slots: of each type the number of relations into it.
+        rows: `[rows of the nodes, in]`.
+        weight: `[relations, in, out]`, type after type.
+    """
+    found, segments = [], list(parts)
+    # By `split`, whose gradients are put together once; each slice would have one of the size of all rows.
+    of_types = weight.split(list(slots))
+    of_parts = rows.split([segment.size * segment.slots for segment in segments])
+    for segment, part in zip(segments, of_parts, strict=True):
+        wide = part.reshape(segment.size, segment.slots * rows.shape[1])
+        found.append(
+            wide @ of_types[segment.node_type].reshape(wide.shape[1], -1 if segment.slots else weight.shape[2])
+        )
     return torch.cat(found)
 
 

@@ -21,51 +21,41 @@ class Grouped:
     """
 
     def __init__(self, runs: Iterable[tuple[int, int]], tile: int, device: torch.device) -> None:
+        of_runs = [(t, size) for t, size in runs if size]
         self._tile = tile
-        self._runs = [(t, size) for t, size in runs if size]
-        self._of_tiles: Tensor | None = None  # [tiles] their types
-        if tile > 1 and self._runs:
-            of_runs = [(t, size // tile) for t, size in self._runs]
-            self._of_tiles = torch.tensor([t for t, count in of_runs for _ in range(count)], device=device)
+        self._sizes = [size for _, size in of_runs]
+        types = [t for t, size in of_runs for _ in range(1 if tile == 1 else size // tile)]
+        self._types = torch.tensor(types, dtype=torch.int64, device=device)
+
+    def spread(self, weights: Tensor) -> Tensor:
+        """`[parts, ...]` of weights by type, `[types, ...]`: as the other methods take them, by tile or by run."""
+        return weights.index_select(0, self._types)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """`x @ weight[type].T + bias[type]` of each row.
+        """`x @ weight.T + bias` of each row, with the weights of its type.
 
         Args:
             x: `[n, in]`.
-            weight: `[types, out, in]`.
-            bias: `[types, out]`.
+            weight: `[parts, out, in]`, see `spread`.
+            bias: `[parts, out]`.
         """
-        if self._of_tiles is None:
-            every = list(zip(weight.unbind(), bias.unbind(), strict=True))
-            parts = [F.linear(part, *every[t]) for t, part in self._split(x)]
-            return torch.cat(parts) if parts else x.new_zeros(0, weight.shape[1])
-        tiles = x.view(-1, self._tile, x.shape[1])
-        found = torch.baddbmm(self._per_tile(bias), tiles, weight.index_select(0, self._of_tiles).transpose(1, 2))
-        return found.view(x.shape[0], weight.shape[1])
+        if self._tile > 1:
+            tiles = x.view(-1, self._tile, x.shape[1])
+            return torch.baddbmm(bias.unsqueeze(1), tiles, weight.transpose(1, 2)).view(x.shape[0], weight.shape[1])
+        every = zip(x.split(self._sizes), weight, bias, strict=True) if self._sizes else ()
+        return torch.cat([x.new_zeros(0, weight.shape[1]), *(F.linear(*one) for one in every)])
 
     def norm(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """`torch.nn.LayerNorm` of each row with the weights `[types, F]` of its type."""
+        """`torch.nn.LayerNorm` of each row `[n, F]`, with the weights `[parts, F]` of its type, see `spread`."""
         shape = x.shape[1:]
-        if self._of_tiles is None:
-            every = list(zip(weight.unbind(), bias.unbind(), strict=True))
-            parts = [F.layer_norm(part, shape, *every[t]) for t, part in self._split(x)]
-            return torch.cat(parts) if parts else x
-        tiles = F.layer_norm(x, shape).view(-1, self._tile, *shape)
-        return torch.addcmul(self._per_tile(bias), tiles, self._per_tile(weight)).view_as(x)
+        if self._tile > 1:
+            tiles = F.layer_norm(x, shape).view(-1, self._tile, *shape)
+            return torch.addcmul(bias.unsqueeze(1), tiles, weight.unsqueeze(1)).view_as(x)
+        every = zip(x.split(self._sizes), weight, bias, strict=True) if self._sizes else ()
+        return torch.cat([x[:0], *(F.layer_norm(part, shape, *of) for part, *of in every)])
 
-    def row(self, rows: Tensor) -> Tensor:
-        """`[n, F]`: of each row that of its type in `rows`, `[types, F]`."""
-        if self._of_tiles is None:
-            every = rows.unbind()
-            parts = [every[t].expand(size, -1) for t, size in self._runs]
-            return torch.cat(parts) if parts else rows[:0]
-        return self._per_tile(rows).expand(-1, self._tile, -1).reshape(-1, rows.shape[1])
-
-    def _per_tile(self, rows: Tensor) -> Tensor:
-        assert self._of_tiles is not None
-        return rows.index_select(0, self._of_tiles).unsqueeze(1)
-
-    def _split(self, x: Tensor) -> list[tuple[int, Tensor]]:
-        sizes = [size for _, size in self._runs]
-        return [(t, part) for (t, _), part in zip(self._runs, x.split(sizes), strict=True)] if sizes else []
+    def rows(self, rows: Tensor) -> Tensor:
+        """`[n, F]`: for each row that of its type, `[parts, F]`, see `spread`."""
+        if self._tile > 1:
+            return rows.unsqueeze(1).expand(-1, self._tile, -1).reshape(-1, rows.shape[1])
+        return torch.cat([rows[:0], *(row.expand(n, -1) for row, n in zip(rows, self._sizes, strict=True))])

@@ -209,7 +209,7 @@ class LiveTrees:
         told = np.zeros((6, len(self._places)), dtype=np.int64)
         at, edges, in_indptr, in_edges = 0, 0, 0, 0
         for h, of_hop in enumerate(begins):
-            for _, begin, size, row, *_ in of_hop:
+            for _, begin, size, row, _ in of_hop:
                 # In `indptr` each hop so far has one entry more than rows.
                 told[:, at] = begin, size, row + h, edges, begin + size, self._places[at].begin - begin
                 at += 1

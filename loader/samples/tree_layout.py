@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -16,8 +15,7 @@ from loader.samples.trees import TreeMiniBatch
 class Segment(NamedTuple):
     """Nodes of one type that one hop found: `nodes[begin:begin + size]`, whose rows begin at `row`.
 
-    A node has `slots` rows, one for each relation into its type: of all relations, type after type, these are
-    `relation` and the next ones.
+    A node has `slots` rows, one for each relation into its type.
     """
 
     node_type: int
@@ -25,7 +23,6 @@ class Segment(NamedTuple):
     size: int
     row: int
     slots: int
-    relation: int
 
 
 def segments_of(sizes: Sequence[Sequence[int]], slots: Sequence[int]) -> list[list[Segment]]:
@@ -37,11 +34,10 @@ def segments_of(sizes: Sequence[Sequence[int]], slots: Sequence[int]) -> list[li
     """
     found: list[list[Segment]] = []
     begin = row = 0
-    relations = list(accumulate(slots, initial=0))
     for of_hop in sizes:
         found.append([])
         for node_type, size in enumerate(of_hop):
-            found[-1].append(Segment(node_type, begin, size, row, slots[node_type], relations[node_type]))
+            found[-1].append(Segment(node_type, begin, size, row, slots[node_type]))
             begin += size
             row += size * slots[node_type]
     return found

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -22,12 +21,11 @@ from models.training.epoch_loss import CHECKED_EVERY, check_finite, sums_of_all,
 from models.training.metrics import METRICS, SPLITS
 from models.training.more_metrics import MoreMetrics, as_metrics, write_confusion
 from models.training.optimizers import Optimization
+from models.training.precision import MatmulPrecision
 from models.training.scores import RunningScores
 
-_PRECISIONS = ("highest", "high", "medium")
 
-
-class Classifier(LightningModule):
+class Classifier(MatmulPrecision):
     """A model that classifies the seeds of mini-batches. A subclass adds the network, as `layer` or as `forward`.
 
     Mini-batches are `MiniBatch`es with `x` and `y`, wherever they come from. Per epoch it logs `train/loss`,
@@ -87,8 +85,7 @@ class Classifier(LightningModule):
         self.multilabel = as_flag("multilabel", multilabel)
         self.optimization = Optimization(lr, weight_decay, optimizer, schedule)
         self.lr, self.weight_decay = self.optimization.lr, self.optimization.weight_decay
-        if not isinstance(matmul_precision, str) or matmul_precision not in _PRECISIONS:
-            raise ValueError(f"matmul_precision is '{matmul_precision}'; it must be one of {', '.join(_PRECISIONS)}")
+        self.use_precision(matmul_precision)
         if not 0 <= as_number("label_smoothing", label_smoothing) < 1:
             raise ValueError(f"label_smoothing is {label_smoothing}; it must be in [0, 1)")
         weights = as_class_weights(class_weights)
@@ -99,7 +96,6 @@ class Classifier(LightningModule):
         self.register_buffer("class_weights", None if weights is None else torch.ones(num_classes))
         self.label_smoothing = float(label_smoothing)
         self.inference_chunk_bytes = as_size("inference_chunk_mib", inference_chunk_mib) * 2**20
-        self.matmul_precision = matmul_precision
         self.more_metrics = as_metrics(metrics)
         self.more = MoreMetrics(self.more_metrics, num_classes, self.multilabel)
         self._logits: Tensor | None = None  # of the mini-batch that is evaluated
@@ -109,7 +105,6 @@ class Classifier(LightningModule):
         self.scores = {stage: RunningScores(self.multilabel) for stage in SPLITS}
         self._resumed: dict[str, Any] | None = None  # of the epoch in which the checkpoint was written
         self._resumed_epoch = self._logged_epoch = -1
-        self._precision_before: str | None = None
         self._tested = False  # mini-batches, not the whole graph
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -226,9 +221,7 @@ class Classifier(LightningModule):
             self._log_more(more, f"test/{split}_")
 
     def setup(self, stage: str) -> None:
-        if self._precision_before is None and self.trainer.strategy.root_device.type == "cuda":
-            self._precision_before = torch.get_float32_matmul_precision()
-            torch.set_float32_matmul_precision(self.matmul_precision)
+        super().setup(stage)
         if stage == "fit" and self._weights is not None:
             weights = balanced_weights(self) if self._weights == "balanced" else torch.tensor(self._weights)
             if len(weights) != self.num_classes:
@@ -238,11 +231,6 @@ class Classifier(LightningModule):
                 )
             assert self.class_weights is not None
             self.class_weights.copy_(weights)
-
-    def teardown(self, stage: str) -> None:
-        if self._precision_before is not None:
-            torch.set_float32_matmul_precision(self._precision_before)
-            self._precision_before = None
 
     def on_train_start(self) -> None:
         resumed, self._resumed = self._resumed, None

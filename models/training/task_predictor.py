@@ -26,6 +26,7 @@ from models.relational import RelationalSAGE
 from models.training.epoch_loss import EpochLoss, check_finite, sums_of_all
 from models.training.graphed import GraphedLoss
 from models.training.optimizers import Optimization
+from models.training.precision import MatmulPrecision
 from models.training.replayed import ReplayedSteps
 
 # What a kind of task is measured by; the first one is watched, and is better the larger it is unless it is an error.
@@ -41,7 +42,7 @@ TASK_METRICS = (
 )
 
 
-class TaskPredictor(ReplayedSteps, EpochLoss):
+class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
     """Predicts the labels of items: rows of tables at a time, see `loader.datamodules.tasks.TaskDataModule`.
 
     The loss is binary cross entropy, cross entropy, or the mean absolute error. Per epoch it logs `train/loss` and, of
@@ -57,6 +58,7 @@ class TaskPredictor(ReplayedSteps, EpochLoss):
         label_range: of "regression".
         num_layers, hidden, encoder_layers, encoder_norm, dropout, unique_rows: see `models.relational.RelationalSAGE`.
         lr, weight_decay, optimizer, schedule: see `Optimization`.
+        matmul_precision: see `MatmulPrecision.use_precision`; on a CPU it changes nothing.
         cuda_graph: whether training steps on a GPU are replayed by CUDA graphs, see `GraphedLoss`; the results are the
             same but for what dropout draws. None does so where it is possible (without deterministic algorithms).
 
@@ -88,9 +90,11 @@ class TaskPredictor(ReplayedSteps, EpochLoss):
         weight_decay: float = 0.0,
         optimizer: Mapping[str, Any] | None = None,
         schedule: Mapping[str, Any] | None = None,
+        matmul_precision: str = "high",
         cuda_graph: bool | None = None,
     ) -> None:
         super().__init__()
+        self.use_precision(matmul_precision)
         self.cuda_graph = None if cuda_graph is None else as_flag("cuda_graph", cuda_graph)
         if task_kind not in SCORES:
             raise ValueError(f"task_kind is {task_kind!r}; it must be one of {', '.join(SCORES)}")

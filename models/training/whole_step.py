@@ -140,8 +140,8 @@ def is_possible(plain: type[LightningModule], module: LightningModule, trainer: 
 
 
 def overrides(of: Any, base: type, name: str) -> bool:
-    """Whether an object has a method of its own in place of that of a class."""
-    return name in vars(of) or getattr(type(of), name) is not getattr(base, name)
+    """Whether an object has a method of its own in place of that of a class, which may have none."""
+    return name in vars(of) or getattr(type(of), name, None) is not getattr(base, name, None)
 
 
 def _has_hooks(parameter: Tensor) -> bool:

@@ -16,6 +16,7 @@ from models.sage import GraphSAGE
 from models.training import whole_step
 from models.training.graphed import GraphedLoss
 from models.training.module import NodeClassifier
+from models.training.task_predictor import TaskPredictor
 from models.training.whole_step import ReplayedAdam
 
 # All layers as wide as the output: then the mean comes first whatever the sizes, and dropout with it.
@@ -147,7 +148,8 @@ def take_steps_without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
         ("__call__", lambda self, batch: self._function(batch)),
     ):
         monkeypatch.setattr(f"models.training.graphed.GraphedLoss.{name}", function)
-    monkeypatch.setattr(NodeClassifier, "may_be_graphed", lambda self, batch: True)
+    for kind in (NodeClassifier, TaskPredictor):
+        monkeypatch.setattr(kind, "may_be_graphed", lambda self, batch: True)
     monkeypatch.setattr(ReplayedAdam, "step", lambda self: self.optimizer.step())
     monkeypatch.setattr(ReplayedAdam, "replay", lambda self: self.optimizer.step())
     monkeypatch.setattr(ReplayedAdam, "replays", True)

@@ -15,6 +15,8 @@ from loader.ops.live_trees import LiveTrees, TreeKind, TreeRoom
 from loader.samplers import TreeSampler
 from loader.samples import TreeMiniBatch
 from models.relational import RelationalSAGE
+from models.training.graphed import _Call
+from models.training.task_predictor import TaskPredictor
 
 pytestmark = needs_frame
 
@@ -61,6 +63,26 @@ def test_model_finds_the_same(batches: Any, unique_rows: bool, step: int) -> Non
             assert torch.allclose(other, gradient, rtol=1e-9, atol=1e-12)
         assert live.y is not batch.y
         assert torch.equal(live.y, batch.y)
+
+
+def test_model_takes_weights_of_a_graph(batches: Any) -> None:
+    """As a capture calls it: with tensors in the place of the parameters, whose gradients are asked for."""
+    module, found = batches
+    predictor = TaskPredictor(**module.sizes, hidden=8, encoder_layers=2, dropout=0.0)
+    live = LiveTrees(found[0], room_for(found).widened(0.1, 16))
+    call = _Call(predictor.net, predictor._loss_and_outputs)
+    weights = {f"module.{name}": p.detach().requires_grad_() for name, p in predictor.net.named_parameters()}
+    for batch in found[:4]:
+        live.load(batch)
+        loss, out = torch.func.functional_call(call, weights, (live.batch,))
+        gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
+        predictor.zero_grad()
+        wanted, outputs = predictor._loss_and_outputs(batch)
+        wanted.backward()
+        torch.testing.assert_close(out, outputs, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(loss, wanted, rtol=1e-5, atol=1e-6)
+        for gradient, parameter in zip(gradients, predictor.net.parameters(), strict=True):
+            torch.testing.assert_close(gradient, parameter.grad, rtol=1e-3, atol=1e-5)
 
 
 def test_layout_moves_segments_apart(batches: Any) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from graphed_nets import Listed, take_steps_without_graphs
+from lightning.pytorch import Trainer
 from marks import HAS_GPU, needs_frame
 from shop import write_shop
 from torch import Tensor
@@ -68,6 +70,25 @@ def test_graphs_are_refused_where_they_cannot_be(tmp_path: Path) -> None:
         model.training_step(batches[0], 0)
     with pytest.raises(TypeError, match="cuda_graph is 'maybe'; it must be True or False"):
         TaskPredictor(**data.sizes, cuda_graph="maybe")  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+def test_steps_past_lightning_train_as_lightnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    take_steps_without_graphs(monkeypatch)
+    data, batches = shop_batches(tmp_path, "cpu")
+    found = []
+    for taken in (True, False):
+        torch.manual_seed(0)
+        model = TaskPredictor(**data.sizes, hidden=8, encoder_layers=1)
+        if not taken:
+            model.whole_step.take = lambda *_: False  # type: ignore[method-assign]
+        quiet: dict[str, Any] = {f"enable_{name}": False for name in ("checkpointing", "progress_bar", "model_summary")}
+        trainer = Trainer(accelerator="cpu", devices=1, max_epochs=2, logger=False, log_every_n_steps=0, **quiet)
+        torch.manual_seed(1)  # of dropout
+        trainer.fit(model, Listed(batches[:6]))
+        assert model.whole_step.taken == (12 if taken else 0)
+        found.append((trainer.callback_metrics["train/loss"], trainer.global_step, model.state_dict()))
+    torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
 @pytest.mark.gpu

@@ -1,0 +1,38 @@
+"""The precision of float32 matrix products while a trainer runs."""
+
+from __future__ import annotations
+
+import torch
+from lightning.pytorch import LightningModule
+
+_PRECISIONS = ("highest", "high", "medium")
+
+
+class MatmulPrecision(LightningModule):
+    """A module that sets the precision of float32 matrix products on a GPU while its trainer runs.
+
+    A subclass calls `use_precision`, and `super()` in its own `setup` and `teardown`.
+    """
+
+    matmul_precision: str = "highest"
+    _precision_before: str | None = None
+
+    def use_precision(self, matmul_precision: str) -> None:
+        """Takes the precision: "highest", "high" (tf32) or "medium", see `torch.set_float32_matmul_precision`.
+
+        Raises:
+            ValueError: it is none of these.
+        """
+        if not isinstance(matmul_precision, str) or matmul_precision not in _PRECISIONS:
+            raise ValueError(f"matmul_precision is '{matmul_precision}'; it must be one of {', '.join(_PRECISIONS)}")
+        self.matmul_precision = matmul_precision
+
+    def setup(self, stage: str) -> None:
+        if self._precision_before is None and self.trainer.strategy.root_device.type == "cuda":
+            self._precision_before = torch.get_float32_matmul_precision()
+            torch.set_float32_matmul_precision(self.matmul_precision)
+
+    def teardown(self, stage: str) -> None:
+        if self._precision_before is not None:
+            torch.set_float32_matmul_precision(self._precision_before)
+            self._precision_before = None

@@ -417,11 +417,16 @@ class WholeTimes(NamedTuple):
     dated: bool
 
 
-def as_whole_times(values: Any, what: str) -> WholeTimes:
+def as_whole_times(values: Any, what: str, fractions: str = "refuse") -> WholeTimes:
     """Times as integers: whole numbers as they are, dates and times as whole seconds since 1970 (UTC).
 
+    Args:
+        values: an array of pyarrow.
+        what: begins messages.
+        fractions: of a second: "refuse" them, or round all "up" or "down".
+
     Raises:
-        DatasetError: one is no whole number; `what` begins the message.
+        DatasetError: one is no whole number.
     """
     arrow = pyarrow()
     known = values.is_valid().to_numpy(**({} if hasattr(values, "chunks") else {"zero_copy_only": False}))
@@ -444,8 +449,14 @@ def as_whole_times(values: Any, what: str) -> WholeTimes:
             "dates with a time of day (2024-05-31 08:00:00), all with a time zone or all without"
         )
     numbers = values.fill_null(0).to_numpy().astype(np.int64, copy=False)
-    _refuse(numbers % unit != 0, numbers / unit, what, "the seconds of a time are whole: give whole numbers")
-    return WholeTimes(numbers // unit, known, dated)
+    if fractions == "refuse":
+        _refuse(numbers % unit != 0, numbers / unit, what, "the seconds of a time are whole: give whole numbers")
+    return WholeTimes(-(-numbers // unit) if fractions == "up" else numbers // unit, known, dated)
+
+
+def has_zone(values: Any) -> bool | None:
+    """Whether times of day have a time zone; None of dates and numbers."""
+    return values.type.tz is not None if pyarrow().types.is_timestamp(values.type) else None
 
 
 def as_weights(option: str, name: str, values: Any, path: Path) -> NDArray[np.float64]:

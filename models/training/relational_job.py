@@ -111,9 +111,17 @@ class WrittenItems(Callback):
     Args:
         file: open.
         data: of the items.
+
+    Raises:
+        ValueError: the entity is called as a column of the predictions.
     """
 
     def __init__(self, file: PredictionFile, data: RelationalData) -> None:
+        if data.entity in ("time", "prediction") or data.entity.startswith("p_"):
+            raise ValueError(
+                f"the entity of task {data.task} is in column {data.entity}, and predictions have the columns time, "
+                "prediction and p_<class>: rename it in the items and in the schema"
+            )
         self.file, self.data = file, data
 
     def on_predict_batch_end(

@@ -84,7 +84,7 @@ class RowColumn:
             known = arrow.array(self.categories, arrow.large_string())
             codes = pyarrow("pyarrow.compute").index_in(as_text(values), value_set=known).fill_null(-1)
             return np.asarray(codes).astype(np.float32)[:, None]
-        times = as_whole_times(values, what)
+        times = as_whole_times(values, what, "down")
         return self._parts(np.where(times.known, times.numbers, self.middle))
 
     def _parts(self, seconds: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -213,7 +213,7 @@ def _fit_category(name: str, values: Any, rows: Rows, guessed: bool) -> _Fitted:
 
 
 def _fit_time(name: str, values: Any, rows: Rows, guessed: bool) -> _Fitted:
-    times = as_whole_times(values, _place(rows, name))
+    times = as_whole_times(values, _place(rows, name), "down")
     known = np.sort(times.numbers[times.known])
     if not known.size:
         return None, "left out, since it has no value"

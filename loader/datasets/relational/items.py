@@ -111,7 +111,8 @@ def _read(schema: Schema, task: TaskSchema, path: Path, tables: Tables, *, label
                 f"{path}: column {column} is empty in row {row + 1}, and in {values.null_count - 1} more; an item has "
                 "all of these: leave these rows out"
             )
-    times = times_of_column(read.column(task.time.column), task.time, path, f"{place}.time")
+    values, zones = read.column(task.time.column), dict(tables.zones)
+    times = times_of_column(values, task.time, path, f"{place}.time", zones, up=False)
     assert not (times == MISSING_TIME).any()
     rows = _rows(task, file, read.column(task.entity), tables)
     known = tables.rows[task.table].times

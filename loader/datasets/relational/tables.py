@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.datasets.columns import MISSING, TableFile, as_whole_times, is_text, pyarrow, spaced
+from loader.datasets.columns import MISSING, TableFile, as_whole_times, has_zone, is_text, pyarrow, spaced
 from loader.datasets.errors import DatasetError, nearest
 from loader.datasets.relational.schema import ForeignKey, Schema, TableSchema, TimeColumn
 from loader.graph.checks import MISSING_TIME
@@ -51,11 +51,13 @@ class Tables:
         rows: table -> its rows, in the order of the schema.
         keys: table -> texts of its keys, an array of pyarrow, of tables that have some, in the order of the file.
         notes: what a reader should know of the tables, a line each.
+        zones: where there are times of day with a time zone (True), and without.
     """
 
     rows: dict[str, Rows]
     keys: dict[str, Any]
     notes: tuple[str, ...]
+    zones: dict[bool, str]
 
     def until(self, time: int) -> Tables:
         """These tables without the rows that are later than a time, and a line that says how many these are."""
@@ -96,12 +98,15 @@ def read_tables(schema: Schema, folder: Path) -> Tables:
     notes: list[str] = []
     read = {name: _read(schema, table, folder) for name, table in schema.tables.items()}
     keys = {name: _keys(table, read[name][0].path, read[name][1]) for name, table in schema.tables.items() if table.key}
-    found = {}
+    found, zones = {}, dict[bool, str]()
     for name, table in schema.tables.items():
         file, columns = read[name]
         size = len(next(iter(columns.values())))  # there is one: a table has a key, or one of another table
         named = {one: _named(one, table, file.path, columns, keys[one.table], notes) for one in table.foreign}
-        times = _times(schema, table, size, read, named)
+        times = _times(schema, table, size, read, named, zones)
+        if table.time is not None and table.time.unit == "year":
+            first = f"rows of {name} are known from January 1 of their year on"
+            notes.append(f"{first}; rows that sum up a year need a date at its end")
         if times is not None and (missing := int((times == MISSING_TIME).sum())):
             notes.append(
                 f"{missing:,} of {size:,} rows of {name} have no time; sampler.missing_times says who sees them"
@@ -113,7 +118,7 @@ def read_tables(schema: Schema, folder: Path) -> Tables:
             )
         features = {column: columns[column] for column in _feature_columns(table, file)}
         found[name] = Rows(table, file.path, features, size, times, named, np.arange(size))
-    return Tables(found, keys, tuple(notes))
+    return Tables(found, keys, tuple(notes), zones)
 
 
 def _read(schema: Schema, table: TableSchema, folder: Path) -> tuple[TableFile, dict[str, Any]]:
@@ -266,26 +271,47 @@ def _times(
     size: int,
     read: Mapping[str, tuple[TableFile, dict[str, Any]]],
     named: Mapping[ForeignKey, NDArray[np.int64]],
+    zones: dict[bool, str],
 ) -> NDArray[np.int64] | None:
     if (time := table.time) is None:
         return None
     place = f"{schema.path}: tables.{table.name}.time"
     if time.key is None:
-        return times_of_column(read[table.name][1][time.column], time, read[table.name][0].path, place)
+        file, columns = read[table.name]
+        return times_of_column(columns[time.column], time, file.path, place, zones, up=True)
     key = _led(table, time)
     file, columns = read[key.table]
-    times = times_of_column(columns[time.column], time, file.path, place)
+    times = times_of_column(columns[time.column], time, file.path, place, zones, up=True)
     rows = named[key]
     return np.where(rows >= 0, times[rows], MISSING_TIME) if times.size else np.full(size, MISSING_TIME)
 
 
-def times_of_column(values: Any, time: TimeColumn, path: Path, place: str) -> NDArray[np.int64]:
+def times_of_column(
+    values: Any, time: TimeColumn, path: Path, place: str, zones: dict[bool, str], *, up: bool
+) -> NDArray[np.int64]:
     """Times in seconds since 1970, `MISSING_TIME` where there is none.
 
+    Args:
+        values: an array of pyarrow.
+        time: of the schema.
+        path: of the file.
+        place: in the schema.
+        zones: where there are times of day with a time zone, and without; this column is added.
+        up: round fractions of a second up, as for rows, which are then not seen too early; else down, as for items,
+            which then see nothing too late.
+
     Raises:
-        DatasetError: the values are neither dates nor whole numbers; `place` in the schema names them.
+        DatasetError: the values are neither dates nor whole numbers, or other times have a time zone and these not.
     """
-    numbers, known, dated = as_whole_times(values, f"{path}: column {time.column} ({place})")
+    what = f"{path}: column {time.column} ({place})"
+    if (zone := has_zone(values)) is not None:
+        zones.setdefault(zone, what)
+        if len(zones) == 2:
+            raise DatasetError(
+                f"{zones[False]} has times without a time zone, {zones[True]} with one; they are compared, so give all "
+                "times a zone, or none"
+            )
+    numbers, known, dated = as_whole_times(values, what, "up" if up else "down")
     if time.unit == "year":
         if dated:
             raise DatasetError(f"{place} has the unit year, but {path}: column {time.column} holds dates; leave it out")
@@ -297,7 +323,7 @@ def times_of_column(values: Any, time: TimeColumn, path: Path, place: str) -> ND
             )
         numbers = (numbers - 1970).astype("datetime64[Y]").astype("datetime64[s]").astype(np.int64)
     elif not dated and known.any():
-        _check_seconds(numbers[known], f"{path}: column {time.column} ({place})", time.column)
+        _check_seconds(numbers[known], what, time.column)
     return np.where(known, numbers, MISSING_TIME)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from train_runs import FAST, Composer, in_process
 from loader.datasets import DatasetError
 from models.training.checks import read_checkpoint
 from models.training.past_run_job import use_past_run
-from models.training.relational_job import watch_task
+from models.training.relational_job import WrittenItems, watch_task
 
 pytestmark = needs_frame
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -200,3 +201,11 @@ class TestOnGPU:
         in_process(composed, *given)
         result = json.loads((tmp_path / "result.json").read_text())
         assert result["metrics"]["test/auroc"] > 0.9
+
+
+@pytest.mark.parametrize("entity", ["time", "prediction", "p_1"])
+def test_an_entity_called_as_a_prediction_is_refused(entity: str) -> None:
+    with pytest.raises(
+        ValueError, match=f"the entity of task again is in column {entity}, and predictions have the col"
+    ):
+        WrittenItems(SimpleNamespace(), SimpleNamespace(entity=entity, task="again"))  # type: ignore[arg-type]

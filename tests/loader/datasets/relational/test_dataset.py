@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,33 @@ class TestGraph:
         assert {b for _, b in edges(data, "orders", "f2p_customer", "customers")} == {2}
         (shop / "new.csv").write_text("who,at\n007,2020-05-01\n")
         assert load(shop, items=shop / "new.csv").items["new"].ids.tolist() == [2]
+
+    def test_fractions_of_a_second_show_nothing_early(self, shop: Path) -> None:
+        """A row at half past a second is known from the next one on; an item at that time sees none of it."""
+        edit(shop / "orders.csv", lambda text: re.sub(r"T00:00:00$", " 00:00:00.500", text, flags=re.MULTILINE))
+        edit(shop / "items.csv", lambda text: re.sub(r"T00:00:00,", " 00:00:00.500,", text))
+        data = load(shop, later_rows=True)
+        times = data.graph.lists.node_times[data.graph.node_types["orders"].start :][:400]
+        assert set((times % 86_400).tolist()) == {1}
+        assert set((data.items["train"].times % 86_400).tolist()) == {0}
+
+    @pytest.mark.parametrize("file", ["orders.csv", "items.csv"])
+    def test_times_all_have_a_zone_or_none(self, shop: Path, file: str) -> None:
+        edit(shop / file, lambda text: re.sub(r"(T00:00:00)", r"\1+02:00", text))
+        with pytest.raises(DatasetError, match=r"has times without a time zone, .* with one; they are compared"):
+            load(shop)
+        for other in {"orders.csv", "items.csv"} - {file}:
+            edit(shop / other, lambda text: re.sub(r"(T00:00:00)", r"\1+02:00", text))
+        assert (load(shop, later_rows=True).items["train"].times % 86_400 == 79_200).all()
+
+    def test_years_are_told(self, shop: Path) -> None:
+        edit(shop / "products.csv", lambda text: _with_column(text, "since", lambda i: 2000 + i))
+        edit(
+            shop / "schema.yaml",
+            lambda text: text.replace("number]}", "number], time: {column: since, unit: year}}"),
+        )
+        report = load(shop).report
+        assert any("rows of products are known from January 1 of their year on; rows that sum up" in r for r in report)
 
     @pytest.mark.parametrize("scale", [2.0**53, 1e20, 0.3])
     def test_floats_that_hold_no_keys_are_refused(self, shop: Path, scale: float) -> None:

@@ -3,5 +3,6 @@
 from loader.datasets.relational.columns import RowColumn
 from loader.datasets.relational.data import RelationalData, TaskItems
 from loader.datasets.relational.dataset import RelationalDataset
+from loader.datasets.relational.relbench import write_relbench
 
-__all__ = ["RelationalData", "RelationalDataset", "RowColumn", "TaskItems"]
+__all__ = ["RelationalData", "RelationalDataset", "RowColumn", "TaskItems", "write_relbench"]

@@ -18,7 +18,7 @@ from loader.datasets.npz import NpzDataset
 from loader.datasets.ogb import OGBDataset
 from loader.datasets.planetoid import PlanetoidDataset
 from loader.datasets.pyg import PyGDataset, ShchurDataset
-from loader.datasets.relational import RelationalData, RelationalDataset, RowColumn, TaskItems
+from loader.datasets.relational import RelationalData, RelationalDataset, RowColumn, TaskItems, write_relbench
 from loader.datasets.synthetic import SyntheticDataset
 from loader.datasets.synthetic_large import LargeSyntheticDataset
 from loader.datasets.table import TableDataset, TableRecord
@@ -54,4 +54,5 @@ __all__ = [
     "TaskItems",
     "open_dataset",
     "write_hetero_npz",
+    "write_relbench",
 ]

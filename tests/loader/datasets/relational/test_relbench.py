@@ -10,9 +10,8 @@ import torch
 from marks import needs_frame
 from shop import write_shop
 
-from loader.datasets import RelationalDataset
+from loader.datasets import RelationalDataset, write_relbench
 from loader.datasets.errors import DatasetError
-from loader.datasets.relational import write_relbench
 
 pytestmark = needs_frame
 

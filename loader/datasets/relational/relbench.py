@@ -56,7 +56,7 @@ def write_relbench(folder: str | Path, database: Any, tasks: Mapping[str, Any]) 
         frames[f"{name}.parquet"] = table.df
         optional = {"key": table.pkey_col, "time": table.time_col, "foreign": dict(table.fkey_col_to_pkey_table)}
         schema["tables"][name] = {"file": f"{name}.parquet"} | {k: v for k, v in optional.items() if v}
-    splits = {}
+    splits: dict[str, dict[str, Any]] = {}
     for name, task in tasks.items():
         kind = getattr(task.task_type, "value", task.task_type)
         if kind not in _KINDS:
@@ -70,7 +70,8 @@ def write_relbench(folder: str | Path, database: Any, tasks: Mapping[str, Any]) 
         splits[name] = {split: bound.to_pydatetime() for split, bound in bounds.items()}
     if len({tuple(split.values()) for split in splits.values()}) > 1:
         raise DatasetError(f"tasks {', '.join(tasks)} are of datasets whose splits differ; write each to a folder")
-    schema |= {"split": split for split in splits.values()}
+    if splits:
+        schema["split"] = next(iter(splits.values()))
     draft = folder.with_name(f"{folder.name}.{os.getpid()}.part")
     (draft / "tasks").mkdir(parents=True)
     try:

@@ -15,7 +15,6 @@ from loader.graph.metis import metis_parts
 from loader.loaders.torch_options import device_of
 from loader.pyg.numbered import without_own
 
-
 if hasattr(torch.serialization, "add_safe_globals"):  # of torch 2.4; else torch warns of partitions on disk
     torch.serialization.add_safe_globals([theirs.Partition])
 

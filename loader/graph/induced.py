@@ -203,8 +203,8 @@ def _found(
     question: _Question, device: torch.device, num_threads: int | None, name: str, twice: Any = None
 ) -> InducedEdges:
     """Asks the core, and raises ValueError for a node that is none or is given twice."""
-    threads = available_cpus() if num_threads is None else as_threads(num_threads)
     if device.type == "cpu":
+        threads = available_cpus() if num_threads is None else as_threads(num_threads)
         repeated, wrong, edges = _on_cpu(question, threads)
     else:
         if num_threads is not None:

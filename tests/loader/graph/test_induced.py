@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from induced_oracle import expected_edges, node_sets, rows_of, small_graphs
+from marks import HAS_GPU
 from typed_graphs import typed_edges
 
 from loader.graph import Graph, HeteroGraph, induced_edges, induced_subgraph
@@ -157,6 +158,7 @@ def test_written_lists_are_refused() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("pinned", [False, True])
 @pytest.mark.parametrize("wide", [(False, False), (True, False), (True, True)])
 def test_a_gpu_finds_the_same_bytes(pinned: bool, wide: tuple[bool, bool]) -> None:
@@ -181,6 +183,7 @@ def test_a_gpu_finds_the_same_bytes(pinned: bool, wide: tuple[bool, bool]) -> No
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
 def test_a_gpu_finds_the_same_relations() -> None:
     g = torch.Generator().manual_seed(5)
     edges = {(a, f"{a}{b}", b): torch.randint(300, (2, 9000), generator=g) for a in "ab" for b in "ab"}

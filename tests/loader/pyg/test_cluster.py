@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch_geometric.loader
 import torch_geometric.loader.cluster as theirs
-from marks import needs_metis
+from marks import HAS_GPU, needs_metis
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -108,6 +108,7 @@ def test_torch_geometrics_names_are_ours() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
 def test_a_gpu_gives_the_same_mini_batches() -> None:
     parts = large()
     for one, two in zip(

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch_geometric.loader
+from marks import HAS_GPU
 from statistics_of_counts import LEVEL, p_expected
 from torch import Tensor
 from torch_geometric.data import Data
@@ -221,6 +222,7 @@ def test_wrong_arguments_are_refused(given: dict[str, Any], kind: type[Exception
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
 @kinds
 def test_a_gpu_gives_the_same_mini_batches(kind: Any, more: dict[str, int]) -> None:
     options = {"batch_size": 4, "num_steps": 6, "seed": 4, "sample_coverage": 4, "log": False, **more}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch_geometric.loader
+from marks import HAS_GPU
 from torch_geometric.data import Batch, Data
 
 import loader.pyg
@@ -179,6 +180,7 @@ def test_edges_that_changed_are_refused() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
 def test_a_gpu_gives_the_same_mini_batches() -> None:
     options = {"depth": 2, "num_neighbors": 4, "batch_size": 60, "shuffle": True, "seed": 5}
     here = list(ShaDowKHopSampler(large(), **options))

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from induced_oracle import expected_edges, rows_of, small_graphs
+from marks import HAS_GPU
 from statistics_of_counts import LEVEL, p_expected
 
 from loader.graph import Graph
@@ -102,6 +103,7 @@ def test_wrong_arguments_are_refused() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize(("depth", "k", "replace"), [(2, 10, False), (3, 4, True), (2, -1, False), (0, 3, False)])
 def test_a_gpu_gives_the_same_bytes(depth: int, k: int, replace: bool) -> None:
     g = torch.Generator().manual_seed(6)

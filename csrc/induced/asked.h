@@ -42,7 +42,7 @@ constexpr uint64_t kMostKey = ~uint64_t{0} >> 1;  // keys are below it
 
 // Bits of a table in which at most half of the slots are taken.
 inline int table_bits(int64_t entries) {
-  int bits = 4;
+  int bits = 6;
   while ((int64_t{1} << bits) < 2 * entries) ++bits;
   return bits;
 }

@@ -8,28 +8,34 @@ namespace loader {
 namespace {
 
 constexpr int64_t kPartRows = 256;  // lists that a thread takes at once, at least
-constexpr int64_t kAhead = 8;       // entries whose slots are asked for before they are looked at
+constexpr int kMoreBits = 2;        // 4 bits for each slot, so 8 or more for each vertex
 
-// The places of the given vertices by key, in one table with open addresses.
+// The places of the given vertices by key, in one table with open addresses. A bit for each of many hash
+// values says first whether a key can be there: most are not, and the bits are a 32nd of the table.
 class Places {
  public:
-  explicit Places(int64_t entries) : bits_(table_bits(entries)), slots_(size_t{1} << bits_, {kFreeSlot, 0}) {}
+  explicit Places(int64_t entries)
+      : bits_(table_bits(entries)),
+        slots_(size_t{1} << bits_, {kFreeSlot, 0}),
+        known_(size_t{1} << (bits_ + kMoreBits - 6), 0) {}
 
   // Whether the key was not there.
   bool put(uint64_t key, int64_t place) {
     Slot& slot = slots_[find(key)];
     if (slot.key == key) return false;
     slot = {key, place};
+    const uint64_t at = first_slot(key, bits_ + kMoreBits);
+    known_[at / 64] |= uint64_t{1} << at % 64;
     return true;
   }
 
   // The place, or -1.
   int64_t of(uint64_t key) const {
+    const uint64_t at = first_slot(key, bits_ + kMoreBits);
+    if (!(known_[at / 64] >> at % 64 & 1)) return -1;
     const Slot& slot = slots_[find(key)];
     return slot.key == key ? slot.place : -1;
   }
-
-  void prefetch_slot(uint64_t key) const { prefetch(&slots_[first_slot(key, bits_)]); }
 
  private:
   struct Slot {
@@ -47,6 +53,7 @@ class Places {
 
   int bits_;
   std::vector<Slot> slots_;
+  std::vector<uint64_t> known_;
 };
 
 // Adds the edges of the asked lists [begin, end).
@@ -63,7 +70,6 @@ void look(const InducedAsked<P, N>& asked, const Places& places, int64_t num_edg
     const int32_t set = asked.set_of_row(i);
     const auto key_at = [&](P at) { return asked.key(set, static_cast<int64_t>(asked.lists.read(at))); };
     for (P at = list.begin; at < list.end; ++at) {
-      if (list.end - at > kAhead) places.prefetch_slot(key_at(static_cast<P>(at + kAhead)));
       if (!asked.is_id(static_cast<int64_t>(asked.lists.read(at)))) continue;
       const int64_t source = places.of(key_at(at));
       if (source < 0) continue;

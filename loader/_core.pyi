@@ -874,6 +874,61 @@ def cuda_find_subgraph(
     ids, or 0, and its number of source vertices. `told` `[2, hops + 1]` receives the numbers of vertices after each
     hop, then those of edges. `out_edges` `[2 * edges]` receives sources, then destinations, one row after the other."""
 
+class InducedEdges:
+    """The edges of lists (indptr, indices) among vertices, on the CPU.
+
+    `nodes` `[n]`, of the type of indices and below `num_ids`; `sets` `[n]` int32 below `num_sets`, or None; `rows`
+    `[m]` int64, numbers of the lists to look at, with their sets `of_rows`, or None: those of the nodes.
+
+    `repeated`: set * num_ids + vertex, the least that is given twice, or -1; `wrong`: the first place of a vertex that
+    is none, or -1. In both cases no edges were looked for.
+    """
+
+    def __init__(
+        self,
+        lists: tuple[Tensor, Tensor],
+        num_ids: int,
+        nodes: Tensor,
+        sets: Tensor | None,
+        rows: Tensor | None,
+        of_rows: Tensor | None,
+        num_sets: int,
+        num_threads: int,
+    ) -> None: ...
+    @property
+    def num_edges(self) -> int: ...
+    @property
+    def repeated(self) -> int: ...
+    @property
+    def wrong(self) -> int: ...
+    def write(self, sources: Tensor, rows: Tensor, edges: Tensor) -> None:
+        """Writes of each edge the place of its source in `nodes`, the number of its list among those looked at, and its
+        place in indices, all `[num_edges]` int64."""
+
+induced_chunk: int  # entries that a warp looks at
+
+def induced_table_bits(entries: int) -> int:
+    """The logarithm of the size of the table of this many vertices."""
+
+def cuda_induced(
+    lists: tuple[Tensor, Tensor],
+    num_ids: int,
+    nodes: Tensor,
+    sets: Tensor | None,
+    rows: Tensor | None,
+    of_rows: Tensor | None,
+    num_sets: int,
+    memory: tuple[Tensor, ...],
+    entries: int,
+    edges: int,
+    device: int,
+    stream: int,
+) -> None:
+    """A step of `InducedEdges` on a GPU. The first has memory for keys `[2**bits]`, all -1, places `[2**bits]` int32,
+    told `[3]`, all 0, begins `[m]` and ends `[m + 1]`. `told` receives 2**63 - 1 less `repeated` and less `wrong`, or
+    0, and the number of entries in the lists. `ends` is then to be summed up. The second step also has kept
+    `[entries / 32]` int32 and sums `[chunks + 1]`, to be summed up; the third also the three arrays of `write`."""
+
 def traverse_bfs(
     onward: tuple[Tensor, ...],
     back: tuple[Tensor, ...] | None,

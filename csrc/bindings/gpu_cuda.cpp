@@ -51,6 +51,7 @@ std::vector<std::pair<std::string, std::string>> all_kernels() {
   add(item_kernels());
   add(link_kernels());
   add(subgraph_kernels());
+  add(induced_kernels());
   add(walk_kernels());
   add(traverse_kernels());
   return names;

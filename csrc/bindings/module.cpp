@@ -17,6 +17,8 @@ void bind_pyg(py::module_& m);
 void bind_links(py::module_& m);
 void bind_links_cuda(py::module_& m);
 void bind_subgraph_cuda(py::module_& m);
+void bind_induced(py::module_& m);
+void bind_induced_cuda(py::module_& m);
 void bind_traverse(py::module_& m);
 void bind_items_cuda(py::module_& m);
 void bind_sampler_cuda(py::module_& m);
@@ -50,6 +52,8 @@ PYBIND11_MODULE(_core, m) {
   loader::bind_links(m);
   loader::bind_links_cuda(m);
   loader::bind_subgraph_cuda(m);
+  loader::bind_induced(m);
+  loader::bind_induced_cuda(m);
   loader::bind_traverse(m);
   loader::bind_traverse_cuda(m);
 }

@@ -14,6 +14,7 @@ std::vector<gpu::Kernel*> mean_kernels();
 std::vector<gpu::Kernel*> item_kernels();
 std::vector<gpu::Kernel*> link_kernels();
 std::vector<gpu::Kernel*> subgraph_kernels();
+std::vector<gpu::Kernel*> induced_kernels();
 std::vector<gpu::Kernel*> walk_kernels();
 std::vector<gpu::Kernel*> traverse_kernels();
 }  // namespace loader

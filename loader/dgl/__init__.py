@@ -15,15 +15,19 @@ from loader.dgl.samplers import (
     MultiLayerNeighborSampler,
     NeighborSampler,
 )
+from loader.dgl.subgraphs import ClusterGCNSampler, SAINTSampler, ShaDowKHopSampler
 
 __all__ = [
     "BlockSampler",
+    "ClusterGCNSampler",
     "DataLoader",
     "EdgePredictionSampler",
     "LaborSampler",
     "MultiLayerFullNeighborSampler",
     "MultiLayerNeighborSampler",
     "NeighborSampler",
+    "SAINTSampler",
+    "ShaDowKHopSampler",
     "as_edge_prediction_sampler",
     "install",
     "negative_sampler",

@@ -14,6 +14,7 @@ from loader.dgl.features import Rows, store_of
 from loader.dgl.graphs import DGLS, blocks_of, edge_types, fill, graph_of, node_types, of_one_type
 from loader.dgl.plain import epoch_of, own_methods, tell
 from loader.dgl.samplers import BlockSampler
+from loader.dgl.subgraphs import ClusterGCNSampler, SAINTSampler, ShaDowKHopSampler, SubgraphSampler
 from loader.dgl.theirs import dataloading, drawn
 from loader.dgl.typed import by_type, key_of, numbered, of_types, put_rows, ranges_of, typed_blocks
 from loader.items import EdgeItems, Items, NodeItems, TypedNodeItems
@@ -113,7 +114,7 @@ class DataLoader:
                     "graph_sampler; change them in its sample, or in __iter__"
                 )
         edges = isinstance(graph_sampler, EdgePredictionSampler)
-        theirs = isinstance(graph_sampler, dataloading("base").Sampler)
+        theirs = isinstance(graph_sampler, (dataloading("base").Sampler, SubgraphSampler))
         if not (edges or theirs or isinstance(graph_sampler, BlockSampler)):
             raise TypeError(
                 f"graph_sampler is {kind_of(graph_sampler)}; it must be one of loader.dgl, as its NeighborSampler, or "
@@ -186,7 +187,8 @@ class DataLoader:
         sampler: Sampler = AskedSampler({"seed": self._seed, "methods": own})
         if own:
             options |= {"device": "cpu", "prefetch": 0}
-            tell(own)
+            if type(graph_sampler) not in (ClusterGCNSampler, SAINTSampler, ShaDowKHopSampler):
+                tell(own)
         else:
             sampler = self._picks[0].sampler(self.device, num_threads=meaning.num_threads, seed=self._seed)
             if links is not None:

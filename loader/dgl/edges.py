@@ -12,6 +12,7 @@ from torch import Tensor
 from loader.dgl.graphs import DGLS, edge_types, of_one_type
 from loader.dgl.negative_sampler import negatives_of
 from loader.dgl.samplers import BlockSampler, names_of
+from loader.dgl.subgraphs import ShaDowKHopSampler
 from loader.dgl.theirs import dataloading
 from loader.dgl.typed import by_edge_type, edge_type
 from loader.graph.interop import dgl_edges
@@ -33,7 +34,7 @@ class EdgePredictionSampler:
         negative_sampler: Any = None,
         prefetch_labels: Any = None,
     ) -> None:
-        if not isinstance(sampler, (BlockSampler, dataloading("base").Sampler)):
+        if not isinstance(sampler, (BlockSampler, ShaDowKHopSampler, dataloading("base").Sampler)):
             raise TypeError(
                 f"sampler is {kind_of(sampler)}; it must be a NeighborSampler or LaborSampler of loader.dgl, another "
                 "BlockSampler, or a sampler of DGL around vertices"

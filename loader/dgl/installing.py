@@ -12,16 +12,20 @@ from loader.dgl.samplers import (
     MultiLayerNeighborSampler,
     NeighborSampler,
 )
+from loader.dgl.subgraphs import ClusterGCNSampler, SAINTSampler, ShaDowKHopSampler
 from loader.machine.optional import import_dgl
 
 _DATALOADING = {
     "BlockSampler": BlockSampler,
+    "ClusterGCNSampler": ClusterGCNSampler,
     "DataLoader": DataLoader,
     "EdgePredictionSampler": EdgePredictionSampler,
     "LaborSampler": LaborSampler,
     "MultiLayerFullNeighborSampler": MultiLayerFullNeighborSampler,
     "MultiLayerNeighborSampler": MultiLayerNeighborSampler,
     "NeighborSampler": NeighborSampler,
+    "SAINTSampler": SAINTSampler,
+    "ShaDowKHopSampler": ShaDowKHopSampler,
     "as_edge_prediction_sampler": as_edge_prediction_sampler,
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from loader.dgl.graphs import DGLS, blocks_of, edge_types, graph_of, node_types, of_one_type, with_copies, without_edges
 from loader.dgl.theirs import dataloading, drawn
@@ -25,6 +26,7 @@ from loader.samplers import NeighborSampler as Neighbors
 from loader.samplers import fused
 from loader.samplers.base import MAX_HOPS, resolve_fanouts
 from loader.samplers.relations import as_fanout
+from loader.samples import HeteroMiniBatch, MiniBatch
 
 
 class Picking(NamedTuple):
@@ -152,6 +154,37 @@ class FanoutSampler(BlockSampler):
         Raises:
             TypeError, ValueError, NotImplementedError: an argument is not as said above.
         """
+        batch, places = self._sampled(g, seed_nodes)
+        if isinstance(batch, HeteroMiniBatch):
+            inputs, _, blocks = typed_blocks(g, batch, near=True)
+            if exclude_eids is not None:
+                inputs, blocks = without_typed_edges(g, seed_nodes, blocks, exclude_eids)
+            return inputs, seed_nodes, blocks
+        if exclude_eids is not None:
+            ids = as_ids("exclude_eids", of_one_type("exclude_eids", exclude_eids, edge_types(g)))
+            batch = without_edges(batch, ids)
+        if places is not None:
+            batch = with_copies(batch, places)
+        return batch.input_nodes.to(g.idtype), seed_nodes, blocks_of(g, batch, near=True)
+
+    def input_nodes(self, g: Any, seed_nodes: Any) -> Any:
+        """The first of what `sample_blocks` gives, without blocks: all nodes, the seeds first.
+
+        Raises:
+            TypeError, ValueError, NotImplementedError: as `sample_blocks`; a node is given twice.
+        """
+        batch, places = self._sampled(g, seed_nodes)
+        if places is not None:
+            raise ValueError(f"seed_nodes has {places.numel()} nodes, and some of them twice; give each once")
+        if not isinstance(batch, HeteroMiniBatch):
+            return batch.input_nodes.to(g.idtype)
+        found = {name: ids.to(g.idtype) for name, ids in batch.n_id.items()}
+        return found if len(g.ntypes) > 1 else found[g.ntypes[0]]
+
+    def _sampled(self, g: Any, seed_nodes: Any) -> tuple[MiniBatch | HeteroMiniBatch, Tensor | None]:
+        """The mini-batch around the distinct nodes of one type, and the places of the given ones among these if some
+        come twice.
+        """
         picking = self.picking(g)
         graph = graph_of(g, picking.prob, g.device)
         typed = isinstance(graph, HeteroGraph)
@@ -173,18 +206,7 @@ class FanoutSampler(BlockSampler):
             distinct, inverse = torch.unique(as_vertices("seed_nodes", seeds), return_inverse=True)
             if distinct.numel() < seeds.numel():  # others stay in the order that they were given in
                 seeds, places = distinct, inverse
-        batch = self._kept[1].sample(graph, seeds, epoch=drawn())
-        if typed:
-            inputs, _, blocks = typed_blocks(g, batch, near=True)
-            if exclude_eids is not None:
-                inputs, blocks = without_typed_edges(g, seed_nodes, blocks, exclude_eids)
-            return inputs, seed_nodes, blocks
-        if exclude_eids is not None:
-            ids = as_ids("exclude_eids", of_one_type("exclude_eids", exclude_eids, edge_types(g)))
-            batch = without_edges(batch, ids)
-        if places is not None:
-            batch = with_copies(batch, places)
-        return batch.input_nodes.to(g.idtype), seed_nodes, blocks_of(g, batch, near=True)
+        return self._kept[1].sample(graph, seeds, epoch=drawn()), places
 
     def _fanouts(self, g: Any) -> Any:
         given = as_fanouts("fanouts", self.fanouts)

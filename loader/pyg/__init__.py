@@ -1,8 +1,10 @@
 """torch_geometric's loaders and models on this package.
 
 If neither pyg-lib nor torch-sparse is installed, torch_geometric's own `NeighborLoader`, `LinkNeighborLoader`,
-`NeighborSampler` and `Node2Vec` raise an ImportError. After `import loader.pyg` they work, on our core. If one of the
-two is installed, the import changes nothing. `backend()` says who samples.
+`NeighborSampler` and `Node2Vec` raise an ImportError. After `import loader.pyg` they work, on our core. So do the names
+`ShaDowKHopSampler`, `GraphSAINT...Sampler`, `ClusterData` and `ClusterLoader` of `torch_geometric.loader`: they are
+then the classes of this package. If one of the two is installed, the import changes nothing. `backend()` says who
+samples.
 
 `loader.pyg.NeighborLoader` and `loader.pyg.LinkNeighborLoader` have the signatures of torch_geometric's, but use our
 pipeline, on the CPU or on a GPU. `loader.pyg.Node2Vec` and `loader.pyg.MetaPath2Vec` are torch_geometric's models, and
@@ -14,14 +16,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from loader.pyg.backend import backend, install
+from loader.pyg.cluster import ClusterData, ClusterLoader
+from loader.pyg.graph_saint import (
+    GraphSAINTEdgeSampler,
+    GraphSAINTNodeSampler,
+    GraphSAINTRandomWalkSampler,
+    GraphSAINTSampler,
+)
 from loader.pyg.last_neighbors import LastNeighborLoader
 from loader.pyg.link_neighbor_loader import LinkNeighborLoader
 from loader.pyg.neighbor_loader import NeighborLoader
+from loader.pyg.shadow import ShaDowKHopSampler
 
 if TYPE_CHECKING:
     from loader.pyg.node2vec import MetaPath2Vec, Node2Vec
 
-__all__ = ["LastNeighborLoader", "LinkNeighborLoader", "MetaPath2Vec", "NeighborLoader", "Node2Vec", "backend"]
+__all__ = [
+    "ClusterData",
+    "ClusterLoader",
+    "GraphSAINTEdgeSampler",
+    "GraphSAINTNodeSampler",
+    "GraphSAINTRandomWalkSampler",
+    "GraphSAINTSampler",
+    "LastNeighborLoader",
+    "LinkNeighborLoader",
+    "MetaPath2Vec",
+    "NeighborLoader",
+    "Node2Vec",
+    "ShaDowKHopSampler",
+    "backend",
+]
 
 install()
 

@@ -58,7 +58,27 @@ def install() -> None:
     for kind in (module.NeighborSampler, RootedRWSubgraph):
         _bring_along(kind)
     node2vec.WITH_PYG_LIB = True
+    _replace_loaders()
     dropout.torch_geometric = module.torch_geometric
+
+
+def _replace_loaders() -> None:
+    """Puts our loaders of subgraphs into `torch_geometric.loader`, in the place of those that need torch-sparse."""
+    import torch_geometric.loader
+
+    from loader.pyg import cluster, graph_saint, shadow
+
+    kinds = (
+        shadow.ShaDowKHopSampler,
+        graph_saint.GraphSAINTSampler,
+        graph_saint.GraphSAINTNodeSampler,
+        graph_saint.GraphSAINTEdgeSampler,
+        graph_saint.GraphSAINTRandomWalkSampler,
+        cluster.ClusterData,
+        cluster.ClusterLoader,
+    )
+    for kind in kinds:
+        setattr(torch_geometric.loader, kind.__name__, kind)
 
 
 def _bring_along(kind: Any) -> None:

@@ -81,8 +81,8 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
         input_id: `[n]`, numbers of the input nodes, for `input_id` of a mini-batch; by default positions in
             `input_nodes`.
         seed: of the order and of the picks; by default drawn from `generator`, or from torch's.
-        subgraph_type: "directional": the picked edges; "bidirectional": and their reverses; "induced", on the CPU: all
-            edges among the vertices. The last two have no numbers of vertices and edges per hop. Of several types
+        subgraph_type: "directional": the picked edges; "bidirectional": and their reverses; "induced": all edges
+            among the vertices. The last two have no numbers of vertices and edges per hop. Of several types
             "bidirectional" goes the plain path, and there is no "induced".
         directed: False is an older way to say "induced".
         is_sorted: an option of torch_geometric without effect here: edges are always sorted once.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from loader import _core
-from loader.graph import Graph, HeteroGraph, require_graph
+from loader.graph import Graph, HeteroGraph, induced_edges, require_graph
 from loader.machine.arguments import as_index, shown
 from loader.samplers.base import (
     MAX_FANOUT,
@@ -67,8 +67,8 @@ class SubgraphSampler(NeighborSampler):
         device: "cpu", a GPU, or "auto" for a GPU if build and machine have one.
         num_threads: if it samples on the CPU, see `CoreSampler`.
         subgraph_type: "directional": the picked edges; "bidirectional": these and their reverses, each pair of ends
-            once, ascending by destination and source, with the lowest edge id of both directions; "induced", on the
-            CPU: all edges among the vertices.
+            once, ascending by destination and source, with the lowest edge id of both directions; "induced": all edges
+            among the vertices, those of each destination in the order of its list.
         options: see `NeighborSampler`.
 
     Raises:
@@ -94,13 +94,11 @@ class SubgraphSampler(NeighborSampler):
         self.subgraph_type = subgraph_type
         # What the core's own subgraphs alone can do: this sampler then stands for the device and the threads.
         self._core_only = None if _is_common(self.fanouts) else f"the fanouts {list(self.fanouts)}"
-        if subgraph_type == "induced":
-            self._core_only = "subgraph_type='induced'"
-            if self.picking.weights is not None:
-                raise ValueError(
-                    "subgraph_type is 'induced', which takes all edges among the vertices, and weights pick edges; "
-                    "leave one of them out"
-                )
+        if subgraph_type == "induced" and self.picking.weights is not None:
+            raise ValueError(
+                "subgraph_type is 'induced', which takes all edges among the vertices, and weights pick edges; leave "
+                "one of them out"
+            )
         common: Any = self.fanouts if _is_common(self.fanouts) else (1,)
         if self.relation_fanouts is not None:
             if subgraph_type != "directional":
@@ -167,6 +165,8 @@ class SubgraphSampler(NeighborSampler):
         found = subgraph_on_gpu if self.device.type == "cuda" else _subgraph_of
         if self.subgraph_type == "bidirectional":
             return _FoundSession(session, partial(_both, found))
+        if self.subgraph_type == "induced":
+            return _FoundSession(session, partial(_all_edges, found, graph, self))
         return _FoundSession(session, found)
 
     def __repr__(self) -> str:
@@ -249,6 +249,20 @@ def _found(find: Callable[[Any], Any], finish: Callable[[], Any]) -> Any:
 
 def _subgraph_of(batch: MiniBatch) -> Subgraph:
     return subgraph_of(batch)[0]
+
+
+def _all_edges(
+    find: Callable[[MiniBatch], Subgraph], graph: Graph, sampler: SubgraphSampler, batch: MiniBatch
+) -> Subgraph:
+    """The vertices of a subgraph, with all edges among them."""
+    made = find(batch)
+    found = induced_edges(graph, made.nodes)
+    ids = found.places if graph.edge_ids is None else graph.edge_ids[found.places.to(graph.edge_ids.device)].long()
+    return made.replace(
+        edge_index=torch.stack([found.sources, found.targets]),
+        edge_ids=ids.to(made.nodes.device) if sampler.edge_ids else None,
+        num_edges=(found.places.numel(),),
+    )
 
 
 def _both(find: Callable[[MiniBatch], Subgraph], batch: MiniBatch) -> Subgraph:

@@ -253,6 +253,24 @@ CALLS: dict[str, Callable[[], tuple[Callable[..., Any], Arguments]]] = {
         _core.SubgraphSampler(**graph(), num_threads=2).sample,
         {"seeds": i32(0, 0, 2), "fanouts": [2, 2], "key": 1, "replace": False, "edge_ids": True, "induced": True},
     ),
+    "InducedEdges": lambda: (
+        _core.InducedEdges,
+        {
+            "lists": lists(),
+            "num_ids": 5,
+            "nodes": i32(4, 0, 2, 4),
+            "sets": i32(0, 0, 1, 1),
+            "rows": i64(2, 0, 2),
+            "of_rows": i32(0, 1, 1),
+            "num_sets": 2,
+            "num_threads": 2,
+        },
+    ),
+    "InducedEdges.write": lambda: (
+        _core.InducedEdges(lists(), 5, i32(4, 0, 2), None, None, None, 1, 1).write,
+        {"sources": zeros(4), "rows": zeros(4), "edges": zeros(4)},
+    ),
+    "induced_table_bits": lambda: (_core.induced_table_bits, {"entries": 9}),
     "traverse_bfs": lambda: (
         _core.traverse_bfs,
         {

@@ -27,6 +27,8 @@ needs_dgl = pytest.mark.skipif(bool(_REASON), reason=_REASON or "DGL is here")
 _HAS_FRAME = all(map(find_spec, ("torch_frame", "torch_geometric", "pyarrow", "yaml")))
 needs_frame = pytest.mark.skipif(not _HAS_FRAME, reason="needs pip install 'gnn-loader[relational]'")
 
+needs_metis = pytest.mark.skipif(find_spec("pymetis") is None, reason="needs pip install 'gnn-loader[metis]'")
+
 _HAS_COMPILER = any(shutil.which(tool) for tool in ("c++", "g++", "clang++"))
 needs_compiler = pytest.mark.skipif(not _HAS_COMPILER, reason="needs a C++ compiler")
 

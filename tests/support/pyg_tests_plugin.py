@@ -4,10 +4,21 @@
     PYTHONPATH=THIS_REPOSITORY:THIS_REPOSITORY/tests/support python -m pytest -p pyg_tests_plugin test/loader ...
 
 Their decorators and conditions skip what needs pyg-lib. They are told that it is there; torch_geometric itself is not.
+With PYG_TESTS_OF=subgraphs they are also told that torch-sparse and METIS are there, which the tests of ShaDow,
+GraphSAINT and Cluster-GCN ask for.
 """
 
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch_geometric.testing as testing
 import torch_geometric.testing.decorators as decorators
 import torch_geometric.typing as typing
+from torch import Tensor
 
 import loader.pyg
 
@@ -19,3 +30,28 @@ decorators.WITH_PYG_LIB = True
 decorators.has_package = lambda package: package == "pyg_lib" or _has_package(package)
 # Read by conditions of the tests alone: torch_geometric's sampler was told by `loader.pyg`.
 typing.WITH_WEIGHTED_NEIGHBOR_SAMPLE = typing.WITH_EDGE_TIME_NEIGHBOR_SAMPLE = True
+
+
+class MatrixOfTests(typing.SparseTensor):
+    """The little of torch-sparse's `SparseTensor` that the tests of ShaDow ask for."""
+
+    def __init__(self, row: Tensor, col: Tensor, value: Tensor, **_: Any) -> None:
+        order = torch.argsort(row * (1 + int(torch.cat([row, col]).max())) + col, stable=True)
+        self._entries = row[order], col[order], value[order]
+
+    @property
+    def storage(self) -> Any:
+        return SimpleNamespace(value=lambda: self._entries[2])
+
+    def coo(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self._entries
+
+    def t(self) -> MatrixOfTests:
+        row, col, value = self._entries
+        return MatrixOfTests(col, row, value)
+
+
+if os.environ.get("PYG_TESTS_OF") == "subgraphs":  # test_shadow, test_graph_saint and test_cluster
+    decorators.has_package = lambda package: package in ("pyg_lib", "torch_sparse") or _has_package(package)
+    typing.SparseTensor = MatrixOfTests
+    testing.withMETIS = lambda test: test

@@ -114,6 +114,19 @@ def test_induced_ones_have_all_edges_among_their_nodes(seed, replace):
     assert SubgraphSampler([4], subgraph_type="induced").spec() != SubgraphSampler([4]).spec()
 
 
+@pytest.mark.parametrize("options", [{"edge_ids": True}, {"replace": True}, {}])
+def test_induced_ones_of_mini_batches_are_the_same(options):
+    from loader.samplers.subgraph import _all_edges, _subgraph_of  # a GPU goes this way
+
+    graph, seeds = graph_of(4), torch.arange(8)
+    sampler = SubgraphSampler([4, 3], subgraph_type="induced", seed=3, **options)
+    batch = FusedSampler([4, 3], seed=3, **options).sample(graph, seeds, epoch=1)
+    made = _all_edges(_subgraph_of, graph, sampler, batch)
+    assert made.digest() == sampler.sample(graph, seeds, epoch=1).digest()
+    labor = SubgraphSampler([4, 3], subgraph_type="induced", seed=3, labor=True).sample(graph, seeds)
+    assert labor.num_edges[0] > SubgraphSampler([4, 3], seed=3, labor=True).sample(graph, seeds).edge_index.shape[1]
+
+
 @pytest.mark.parametrize("fanouts", [[], [0], [3, 0, 2], [1] * 12, [2000, 3], [-1, 5000]])
 @pytest.mark.parametrize("shape", ["directional", "bidirectional", "induced"])
 def test_all_fanouts_of_torch_geometric_are_possible(fanouts, shape):
@@ -187,7 +200,9 @@ def test_a_closed_session_says_so():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
-@pytest.mark.parametrize("options", [{}, {"edge_ids": True}, {"replace": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"edge_ids": True}, {"replace": True}, {"edge_ids": True, "subgraph_type": "induced"}]
+)
 @pytest.mark.parametrize(("fanouts", "num_nodes"), [([4, 3, 2], 50), ([5, 10, 5, 3], 20_000), ([-1, -1], 20_000)])
 def test_a_gpu_samples_the_same(fanouts, num_nodes, options):
     generator = torch.Generator().manual_seed(8)

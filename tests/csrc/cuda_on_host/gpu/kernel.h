@@ -1,6 +1,7 @@
 // Stands in for the core's header of that name: kernels that were compiled with the test.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <string>
@@ -32,6 +33,10 @@ class Kernel {
 };
 
 inline void load(int, std::initializer_list<Kernel*>) {}
+
+inline unsigned blocks_for(int64_t threads, int64_t per_block, const char*) {
+  return static_cast<unsigned>((threads + per_block - 1) / per_block);
+}
 
 template <typename... Parameters>
 void launch(Kernel& kernel, int device, const Shape& shape, const Parameters&... arguments) {

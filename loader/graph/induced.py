@@ -1,0 +1,264 @@
+"""Induced subgraphs: all edges among given nodes, found on the CPU or on a GPU with the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from loader import _core
+from loader.graph.checks import check_integers, signed
+from loader.graph.csc import Graph, require_square
+from loader.graph.foreign import require_graph
+from loader.graph.hetero import HeteroGraph
+from loader.machine.arguments import kind_of, shown
+from loader.machine.cpus import as_threads, available_cpus
+from loader.machine.gpu import current_stream_handle, made_current
+
+_MOST = 2**63 - 1
+
+
+class InducedEdges(NamedTuple):
+    """The edges among given nodes, list after list in the order of the nodes, each in the order of its list.
+
+    Attributes:
+        sources: `[num_edges]` int64, places among the given nodes.
+        targets: `[num_edges]` int64, places among the given nodes.
+        places: `[num_edges]` int64, places of the edges in `graph.indices`.
+    """
+
+    sources: Tensor
+    targets: Tensor
+    places: Tensor
+
+
+class _Question(NamedTuple):
+    """What the core is asked, see csrc/induced/asked.h."""
+
+    lists: tuple[Tensor, Tensor]
+    num_ids: int
+    nodes: Tensor
+    sets: Tensor | None
+    rows: Tensor | None
+    of_rows: Tensor | None
+    num_sets: int
+
+
+def induced_edges(
+    graph: Graph, nodes: Tensor, *, sets: Tensor | None = None, num_sets: int = 1, num_threads: int | None = None
+) -> InducedEdges:
+    """Finds all edges of a graph among given nodes, parallel edges and loops included.
+
+    It runs on the GPU that the graph or `nodes` lies on, else on the CPU, and gives the same bytes everywhere. A GPU
+    also reads a graph in pinned memory. The host waits for the GPU twice.
+
+    Args:
+        graph: of one type.
+        nodes: `[n]` integer ids, distinct within a set.
+        sets: `[n]` int32, from 0 to `num_sets` - 1: the set of each node. There are only edges within a set, and a node
+            may be in several. None: all nodes are in one set.
+        num_sets: number of sets.
+        num_threads: of the CPU; None: one for each processor.
+
+    Returns:
+        The edges, on the device where they were found.
+
+    Raises:
+        TypeError: `graph` is no `Graph`, or `nodes` no tensor of integers.
+        ValueError: a node is given twice in a set, or is none; the graph is bipartite, or lies elsewhere than `nodes`.
+    """
+    require_graph(graph, typed=False)
+    require_square(graph, "an induced subgraph")
+    device, nodes = _where(graph, nodes, "nodes")
+    if sets is not None:
+        if sets.shape != nodes.shape or sets.dtype != torch.int32:
+            raise ValueError(
+                f"sets has shape {list(sets.shape)} and dtype {sets.dtype}; it must be int32 {list(nodes.shape)}"
+            )
+        sets = sets.to(device).contiguous()
+    lists = (graph.indptr, graph.indices)
+    question = _Question(lists, graph.num_src, nodes, sets, None, None, num_sets)
+    return _found(question, device, num_threads, "nodes")
+
+
+def induced_subgraph(graph: Any, nodes: Any, *, num_threads: int | None = None) -> Any:
+    """The subgraph of given nodes with all edges among them; node `i` of it is `nodes[i]`.
+
+    Lists keep their order. Weights, times and edge types of the edges are kept, as are times of the nodes. The edges
+    keep their ids; if the graph has none, they get their places in its `indices` as ids.
+
+        part = induced_subgraph(graph, torch.tensor([4, 0, 7]))
+
+    Args:
+        graph: a `Graph` or a `HeteroGraph`.
+        nodes: `[n]` distinct integer ids; of a `HeteroGraph` node type -> such ids within the type. Of types that are
+            left out there are no nodes.
+        num_threads: see `induced_edges`.
+
+    Returns:
+        A `Graph`, or a `HeteroGraph` with all types and relations, on the device where the edges were found, see
+        `induced_edges`. A `Graph` has no `node_types`.
+
+    Raises:
+        TypeError, ValueError: as `induced_edges`; `nodes` names an unknown type.
+    """
+    require_graph(graph)
+    if isinstance(graph, HeteroGraph):
+        return _typed(graph, nodes, num_threads)
+    found = induced_edges(graph, nodes, num_threads=num_threads)
+    ids = nodes.to(found.places.device).long()
+    return _lists(graph, found, ids.numel(), ids.numel(), ids)
+
+
+def _typed(graph: HeteroGraph, nodes: Any, num_threads: int | None) -> HeteroGraph:
+    if not isinstance(nodes, Mapping):
+        raise TypeError(f"nodes is {kind_of(nodes)}; of a graph with types it must be a dict: node type -> ids")
+    if unknown := [name for name in nodes if name not in graph.node_types]:
+        raise ValueError(f"nodes names {shown(unknown[0])}; the graph has the node types {list(graph.node_types)}")
+    given = {name: _where(graph.lists, ids, f"nodes[{name!r}]") for name, ids in nodes.items()}
+    devices = {device for device, _ in given.values()}
+    if len(devices) > 1:
+        raise ValueError(f"nodes lie on {' and '.join(sorted(map(str, devices)))}; give all of them on one device")
+    device = next(iter(devices), graph.device)
+    ids, rows, sizes = [], [], {}
+    for name, of in graph.node_types.items():
+        own = given[name][1].long() if name in given else torch.empty(0, dtype=torch.int64, device=device)
+        if own.numel():
+            low, high = (int(x) for x in torch.aminmax(own))
+            if low < 0 or high >= len(of):
+                bad = low if low < 0 else high
+                raise ValueError(f"nodes[{name!r}] holds {bad}; valid ids are 0 to {len(of) - 1}")
+        slots = len(graph.relations_into[name])
+        sizes[name] = own.numel()
+        ids.append(own + of.start)
+        of_type = own[:, None] * slots + torch.arange(slots, device=device)
+        rows.append((of_type + graph.first_row[name]).flatten())
+    all_ids, all_rows = torch.cat(ids), torch.cat(rows)
+    lists = (graph.lists.indptr, graph.lists.indices)
+    typed = all_ids.to(graph.lists.indices.dtype)
+    question = _Question(lists, graph.num_nodes, typed, None, all_rows, None, 1)
+
+    def said(v: int) -> str:
+        name = next(name for name, of in graph.node_types.items() if v in of)
+        return f"nodes[{name!r}] has node {v - graph.node_types[name].start} twice"
+
+    found = _found(question, device, num_threads, "nodes", said)
+    made = _lists(graph.lists, found, all_ids.numel(), all_rows.numel(), all_ids)
+    return HeteroGraph(
+        made,
+        sizes,
+        graph.edge_types,
+        timed_types=graph.timed_types if made.node_times is not None else None,
+        timed_relations=graph.timed_relations if made.edge_times is not None else None,
+    )
+
+
+def _lists(graph: Graph, found: InducedEdges, num_nodes: int, num_rows: int, nodes: Tensor) -> Graph:
+    """The found edges as lists of `num_rows` rows, with what the graph knows of them."""
+    device = found.places.device
+    indptr = torch.zeros(num_rows + 1, dtype=torch.int64, device=device)
+    torch.cumsum(torch.bincount(found.targets, minlength=num_rows), 0, out=indptr[1:])
+
+    def taken(array: Tensor | None, at: Tensor = found.places) -> Tensor | None:
+        return None if array is None else array[at.to(array.device)].to(device)
+
+    return Graph(
+        indptr,
+        found.sources,
+        num_src=num_nodes,
+        edge_ids=found.places.to(graph.indptr.dtype) if graph.edge_ids is None else taken(graph.edge_ids),
+        edge_weights=taken(graph.edge_weights),
+        edge_times=taken(graph.edge_times),
+        edge_types=taken(graph.edge_types),
+        node_times=taken(graph.node_times, nodes),
+        validate=False,
+    )
+
+
+def _where(graph: Graph, nodes: Any, name: str) -> tuple[torch.device, Tensor]:
+    """The device that finds the edges, and `nodes` there, with the type of the graph's ids."""
+    if not isinstance(nodes, Tensor):
+        raise TypeError(f"{name} is {kind_of(nodes)}; it must be a tensor of node ids (torch.as_tensor)")
+    check_integers(name, nodes)
+    if nodes.dim() != 1:
+        raise ValueError(f"{name} has shape {list(nodes.shape)}; it must be a vector of node ids")
+    device = graph.indices.device if nodes.device.type == "cpu" else nodes.device
+    for array in ("indptr", "indices"):
+        of: Tensor = getattr(graph, array)
+        if of.device != device and not (of.device.type == "cpu" and (of.is_pinned() or of.numel() == 0)):
+            raise ValueError(
+                f"{name} lies on {nodes.device}, the graph's {array} on {of.device}; use graph.to('{device}'), or "
+                "graph.pin_memory() for a GPU"
+            )
+    ids, dtype = signed(name, nodes), graph.indices.dtype
+    if dtype == torch.int32 and ids.dtype == torch.int64:
+        ids = ids.clamp(-1, 2**31 - 1)  # what does not fit is no id either way
+    return device, ids.to(device, dtype).contiguous()
+
+
+def _found(
+    question: _Question, device: torch.device, num_threads: int | None, name: str, twice: Any = None
+) -> InducedEdges:
+    """Asks the core, and raises ValueError for a node that is none or is given twice."""
+    if device.type == "cpu":
+        threads = available_cpus() if num_threads is None else as_threads(num_threads)
+        repeated, wrong, edges = _on_cpu(question, threads)
+    else:
+        if num_threads is not None:
+            raise ValueError(f"num_threads is {num_threads}, but the edges are found on {device}; leave it out")
+        with made_current(device):
+            repeated, wrong, edges = _on_gpu(_core, question, device.index, current_stream_handle(device.index))
+    if wrong is not None:
+        raise ValueError(f"{name}[{wrong}] is {int(question.nodes[wrong])}; valid ids are 0 to {question.num_ids - 1}")
+    if repeated is not None:
+        of, v = divmod(repeated, question.num_ids)
+        said = f"{name} has node {v} twice{'' if question.sets is None else f' in set {of}'}"
+        raise ValueError(f"{said if twice is None else twice(v)}; give each node once: torch.unique")
+    assert edges is not None
+    return edges
+
+
+Answer = tuple[int | None, int | None, InducedEdges | None]  # a key that is given twice, the place of no node, edges
+
+
+def _on_cpu(question: _Question, num_threads: int) -> Answer:
+    made = _core.InducedEdges(*question, num_threads)
+    if made.wrong >= 0 or made.repeated >= 0:
+        return made.repeated if made.repeated >= 0 else None, made.wrong if made.wrong >= 0 else None, None
+    out = torch.empty((3, made.num_edges), dtype=torch.int64)
+    made.write(*out)
+    return None, None, InducedEdges(*out)
+
+
+def _on_gpu(core: Any, question: _Question, index: int, stream: int) -> Answer:
+    """The same by kernels (csrc/induced/cuda/induced.h), whose launches `core` has."""
+    nodes = question.nodes
+    num_rows = nodes.numel() if question.rows is None else question.rows.numel()
+    words = partial(torch.empty, dtype=torch.int64, device=nodes.device)
+    slots = 1 << core.induced_table_bits(nodes.numel())
+    if max(nodes.numel(), num_rows) == 0:
+        return None, None, InducedEdges(*words((3, 0)))
+    keys = torch.full((slots,), -1, dtype=torch.int64, device=nodes.device)
+    places = torch.empty(slots, dtype=torch.int32, device=nodes.device)
+    told = torch.zeros(3, dtype=torch.int64, device=nodes.device)
+    begins, ends = words(num_rows), words(num_rows + 1)
+    memory: tuple[Tensor, ...] = (keys, places, told, begins, ends)
+    core.cuda_induced(*question, memory, 0, 0, index, stream)
+    ends.cumsum_(0)
+    repeated, wrong, entries = told.tolist()
+    if repeated or wrong:
+        return _MOST - repeated if repeated else None, _MOST - wrong if wrong else None, None
+    if entries == 0:
+        return None, None, InducedEdges(*words((3, 0)))
+    kept = torch.empty(-(-entries // 32), dtype=torch.int32, device=nodes.device)
+    sums = words(-(-entries // core.induced_chunk) + 1)
+    memory = (*memory, kept, sums)
+    core.cuda_induced(*question, memory, entries, 0, index, stream)
+    num_edges = int(sums.cumsum_(0)[-1])
+    out = words((3, num_edges))
+    if num_edges:
+        core.cuda_induced(*question, (*memory, *out), entries, num_edges, index, stream)
+    return None, None, InducedEdges(*out)

@@ -30,7 +30,7 @@ from loader.datamodules.tasks import TaskDataModule
 from loader.datasets import RelationalDataset
 from loader.samplers import TreeSampler
 from loader.stores import DeviceFeatures, HostFeatures
-from models.relational import RowEncoder
+from models.row_encoder import RowEncoder
 from models.training.task_predictor import TaskPredictor
 from models.training.whole_step import ReplayedAdam
 

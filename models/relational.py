@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
@@ -18,114 +17,9 @@ from loader.ops.live_trees import LiveLayout, LiveTrees
 from loader.samples.segments import EdgeType, Segments
 from loader.samples.tree_layout import Segment, TreeLayout
 from loader.samples.trees import TreeMiniBatch
+from models.row_encoder import RowEncoder
 
 _DAY = 86_400
-
-
-class RowEncoder(nn.Module):
-    """Encodes the rows of a table by a residual network of pytorch-frame, as RelBench's baseline does.
-
-    Numbers go through a linear map per column, categories through an embedding, times through encodings of their parts.
-    What a row is known at is left out: see `RelationalSAGE`.
-
-    Args:
-        columns: of the table, as `loader.datasets.relational.RowColumn.layout` gives them. A table without any has one
-            learned row.
-        hidden: width of an encoded row.
-        num_layers: residual blocks.
-        dropout: probability in [0, 1) that an element is dropped inside a block in training.
-        norm: "layer" or "none".
-
-    Raises:
-        ImportError: pytorch-frame is missing.
-    """
-
-    def __init__(
-        self, columns: Sequence[Mapping[str, Any]], hidden: int, num_layers: int, dropout: float, norm: str
-    ) -> None:
-        super().__init__()
-        frame = import_optional("torch_frame", "a model of tables", "relational")
-        encoders = import_optional("torch_frame.nn", "a model of tables", "relational")
-        stats = import_optional("torch_frame.data.stats", "a model of tables", "relational").StatType
-        self.hidden = hidden
-        self._frame = frame.TensorFrame
-        places: dict[str, list[int]] = {"number": [], "category": [], "time": []}
-        names: dict[str, list[str]] = {kind: [] for kind in places}
-        of: dict[str, dict[Any, Any]] = {}
-        begin = 0
-        for column in columns:
-            kind, width = column["kind"], column["width"]
-            if kind == "number":
-                for at in range(width):  # the number, and whether it is missing
-                    name = column["name"] if at == 0 else f"{column['name']} is missing"
-                    names[kind].append(name)
-                    of[name] = {stats.MEAN: 0.0, stats.STD: 1.0}  # it is standardised
-            elif kind in names:
-                names[kind].append(column["name"])
-                codes = list(range(column["categories"]))
-                of[column["name"]] = {stats.COUNT: (codes, codes), stats.YEAR_RANGE: [column["first_year"], 0]}
-            if kind in places:
-                places[kind] += range(begin, begin + width)
-            begin += width
-        kinds = {"number": frame.numerical, "category": frame.categorical, "time": frame.timestamp}
-        self.places = {kind: at for kind, at in places.items() if at}
-        self.names = {kinds[kind]: names[kind] for kind in self.places}
-        self._kinds = {kind: kinds[kind] for kind in self.places}
-        for kind, found in self.places.items():  # where a slice does not do
-            self.register_buffer(f"_at_{kind}", torch.tensor(found), persistent=False)
-        made = {
-            "number": encoders.LinearEncoder,
-            "category": encoders.EmbeddingEncoder,
-            # Missing times were filled when the rows were made.
-            "time": lambda: encoders.TimestampEncoder(na_strategy=None),
-        }
-        self.net = self.row = None
-        if self.places:
-            self.net = encoders.ResNet(
-                hidden,
-                hidden,
-                num_layers,
-                col_stats=of,
-                col_names_dict=self.names,
-                stype_encoder_dict={kinds[kind]: made[kind]() for kind in self.places},
-                normalization={"layer": "layer_norm", "none": None}[norm],
-                dropout_prob=dropout,
-            )
-            for module in self.net.modules():
-                if isinstance(module, encoders.TimestampEncoder):  # what it is given was checked when it was made
-                    module.positional_encoding = _Positions(module.positional_encoding)
-                    module.cyclic_encoding = _Cycles(module.cyclic_encoding)
-        else:
-            self.row = nn.Parameter(torch.empty(hidden).normal_(std=0.01))
-
-    def forward(self, x: Tensor | None, count: int) -> Tensor:
-        """Encoded rows `[count, hidden]` of rows of numbers `[count, places]`, None of a table without any."""
-        if self.net is None:
-            assert self.row is not None
-            return self.row.expand(count, -1)
-        assert x is not None
-        out: Tensor = self.net(self._frame_of(x))
-        return out
-
-    def first(self, x: Tensor) -> Tensor:
-        """`[count, 2 * hidden]`: what the first product of the first block, and its shortcut, make of the columns."""
-        assert self.net is not None
-        columns, _ = self.net.encoder(self._frame_of(x))
-        flat, block = columns.flatten(1), self.net.backbone[0]
-        if block.shortcut is None:
-            return torch.cat([block.lin1(flat), flat], 1)
-        weight = torch.cat([block.lin1.weight, block.shortcut.weight])
-        return nn.functional.linear(flat, weight, torch.cat([block.lin1.bias, block.shortcut.bias]))
-
-    def _frame_of(self, x: Tensor) -> Any:
-        parts: dict[Any, Tensor] = {}
-        for kind, at in self.places.items():
-            together = at == list(range(at[0], at[-1] + 1))
-            part = x[:, at[0] : at[-1] + 1] if together else x.index_select(1, getattr(self, f"_at_{kind}"))
-            if kind != "number":
-                part = part.long()
-            parts[self._kinds[kind]] = part.view(len(x), len(at) // 7, 7) if kind == "time" else part
-        return self._frame(parts, self.names)
 
 
 class RelationalSAGE(nn.Module):
@@ -134,7 +28,9 @@ class RelationalSAGE(nn.Module):
 
     A row is encoded by its columns, see `RowEncoder`; to a row with a time the encoded difference of the seed's time
     and its own is added. Each layer adds up the sums of a row's neighbors over all relations, with a layer norm per
-    table and a ReLU. A linear map gives the output of the seeds.
+    table and a ReLU. A linear map gives the output of the seeds. The weights lie in modules of torch_geometric and
+    pytorch-frame, by which state dicts name them. They are applied to all tables and relations together, so these
+    modules are not called, and hooks on them see nothing.
 
     Args:
         columns: table -> its columns, see `RowEncoder`.
@@ -223,7 +119,8 @@ class RelationalSAGE(nn.Module):
         if places is not None:
             entries = places.to(entries.dtype).index_select(0, entries)
         of_times, slots = self._of_times(segments.names), [len(into) for into in segments.into]
-        x = _with_times(x, since, group_of(trees, last), of_times)
+        group = group_of(trees, last)
+        x = _with_times(x, since, group, of_times)
         for i in range(last):
             hops = last - i
             if i:
@@ -231,7 +128,7 @@ class RelationalSAGE(nn.Module):
             else:
                 sums = aggregate_sum(encoded, trees.rows_of(hops), entries)
             weights = self._weights(i, segments)
-            group = group_of(trees, hops)
+            group = group_of(trees, hops) if i else group
             found = group.linear(x[: trees.nodes_of(hops)], group.spread(weights.own), group.spread(weights.bias))
             found = found + _apply(trees.parts(hops), slots, sums, weights.of_sums)
             if since is not None and not i:
@@ -247,7 +144,7 @@ class RelationalSAGE(nn.Module):
             ValueError: the seeds have no times, or there are no rows of a table.
         """
         trees, segments = TreeLayout.of(batch), batch.segments
-        encoded, every = self._encoded(trees, segments), group_of(trees, self.num_layers + 1)
+        encoded, every = self._encoded(trees, segments), group_of(trees, len(trees.segments))
         x = encoded.index_select(0, trees.row) if self.unique_rows else encoded
         x = _with_times(x, self._since(trees), every, self._of_times(segments.names))
         return {name: segments.of_type(x, segments.type_of(name)) for name in self.encoders}
@@ -282,25 +179,10 @@ class RelationalSAGE(nn.Module):
         return self._rest_of_encoders(torch.cat(firsts), group, names)
 
     def _first_layers(self, names: Sequence[str], sizes: Sequence[int], parts: Sequence[Tensor | None]) -> list[Tensor]:
-        """`RowEncoder.first` of each part. In a CUDA graph they run beside each other."""
-        capturing = self.head.weight.is_cuda and torch.cuda.is_current_stream_capturing()
-        here, firsts = torch.cuda.current_stream() if capturing else None, list[Tensor]()
-        forked: list[torch.cuda.Stream] = []
-        for name, size, part in zip(names, sizes, parts, strict=True):
-            if part is None:
-                firsts.append(self.head.weight.new_zeros(size, 2 * self.head.in_features))
-            elif here is None:
-                firsts.append(self.encoders[name].first(part))
-            else:
-                stream = torch.cuda.Stream(part.device, priority=here.priority)
-                stream.wait_stream(here)
-                with torch.cuda.stream(stream):
-                    firsts.append(self.encoders[name].first(part))
-                forked.append(stream)
-        for stream in forked:
-            assert here is not None
-            here.wait_stream(stream)
-        return firsts
+        """`RowEncoder.first` of each part, zeros of a part of a table without columns."""
+        zeros, width = self.head.weight.new_zeros, 2 * self.head.in_features
+        every = zip(names, sizes, parts, strict=True)
+        return [zeros(n, width) if part is None else self.encoders[name].first(part) for name, n, part in every]
 
     def _rest_of_encoders(self, first: Tensor, group: Grouped, names: Sequence[str]) -> Tensor:
         """What the residual networks make of their first layers: those of all tables together."""
@@ -477,31 +359,3 @@ def group_of(trees: TreeLayout, hops: int) -> Grouped:
     """The nodes of the first hops by type."""
     runs = [(segment.node_type, segment.size) for segment in trees.parts(hops)]
     return trees.group_of(runs) if isinstance(trees, LiveLayout) else Grouped(runs, 1, trees.row.device)
-
-
-class _Positions(nn.Module):
-    """torch_frame's `PositionalEncoding` of years, without waiting for the GPU to say that none is negative."""
-
-    mult_term: Tensor
-
-    def __init__(self, like: Any) -> None:
-        super().__init__()
-        self.register_buffer("mult_term", like.mult_term)
-
-    def forward(self, x: Tensor) -> Tensor:
-        angle = x.unsqueeze(-1) * self.mult_term
-        return torch.cat([angle.sin(), angle.cos()], -1)
-
-
-class _Cycles(nn.Module):
-    """torch_frame's `CyclicEncoding` of parts of a time, without waiting for the GPU to say that all are in [0, 1]."""
-
-    mult_term: Tensor
-
-    def __init__(self, like: Any) -> None:
-        super().__init__()
-        self.register_buffer("mult_term", like.mult_term)
-
-    def forward(self, x: Tensor) -> Tensor:
-        angle = x.unsqueeze(-1) * self.mult_term
-        return torch.cat([(angle * math.pi).sin(), (angle * 2 * math.pi).cos()], -1)

@@ -24,12 +24,16 @@ class Grouped:
         of_runs = [(t, size) for t, size in runs if size]
         self._tile = tile
         self._sizes = [size for _, size in of_runs]
-        types = [t for t, size in of_runs for _ in range(1 if tile == 1 else size // tile)]
-        self._types = torch.tensor(types, dtype=torch.int64, device=device)
+        self._of_parts = [t for t, size in of_runs for _ in range(1 if tile == 1 else size // tile)]
+        # For runs no tensor is made: the host would wait for the device.
+        self._types = torch.tensor(self._of_parts, device=device) if tile > 1 else None
 
     def spread(self, weights: Tensor) -> Tensor:
         """`[parts, ...]` of weights by type, `[types, ...]`: as the other methods take them, by tile or by run."""
-        return weights.index_select(0, self._types)
+        if self._types is not None:
+            return weights.index_select(0, self._types)
+        every = weights.unbind()
+        return torch.stack([every[t] for t in self._of_parts]) if self._of_parts else weights[:0]
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """`x @ weight.T + bias` of each row, with the weights of its type.

@@ -130,8 +130,12 @@ class LiveTrees:
     headroom: ClassVar[float] = 0.1  # sizes of trees differ by more than those of k-hop mini-batches do
 
     def __init__(self, like: TreeMiniBatch, room: TreeRoom, ignored_label: int | None = None) -> None:
+        if ignored_label is not None:
+            raise ValueError(
+                f"ignored_label is {ignored_label}; all mini-batches of trees have as many seeds, so give None"
+            )
         kind = TreeKind.of(like)
-        if kind is None or ignored_label is not None:
+        if kind is None:
             raise ValueError(f"{like!r} cannot be live: it needs labels, hops and the rows of its distinct nodes")
         self.kind, self.room, self.sizes = kind, room, room.nodes
         self.segments, self.batch_size, self.batch = like.segments, like.batch_size, self
@@ -251,7 +255,7 @@ class LiveTrees:
         node = torch.where(there, begin[self._segment] + self._place, 0)
         unique = self._row[node] - first[self._type]
         unique = torch.where(there, unique, 0) + self._first_unique[self._type]
-        tree = torch.where(there, self._tree[node], 0)
+        tree = torch.where(there, self._tree[node], 0).long()
         # Rows: those beyond their segment's begin where its last one ends.
         of_row = self._segment_of_row
         at = row[of_row] + torch.minimum(self._place_of_row, (size * self._slots_of)[of_row])

@@ -83,6 +83,8 @@ def aggregate_sum(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
         mean = ops_gpu.Mean.apply(x, indptr.contiguous(), indices.contiguous(), rows, 0)
     else:
         _, mean = _CpuSelfAndMean.apply(x, indptr, indices[: int(indptr[-1])], rows)
+    if mean.dtype in _NARROW_DTYPES:  # which cannot hold every length
+        return (mean.float() * length).to(mean.dtype)
     found: Tensor = mean * length.to(mean.dtype)
     return found
 

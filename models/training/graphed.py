@@ -60,6 +60,7 @@ class GraphedLoss:
             a `MiniBatch`, `loader.ops.live_trees.LiveTrees` for a `TreeMiniBatch`.
 
     Attributes:
+        module: as given.
         replayed: mini-batches whose loss came from a graph.
         captures: how often the function was captured.
     """
@@ -68,7 +69,7 @@ class GraphedLoss:
         self, function: LossFunction, module: nn.Module, ignored_label: int | None = None, live: Any = LiveBatch
     ) -> None:
         self._function = function
-        self._module = module
+        self.module = module
         self._live = live
         self._ignored_label = ignored_label
         self.replayed = self.captures = 0
@@ -107,7 +108,7 @@ class GraphedLoss:
             self._captured = None  # its memory first
             room = self._room.widened(self._live.headroom, _STEP)
             live = self._live(batch, room, self._ignored_label)
-            self._captured = _Captured(_Call(self._module, self._function), live, batch)
+            self._captured = _Captured(_Call(self.module, self._function), live, batch)
             self._as_it_is = 0
             self.captures += 1
         self.replayed += 1

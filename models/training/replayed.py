@@ -23,10 +23,18 @@ class ReplayedSteps(LightningModule):
     graphed: GraphedLoss
     whole_step: WholeStep
     _batch: Any = None  # of the training step
+    _covered: bool | None = None
 
     def may_be_graphed(self, batch: Any) -> bool:
         """Whether a graph may replay the training step of a mini-batch."""
         raise NotImplementedError(f"{type(self).__name__} has no may_be_graphed(batch)")
+
+    def graphs_cover_all(self) -> bool:
+        """Whether a graph has the gradients of all parameters: a subclass may have some beside `net`."""
+        if self._covered is None:
+            named = {id(p) for p in self.graphed.module.parameters()}
+            self._covered = all(id(p) in named for p in self.parameters())
+        return self._covered
 
     def count_replayed(self, batch: Any, loss: Tensor, output: Tensor) -> None:
         """Counts loss and output of a training step whose `training_step` was not called."""
@@ -54,6 +62,7 @@ class ReplayedSteps(LightningModule):
 
     def on_train_start(self) -> None:
         self.whole_step.forget()
+        self._covered = None
         super().on_train_start()
 
     def replays_as_a_whole(self, plain: type[LightningModule]) -> WholeStep:

@@ -28,6 +28,7 @@ from models.training.graphed import GraphedLoss
 from models.training.optimizers import Optimization
 from models.training.precision import MatmulPrecision
 from models.training.replayed import ReplayedSteps
+from models.training.whole_step import overrides
 
 # What a kind of task is measured by; the first one is watched, and is better the larger it is unless it is an error.
 SCORES = {
@@ -60,7 +61,9 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
         lr, weight_decay, optimizer, schedule: see `Optimization`.
         matmul_precision: see `MatmulPrecision.use_precision`; on a CPU it changes nothing.
         cuda_graph: whether training steps on a GPU are replayed by CUDA graphs, see `GraphedLoss`; the results are the
-            same but for what dropout draws. None does so where it is possible (without deterministic algorithms).
+            same but for what dropout draws. None does so where it is possible (without deterministic algorithms, and
+            if no subclass has a forward or a loss of its own: these may read what `loader.ops.live_trees.LiveTrees`
+            has, and no more).
 
     Raises:
         ImportError: pytorch-frame or torch_geometric is missing.
@@ -144,11 +147,14 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
     def may_be_graphed(self, batch: TreeMiniBatch) -> bool:
         if self.cuda_graph is False:
             return False
-        possible = batch.nodes.is_cuda and not torch.are_deterministic_algorithms_enabled()
+        own = [name for name in ("forward", "_loss", "_loss_and_outputs") if overrides(self, TaskPredictor, name)]
+        if self.cuda_graph is None and own:  # they may read what a graph has not, see `LiveTrees`
+            return False
+        possible = batch.nodes.is_cuda and not torch.are_deterministic_algorithms_enabled() and self.graphs_cover_all()
         if self.cuda_graph and not possible:
             raise RuntimeError(
-                "cuda_graph is true, but the mini-batch is not on a GPU, or deterministic algorithms are set; "
-                "leave it at null for graphs where they are possible"
+                "cuda_graph is true, but the mini-batch is not on a GPU, or deterministic algorithms are set, or there "
+                "are parameters outside of net; leave it at null for graphs where they are possible"
             )
         return possible
 

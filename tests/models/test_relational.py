@@ -11,7 +11,8 @@ from torch import Tensor
 from loader.datamodules.tasks import TaskDataModule
 from loader.datasets import RelationalDataset
 from loader.samplers import TreeSampler
-from models.relational import RelationalSAGE, RowEncoder
+from models.relational import RelationalSAGE
+from models.row_encoder import RowEncoder
 
 pytestmark = needs_frame
 

@@ -135,7 +135,7 @@ def take_steps_without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loss and gradients are computed, and the optimiser steps, as graphs would do it, on the CPU."""
 
     def with_gradients(graphed: Any, batch: MiniBatch) -> tuple[Tensor, Tensor]:
-        graphed._module.zero_grad()
+        graphed.module.zero_grad()
         with torch.enable_grad():
             loss, found = graphed._function(batch)
             loss.backward()

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loader import _core
-from loader.ops import aggregate_mean, concat_self_mean, linear_self_mean, self_and_mean
+from loader.ops import aggregate_mean, aggregate_sum, concat_self_mean, linear_self_mean, self_and_mean
 from loader.samples import Block
 
 INDEX_TYPES = [(torch.int32, torch.int32), (torch.int64, torch.int32), (torch.int64, torch.int64)]
@@ -344,3 +344,27 @@ def test_cuda_equals_cpu(types: int) -> None:
         assert out.device.type == device
         results.append((out.detach().cpu(), torch.autograd.grad(out, leaf, grad_out.to(device))[0].cpu()))
     torch.testing.assert_close(results[0], results[1])
+
+
+class TestSum:
+    @pytest.mark.parametrize("index_type", [torch.int32, torch.int64])
+    def test_is_the_sum_of_each_row(self, index_type: torch.dtype) -> None:
+        x = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
+        indptr = torch.tensor([0, 2, 2, 6, 9], dtype=index_type)
+        indices = torch.tensor([0, 6, 1, 1, 2, 5, 3, 4, 0, 6, 6], dtype=index_type)  # two more than the rows end at
+        wanted = torch.stack([x[indices[a:b].long()].sum(0) for a, b in pairwise(indptr)])
+        assert torch.allclose(aggregate_sum(x, indptr, indices), wanted)
+        assert torch.autograd.gradcheck(lambda rows: aggregate_sum(rows, indptr, indices), x)
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+    def test_narrow_rows_may_be_long(self, dtype: torch.dtype) -> None:
+        x = torch.ones(1, 2, dtype=dtype)
+        count = 70_000 if dtype is torch.bfloat16 else 60_000
+        found = aggregate_sum(x, torch.tensor([0, count]), torch.zeros(count, dtype=torch.int64))
+        assert torch.equal(found, torch.full((1, 2), float(count)).to(dtype))
+        zeros = aggregate_sum(torch.zeros(1, 2, dtype=dtype), torch.tensor([0, 70_000]), torch.zeros(70_000).long())
+        assert torch.equal(zeros, torch.zeros(1, 2, dtype=dtype))
+
+    def test_shapes_that_disagree_are_refused(self) -> None:
+        with pytest.raises(ValueError, match=r"x, indptr and indices have shapes \(3,\), \(2,\) and \(1,\)"):
+            aggregate_sum(torch.ones(3), torch.tensor([0, 1]), torch.tensor([0]))

@@ -72,6 +72,34 @@ def test_graphs_are_refused_where_they_cannot_be(tmp_path: Path) -> None:
         TaskPredictor(**data.sizes, cuda_graph="maybe")  # type: ignore[arg-type]
 
 
+class Scaled(TaskPredictor):
+    """A parameter beside the net."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.scale = torch.nn.Parameter(torch.ones(()))
+
+
+class OwnForward(TaskPredictor):
+    def forward(self, batch: Any) -> Tensor:
+        return super().forward(batch) + batch.nodes.numel()
+
+
+@pytest.mark.parametrize("kind", [Scaled, OwnForward])
+def test_what_a_graph_may_lack_has_plain_steps(tmp_path: Path, kind: type[TaskPredictor]) -> None:
+    data, batches = shop_batches(tmp_path, "cpu")
+    on_gpu: Any = SimpleNamespace(nodes=SimpleNamespace(is_cuda=True))
+    assert TaskPredictor(**data.sizes, hidden=4, encoder_layers=1).may_be_graphed(on_gpu)
+    model = kind(**data.sizes, hidden=4, encoder_layers=1)
+    assert not model.may_be_graphed(on_gpu)
+    if kind is Scaled:
+        model.cuda_graph = True
+        with pytest.raises(RuntimeError, match="or there are parameters outside of net; leave it at null"):
+            model.may_be_graphed(on_gpu)
+        model.cuda_graph = None
+    assert torch.isfinite(model.training_step(batches[0], 0))
+
+
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
 def test_steps_past_lightning_train_as_lightnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     take_steps_without_graphs(monkeypatch)

@@ -58,6 +58,13 @@ class TreeKind(NamedTuple):
             batch.seed_times is not None,
         )
 
+    def has_fewer_seeds_than(self, other: TreeKind) -> bool:
+        """Whether that is the only difference."""
+        if self.batch_size >= other.batch_size or self.labels[1][1:] != other.labels[1][1:]:
+            return False
+        labels = (self.labels[0], other.labels[1])
+        return self._replace(batch_size=other.batch_size, labels=labels) == other
+
 
 class TreeRoom(NamedTuple):
     """Sizes of mini-batches of trees, or upper bounds of them.
@@ -123,7 +130,8 @@ class LiveTrees:
 
     Attributes:
         batch: what to give to the model while it is captured: this object, which has of a mini-batch `y`, `batch_size`,
-            `sizes`, `segments`, and `layout`.
+            `sizes`, `segments`, `layout`, and `weights` in place of a mean: a mini-batch may have fewer seeds, and `y`
+            then ends with labels of another one.
     """
 
     stands_for: ClassVar[type] = TreeMiniBatch
@@ -172,7 +180,7 @@ class LiveTrees:
         self.y = zeros(*kind.labels[1], dtype=kind.labels[0])
         # Where its segments lie, and what follows from it; see `load`.
         self._sizes = zeros(6, len(self._places))
-        self._of_types = zeros(types + 1)
+        self._of_types = zeros(types + 2)
         # What is fixed: the segment of each node and row with room, and its place there.
         of_nodes = [segment.size for segment in self._places]
         self._segment, self._place = spread(list(range(len(of_nodes))), of_nodes), within(of_nodes)
@@ -194,7 +202,10 @@ class LiveTrees:
 
     def holds(self, batch: TreeMiniBatch) -> bool:
         """Whether `batch` can be loaded."""
-        return TreeKind.of(batch) == self.kind and self.room.holds(TreeRoom.of(batch))
+        kind = TreeKind.of(batch)
+        if kind is None or not (kind == self.kind or kind.has_fewer_seeds_than(self.kind)):
+            return False
+        return self.room.holds(TreeRoom.of(batch))
 
     def forget_draws(self) -> None:
         """Dropout draws by torch's generator, of which a graph knows: there is nothing to count."""
@@ -219,7 +230,7 @@ class LiveTrees:
                 at += 1
             if h < len(hops):
                 edges += hops[h].num_edges
-        numbers = np.concatenate([told.ravel(), distinct.starts[:-1], [edges]])
+        numbers = np.concatenate([told.ravel(), distinct.starts[:-1], [edges, batch.batch_size]])
         sent = torch.from_numpy(numbers)
         if self.kind.device.type == "cuda":
             sent = sent.pin_memory()
@@ -232,11 +243,11 @@ class LiveTrees:
             of += [block.indptr, block.indices]
             in_indptr, in_edges = in_indptr + rows, in_edges + count
         nodes = batch.nodes.numel()
-        into += [self._row[:nodes], self._tree[:nodes], self.y]
+        into += [self._row[:nodes], self._tree[:nodes], self.y[: batch.batch_size]]
         of += [distinct.row, batch.tree, batch.y]
         if self._times is not None:
             assert batch.seed_times is not None
-            into.append(self._times)
+            into.append(self._times[: batch.batch_size])
             of.append(batch.seed_times)
         for name, rows_of in batch.unique_x.items():
             into.append(self._unique_x[name][: len(rows_of)])
@@ -246,10 +257,16 @@ class LiveTrees:
                 there.copy_(given)
 
     @property
+    def weights(self) -> Tensor:
+        """`[batch_size]` float32 of the seeds in a mean over those that there are. Part of a CUDA graph."""
+        seeds = self._of_types[-1]
+        return (torch.arange(self.batch_size, device=seeds.device) < seeds) / seeds
+
+    @property
     def layout(self) -> TreeLayout:
         """The loaded mini-batch, each segment at its own place. Computed anew each time; part of a CUDA graph."""
         begin, size, row, edges, end, shift = self._sizes.unbind()
-        first, total = self._of_types[:-1], self._of_types[-1:]
+        first, total = self._of_types[:-2], self._of_types[-2:-1]
         # Nodes: those beyond their segment's have the row of the first distinct one of their type.
         there = self._place < size[self._segment]
         node = torch.where(there, begin[self._segment] + self._place, 0)

@@ -131,7 +131,7 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
     def num_layers(self) -> int:
         return self.net.num_layers
 
-    def forward(self, batch: TreeMiniBatch) -> Tensor:
+    def forward(self, batch: TreeMiniBatch | LiveTrees) -> Tensor:
         """Outputs of the seeds: logits `[batch_size, num_classes]` of "multiclass", else `[batch_size]` logits or
         numbers.
         """
@@ -186,18 +186,21 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
     def configure_optimizers(self) -> Any:
         return self.optimization.configure(self)
 
-    def _loss_and_outputs(self, batch: TreeMiniBatch) -> tuple[Tensor, Tensor]:
+    def _loss_and_outputs(self, batch: TreeMiniBatch | LiveTrees) -> tuple[Tensor, Tensor]:
         """All of it is part of a CUDA graph."""
         out = self(batch)
         return self._loss(out, batch), out
 
-    def _loss(self, out: Tensor, batch: TreeMiniBatch) -> Tensor:
+    def _loss(self, out: Tensor, batch: TreeMiniBatch | LiveTrees) -> Tensor:
         if batch.y is None:
             raise ValueError("the mini-batch has no labels; a loader fills y (MiniBatch.replace(y=...))")
+        reduction = "none" if isinstance(batch, LiveTrees) else "mean"
         if self.task_kind == "multiclass":
-            return F.cross_entropy(out, batch.y)
-        y = batch.y.to(out.dtype)
-        return F.l1_loss(out, y) if self.task_kind == "regression" else F.binary_cross_entropy_with_logits(out, y)
+            loss = F.cross_entropy(out, batch.y, reduction=reduction)
+        else:
+            of = F.l1_loss if self.task_kind == "regression" else F.binary_cross_entropy_with_logits
+            loss = of(out, batch.y.to(out.dtype), reduction=reduction)
+        return loss @ batch.weights.to(loss.dtype) if isinstance(batch, LiveTrees) else loss
 
     def _within(self, out: Tensor) -> Tensor:
         return out if self.label_range is None else out.clamp(*self.label_range)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,6 +84,32 @@ def test_model_takes_weights_of_a_graph(batches: Any) -> None:
         torch.testing.assert_close(loss, wanted, rtol=1e-5, atol=1e-6)
         for gradient, parameter in zip(gradients, predictor.net.parameters(), strict=True):
             torch.testing.assert_close(gradient, parameter.grad, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("task", ["again", "mood", "spent"])
+def test_fewer_seeds_have_their_own_mean(tmp_path: Path, task: str) -> None:
+    """After a whole mini-batch, whose last labels then lie behind those of the smaller one."""
+    data = RelationalDataset(write_shop(tmp_path / "shop"), task, cache_dir=tmp_path / "cache")
+    found = {}
+    for size in (16, 5, 1):
+        module = TaskDataModule(data, TreeSampler([6, 4], times="both"), batch_size=size, prefetch=0)
+        module.setup()
+        found[size] = [batch for batch in module.train_dataloader() if batch.batch_size == size]
+    predictor = TaskPredictor(**module.sizes, hidden=8, encoder_layers=1, dropout=0.0)
+    live = LiveTrees(found[16][0], room_for(found[16]).widened(0.5, 16))
+    assert not LiveTrees(found[5][0], live.room).holds(found[16][0])
+    for batch in (found[16][0], found[5][0], found[16][1], found[1][0], found[5][1]):
+        assert live.holds(batch)
+        live.load(batch)
+        results = []
+        for one in (batch, live):
+            predictor.zero_grad()
+            loss, _ = predictor._loss_and_outputs(one)
+            loss.backward()
+            results.append((loss.detach(), [p.grad.clone() for p in predictor.net.parameters()]))
+        (wanted, gradients), (loss, others) = results
+        torch.testing.assert_close(loss, wanted, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(others, gradients, rtol=1e-3, atol=1e-5)
 
 
 def test_layout_moves_segments_apart(batches: Any) -> None:

@@ -50,16 +50,25 @@ def described(cfg: DictConfig) -> str:
     callbacks, loggers = (cfg.get(group) or {} for group in ("callbacks", "logger"))
     checkpoints = cfg.get("checkpoint_dir")
     files = {"config.yaml": "all options of the run", ".hydra/": "those options that were given, and Hydra's"}
+    files["train.log"] = "what it said while it read the data, with times"
     if cfg.get("mode", "train") == "train":
         if callbacks.get("best"):
             files[f"{checkpoints}/best.ckpt"] = f"the weights with the best {callbacks['best'].get('monitor')}"
         if callbacks.get("step"):
             files[f"{checkpoints}/step.ckpt"] = "the newest state of the training"
         files |= {
-            one.get("tracking_uri") or f"{name}/": "the metrics of each epoch" for name, one in loggers.items() if one
+            one.get("tracking_uri") or f"{name}/": "the metrics of each epoch, counted from 0 there"
+            for name, one in loggers.items()
+            if one
         }
-        if callbacks.get("curves"):
-            files["curves.png"] = "loss and accuracy of each epoch"
+        if curves := callbacks.get("curves"):
+            files["curves.png"] = f"loss and {curves.get('score', 'acc')} of each epoch, and which epoch was best"
+        if cfg.get("timeline"):
+            files["timeline.png, timeline.json"] = (
+                "when each stage worked on some mini-batches; https://ui.perfetto.dev shows the second one"
+            )
+        if "confusion" in ((cfg.get("model") or {}).get("metrics") or ()):
+            files["confusion.csv"] = "nodes of the test split by true class (row) and predicted class (column)"
         files["result.json"] = "what the run ended with; python -m models.results makes a table of several"
     else:
         name = "predictions.parquet" if cfg.mode == "predict" else "metrics.json"

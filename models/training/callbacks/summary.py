@@ -6,6 +6,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 
 from models.training.callbacks.stage_times import StageTimes
+from models.training.metrics import SPLITS
 
 
 class RunSummary(Callback):
@@ -57,20 +58,24 @@ def summary_lines(
     """The lines of `RunSummary`.
 
     Args:
-        accuracies: metric name -> share in [0, 1]; `test/val_acc` is shown as "val", `test/acc` as "test".
+        accuracies: metric name -> share in [0, 1]; `test/val_acc` is shown as "val", `test/acc` as "test". Each metric
+            beside the accuracy has a line of its own.
         times: of the training, if it was timed.
         replayed: on a GPU, training steps by CUDA graphs, and all training steps.
         tested_by: what the accuracies are of, if not of the neighbors that a node has.
         sampled: accuracy of the best checkpoint on the validation split with sampled neighbors, if that is known.
     """
     lines = []
-    names = {"test/acc": "test"}  # of sampled neighbours
-    splits = {names.get(k, k.removeprefix("test/").removesuffix("_acc")): value for k, value in accuracies.items()}
-    if splits:
-        how = f"by {tested_by}" if tested_by else f"with {'sampled' if 'test/acc' in accuracies else 'all'} neighbors"
-        shares = ", ".join(f"{split} {share:.2%}" for split, share in splits.items())
-        also = f"; val {sampled:.2%} with sampled neighbors" if sampled is not None and tested_by is None else ""
-        lines.append(f"accuracy: {shares} {how}{also} (best checkpoint)")
+    shares: dict[str, list[str]] = {}  # metric -> of each split
+    for name, share in accuracies.items():
+        split, metric = _split_and_metric(name)
+        shares.setdefault(metric, []).append(f"{split} {share:.2%}")
+    how = f"by {tested_by}" if tested_by else f"with {'sampled' if 'test/acc' in accuracies else 'all'} neighbors"
+    for metric, splits in shares.items():
+        also = ""
+        if metric == "acc" and sampled is not None and tested_by is None:
+            also = f"; val {sampled:.2%} with sampled neighbors"
+        lines.append(f"{_NAMES.get(metric, metric)}: {', '.join(splits)} {how}{also} (best checkpoint)")
     if times is None or not times.stage_seconds:
         return lines
     if times.median_epoch is not None:
@@ -89,6 +94,13 @@ def summary_lines(
     if moved:
         lines.append(f"data: {', '.join(moved)}")
     return lines
+
+
+def _split_and_metric(name: str) -> tuple[str, str]:
+    """`("val", "acc")` of `test/val_acc`, and `("test", "acc")` of `test/acc`, the test with sampled neighbors."""
+    short = name.removeprefix("test/")
+    split, _, metric = short.partition("_")
+    return (split, metric) if split in SPLITS else ("test", short)
 
 
 def _readable(count: int) -> str:
@@ -112,4 +124,5 @@ def _replayed(trainer: Trainer, pl_module: LightningModule) -> tuple[int, int] |
     return graphed.replayed, trainer.global_step
 
 
+_NAMES = {"acc": "accuracy"}
 _MOVED = {"gather": "features read", "move": "copied to the GPU"}

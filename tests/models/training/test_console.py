@@ -49,6 +49,11 @@ def test_the_folder_says_what_its_files_are(composed: Composer) -> None:
     assert "    python train.py mode=predict ckpt_path=/a/checkpoints/best.ckpt\n" in text
     assert "csv/\n" in text
     assert "curves.png" not in text
+    assert "timeline" not in text
+    assert "confusion.csv" not in text
+    more = described(composed("timeline=true", "model.metrics=[f1,confusion]"))
+    for name in ("train.log\n", "curves.png\n    loss and acc of", "timeline.png, timeline.json\n", "confusion.csv\n"):
+        assert name in more
     assert "ckpt" not in described(composed("callbacks=none"))
     used = described(composed("mode=predict", "ckpt_path=/a/b.ckpt"))
     assert "predictions.parquet\n    what mode=predict found with /a/b.ckpt\n" in used

@@ -267,6 +267,14 @@ def shchur(result: Result) -> tuple[str, bool]:
     return f"{sum(near)} of {len(near)} datasets", all(near) and len(near) == 4
 
 
+def shchur_models(result: Result) -> tuple[str, bool]:
+    rows = [row for row in result["settings"] if row["published_mean"] is not None]
+    near = [abs(row["mean"] - row["published_mean"]) <= row["published_std"] for row in rows]
+    pairs = {(row["model"], row["dataset"]) for row in rows if len(row["seeds"]) >= 20}
+    whole = pairs >= {(model, name) for model in ("gcn", "gat") for name in ("cora", "citeseer")}
+    return f"{sum(near)} of {len(near)} pairs of model and dataset", all(near) and whole
+
+
 def embeddings(result: Result) -> list[tuple[str, float]]:
     return [(f"{r['dataset']} {r['method']}", r["macro_mean"] - r["published_macro"]) for r in result["rows"]]
 

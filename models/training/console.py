@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
+import textwrap
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -39,10 +42,13 @@ def announce(cfg: DictConfig, why: str, first: bool) -> None:
         first: this process is the one that prints and writes.
     """
     if first:
+        again = (Path(cfg.run_dir) / "config.yaml").is_file()
         written = save_config(cfg, Path(cfg.run_dir))
         (Path(cfg.run_dir) / "README.txt").write_text(described(cfg), encoding="utf-8")
         # Flushed, or a pipe shows nothing until the data are read.
-        print(f"device: {cfg.device} ({why}); configuration: {written}", flush=True)
+        print(wrapped(f"device: {cfg.device} ({why}); configuration: {written}"), flush=True)
+        if again and cfg.get("ckpt_path") is None:
+            print(wrapped(f"{cfg.run_dir} has the files of an earlier run: this one replaces them"), flush=True)
 
 
 def described(cfg: DictConfig) -> str:
@@ -84,6 +90,15 @@ def described(cfg: DictConfig) -> str:
         lines += ["", "To predict with it (or mode=evaluate, to test it again):"]
         lines += [f"    python train.py mode=predict ckpt_path={checkpoints}/best.ckpt"]
     return "\n".join([*lines, ""])
+
+
+def wrapped(line: str) -> str:
+    """A line that a run says, broken between words where the terminal ends. A file or a pipe has it whole."""
+    if not sys.stdout.isatty():
+        return line
+    width = shutil.get_terminal_size().columns
+    # Paths stay whole, to be copied.
+    return textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def announce_resume(cfg: DictConfig, saved: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ _SHARES = ("auc", "auroc", "ap", "f1", "precision", "recall", "mrr")
 class Curves(Callback):
     """Remembers loss and a score of each epoch, through a resume too, and draws them when training ends.
 
-    The picture names model, dataset and folder of the run, the epoch of the best checkpoint, and epochs without a value.
+    The picture names model, dataset and folder of the run, the best checkpoint's epoch, and epochs without a value.
 
     Args:
         path: of the picture: .png, .pdf or .svg.

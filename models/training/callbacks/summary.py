@@ -6,6 +6,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 
 from models.training.callbacks.stage_times import StageTimes
+from models.training.console import wrapped
 from models.training.metrics import SPLITS
 
 
@@ -21,7 +22,8 @@ class RunSummary(Callback):
         if placement is None or not trainer.is_global_zero:
             return
         several = f", {trainer.world_size} processes" if trainer.world_size > 1 else ""
-        print("; ".join(f"{stage}: {words}" for stage, words in placement().items() if stage != "ahead") + several)
+        stages = [f"{stage}: {words}" for stage, words in placement().items() if stage != "ahead"]
+        print(wrapped("; ".join(stages) + several))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Not after the test, for which Lightning puts the callbacks back into their state at the best checkpoint. Its
@@ -41,11 +43,8 @@ class RunSummary(Callback):
         accuracies = {k: v for k, v in tested.items() if k != "test/loss"}
         times = next((c for c in trainer.callbacks if isinstance(c, StageTimes)), None)  # type: ignore[attr-defined]
         tested_by = getattr(pl_module, "TESTED_BY", None)
-        print(
-            "\n".join(
-                self._early + summary_lines(accuracies, times, _replayed(trainer, pl_module), tested_by, self._sampled)
-            )
-        )
+        lines = summary_lines(accuracies, times, _replayed(trainer, pl_module), tested_by, self._sampled)
+        print("\n".join(map(wrapped, self._early + lines)))
 
 
 def summary_lines(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,8 +16,10 @@ _ROW = re.compile(rb"-?\d+[,\t]-?\d+\n")
 _PART = 1 << 16  # numbers whose digits are counted at once, in the processor's cache
 
 
-def plain_integers(file: TableFile, columns: Sequence[str]) -> list[Any] | None:
+def plain_integers(file: TableFile, columns: Sequence[str]) -> Iterator[tuple[Any, ...]] | None:
     """The two columns of a CSV file that has no others, as int64; None if a cell is not the plain text of a number.
+
+    They come in pieces, each of which is given up when the next one is asked for.
 
     Other texts, such as 007, are other ids than the numbers that they are read as. No text of a number is shorter than
     the plain one. So all are plain if their lengths, with a comma and a line feed per row, add up to the file's size.
@@ -37,7 +39,17 @@ def plain_integers(file: TableFile, columns: Sequence[str]) -> list[Any] | None:
     parts = [chunk.to_numpy() for column in found for chunk in column.chunks]
     with ThreadPoolExecutor(len(columns)) as pool:
         length = sum(pool.map(text_length, parts))
-    return found if size == length + len(columns) * table.num_rows else None
+    if size != length + len(columns) * table.num_rows:
+        return None
+    left = [column.chunks[::-1] for column in found]
+    del table, found, parts
+    pyarrow().default_memory_pool().release_unused()  # what parsing took, three times as much as the numbers
+    return _given_up(left)
+
+
+def _given_up(columns: list[list[Any]]) -> Iterator[tuple[Any, ...]]:
+    while all(columns):
+        yield tuple(chunks.pop() for chunks in columns)
 
 
 def text_length(numbers: NDArray[np.int64]) -> int:

@@ -258,14 +258,13 @@ class TableDataset(EdgeListDataset):
         parts: dict[str, list[Any]] = {option: [] for option in others}
         plain = None if others else plain_integers(file, columns[:2])
         if plain is not None:
-            for source, target in zip(*(column.chunks for column in plain), strict=True):
-                numbers.take(source, target)
+            for pair in plain:
+                numbers.take(*pair)
         else:
             for piece in file.pieces(kinds):
                 numbers.take(*(piece.column(name) for name in columns[:2]))
                 for option, name in others.items():
                     parts[option].append(piece.column(name))
-        del plain
         ends, ids = numbers.numbers(known)
         if known is not None and len(ids) > len(known):
             stray = len(ids) - len(known)

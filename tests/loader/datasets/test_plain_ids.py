@@ -27,7 +27,10 @@ def file_of(folder: Path, text: str) -> TableFile:
 
 def read(folder: Path, text: str, columns: tuple[str, str] = COLUMNS) -> list[list[int]] | None:
     found = plain_integers(file_of(folder, text), columns)
-    return None if found is None else [column.to_pylist() for column in found]
+    if found is None:
+        return None
+    pieces = list(found)
+    return [[value.as_py() for piece in pieces for value in piece[place]] for place in range(2)]
 
 
 @pytest.mark.parametrize("end", ["\n", ""])

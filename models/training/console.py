@@ -68,7 +68,8 @@ def described(cfg: DictConfig) -> str:
             if one
         }
         if curves := callbacks.get("curves"):
-            files["curves.png"] = f"loss and {curves.get('score', 'acc')} of each epoch, and which epoch was best"
+            score = str(curves.get("score", "acc")).replace("acc", "accuracy")
+            files["curves.png"] = f"loss and {score} of each epoch, and which epoch was best"
         if cfg.get("timeline"):
             files["timeline.png, timeline.json"] = (
                 "when each stage worked on some mini-batches; https://ui.perfetto.dev shows the second one"

@@ -89,7 +89,7 @@ class Curves(Callback):
                 axes.legend()
             axes.set_xlabel("\n".join(["epoch", *gaps]))
             axes.set_ylabel(_LABELS.get(name, f"{name}, from 0 to 1" if name in _SHARES else name))
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
             axes.grid(alpha=0.3)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(self.path, dpi=120)

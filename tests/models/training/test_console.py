@@ -69,7 +69,12 @@ def test_the_folder_says_what_its_files_are(composed: Composer) -> None:
     assert "timeline" not in text
     assert "confusion.csv" not in text
     more = described(composed("timeline=true", "model.metrics=[f1,confusion]"))
-    for name in ("train.log\n", "curves.png\n    loss and acc of", "timeline.png, timeline.json\n", "confusion.csv\n"):
+    for name in (
+        "train.log\n",
+        "curves.png\n    loss and accuracy of",
+        "timeline.png, timeline.json\n",
+        "confusion.csv\n",
+    ):
         assert name in more
     assert "ckpt" not in described(composed("callbacks=none"))
     used = described(composed("mode=predict", "ckpt_path=/a/b.ckpt"))

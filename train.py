@@ -235,8 +235,9 @@ def main(cfg: DictConfig) -> float:
     composed()
     # Lightning's own, with torch 2.13; nothing here can avoid it.
     warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning)
-    if cfg.ckpt_path is not None:  # a run that goes on writes where it wrote before
-        warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
+    # A run that goes on writes where it wrote before. Of another one, `announce` says that its files are replaced.
+    for folder in ("Checkpoint directory", "Experiment logs directory"):
+        warnings.filterwarnings("ignore", message=f"{folder} .* exists and is not empty")
     be_quiet_unless_first()
     if rank_here() > 0 and not any(one.startswith("hydra.run.dir=") for one in HydraConfig.get().overrides.hydra):
         _leave_no_empty_folder()  # of a process of torchrun, named after the time of its start; the first one's counts

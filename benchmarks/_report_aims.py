@@ -267,6 +267,21 @@ def shchur(result: Result) -> tuple[str, bool]:
     return f"{sum(near)} of {len(near)} datasets", all(near) and len(near) == 4
 
 
+def shchur_models(result: Result) -> tuple[str, bool]:
+    rows = [row for row in result["settings"] if row["published_mean"] is not None]
+    near = [abs(row["mean"] - row["published_mean"]) <= row["published_std"] for row in rows]
+    pairs = {(row["model"], row["dataset"]) for row in rows if len(row["seeds"]) >= 20}
+    whole = pairs >= {(model, name) for model in ("gcn", "gat") for name in ("cora", "citeseer")}
+    return f"{sum(near)} of {len(near)} pairs of model and dataset", all(near) and whole
+
+
+def tables(result: Result) -> tuple[str, bool]:
+    rows = [(r["times_as_long"], r["TableDataset"]["peak_gib"], r) for r in result["rows"] if r["edges"] >= 50_000_000]
+    text = ", ".join(f"{row['ids']} {times:.2f}x, {gib:.2f} GiB" for times, gib, row in rows)
+    met = [times <= 2 and gib <= 4 and row["equal_to_the_graph_by_hand"] for times, gib, row in rows]
+    return text or "not measured", all(met) and {row["ids"] for *_, row in rows} == {"text", "numbers"}
+
+
 def embeddings(result: Result) -> list[tuple[str, float]]:
     return [(f"{r['dataset']} {r['method']}", r["macro_mean"] - r["published_macro"]) for r in result["rows"]]
 

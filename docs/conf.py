@@ -18,6 +18,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "gnn-loader"
+pygments_dark_style = "github-dark"  # the theme's own underlines names of modules, as if they were links
 
 default_role = "code"  # docstrings have names in single backquotes
 autodoc_member_order = "groupwise"

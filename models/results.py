@@ -197,7 +197,7 @@ def draw(found: Sequence[Row], path: Path, title: str) -> None:
             range(len(shown)), [f"{label} (n={len(r.jobs)})" for label, r in zip(labels, shown, strict=True)]
         )
         axes.tick_params(axis="y", labelsize=8)
-        axes.invert_yaxis()
+        axes.set_ylim(len(shown) - 0.5, -0.5)  # the first row on top, none on the frame
         axes.set_xlabel(f"{metric}: each job, mean and standard deviation")
         axes.grid(axis="x", alpha=0.3)
     path.parent.mkdir(parents=True, exist_ok=True)

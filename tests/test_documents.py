@@ -33,6 +33,10 @@ features, labels = torch.randn(num_nodes, 8), torch.randint(3, (num_nodes,))
 edges = torch.stack((src, dst)).numpy()
 train_ids, val_ids, test_ids = torch.randperm(num_nodes).split(1000)
 model = GraphSAGE(8, 16, 3, 3, 0.5)
+with open("edges.csv", "w") as file:
+    file.write("source,target\\n" + "".join(f"user {a},user {b}\\n" for a, b in torch.randint(200, (800, 2)).tolist()))
+with open("nodes.csv", "w") as file:
+    file.write("id,age,segment\\n" + "".join(f"user {i},{i % 7},{'' if i % 3 else 'ab'[i % 2]}\\n" for i in range(200)))
 """
 
 
@@ -45,12 +49,20 @@ def test_the_readme_is_short() -> None:
 
 def test_the_readmes_code_runs(tmp_path: Path) -> None:
     code = [block for block in blocks(ROOT / "README.md") if block.note not in ("run", "test")]  # which CI runs
-    assert [block.note for block in code] == ["code: six", "commands", "code: own graph", "commands", "code: peers"]
+    assert [block.note for block in code] == [
+        "code: six",
+        "commands",
+        "commands",
+        "code: own graph",
+        "commands",
+        "code: peers",
+    ]
     assert len([line for line in code[0].code.splitlines() if line]) == 6
     if not HAS_DGL:
         code[-1] = code[-1]._replace(code=code[-1].code.splitlines()[0])
     shown = run(code, tmp_path, GIVEN)
-    assert shown.count("accuracy: train ") == 4  # digits, two of the sweep, the own graph
+    assert shown.count("accuracy: train ") == 5  # digits, two of the sweep, tables, the own graph
+    assert "predictions.parquet (200 rows, each node with all its neighbors)" in shown
     assert "Blocks, from the seeds outward" in shown
 
 

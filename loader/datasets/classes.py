@@ -83,16 +83,18 @@ def describe_classes(labels: NDArray[Any], num_classes: int, counted: bool) -> s
         counted: the source did not say `num_classes`; it is one more than the largest label.
     """
     if labels.ndim == 2:
-        per_vertex = labels.sum(axis=1)
-        said = f"{num_classes} labels, several per vertex"
-        if num_classes > 1 and (per_vertex == 1).all():
+        per_node = labels.sum(axis=1)
+        said = f"{num_classes} labels, several per node"
+        if num_classes > 1 and (per_node == 1).all():
             return f"{said}: each has exactly one, so labels.argmax(1) would make them classes"
-        return _without(said, int((per_vertex == 0).sum()), labels.shape[0], "none of them")
+        return _without(said, int((per_node == 0).sum()), labels.shape[0], "none of them")
+    if (labels < 0).all():
+        return "no labels"
     sizes = np.bincount(labels[labels >= 0], minlength=num_classes)
     empty = np.flatnonzero(sizes == 0).tolist()
     said = f"{num_classes} classes"
     if empty:
-        said += f" (no vertex has {listed(empty)})"
+        said += f" (no node has {listed(empty)})"
     said = _without(said, labels.shape[0] - int(sizes.sum()), labels.shape[0], "no label")
     if counted:
         said += (
@@ -102,7 +104,7 @@ def describe_classes(labels: NDArray[Any], num_classes: int, counted: bool) -> s
 
 
 def _without(said: str, count: int, total: int, what: str) -> str:
-    return f"{said}; {count:,} of {total:,} vertices have {what}" if count else said
+    return f"{said}; {count:,} of {total:,} nodes have {what}" if count else said
 
 
 def listed(values: Sequence[object]) -> str:

@@ -80,6 +80,7 @@ class IdNumbers:
             self._codes[number].append(codes)
             self._waiting[number] = []
         self._bytes = 0
+        pyarrow().default_memory_pool().release_unused()  # or several groups' tables of hashes stay
 
     def _check(self, name: str, ids: Any, codes: NDArray[np.int32], first: int) -> None:
         """Refuses ids that would be others than those they are meant to be.

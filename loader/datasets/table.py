@@ -33,6 +33,7 @@ from loader.datasets.errors import DatasetError, nearest
 from loader.datasets.locations import fingerprint, given_file, require_file
 from loader.datasets.node_dataset import SPLITS, NodeDataset, digest_of
 from loader.datasets.node_ids import IdNumbers, NodeIds, read_ids, write_ids
+from loader.datasets.plain_ids import plain_integers
 from loader.datasets.splits import check_fractions, stratified_split
 from loader.datasets.trained_tables import TrainedTables, digest_of_ends, trained_labels
 from loader.machine.arguments import as_size, shown
@@ -255,10 +256,15 @@ class TableDataset(EdgeListDataset):
         others: dict[str, str] = {name: self.given[name] for name in ("weight", "time") if name in self.given}
         kinds.update((name, arrow.float64() if option == "weight" else None) for option, name in others.items())
         parts: dict[str, list[Any]] = {option: [] for option in others}
-        for piece in file.pieces(kinds):
-            numbers.take(*(piece.column(name) for name in columns[:2]))
-            for option, name in others.items():
-                parts[option].append(piece.column(name))
+        plain = None if others else plain_integers(file, columns[:2])
+        if plain is not None:
+            for pair in plain:
+                numbers.take(*pair)
+        else:
+            for piece in file.pieces(kinds):
+                numbers.take(*(piece.column(name) for name in columns[:2]))
+                for option, name in others.items():
+                    parts[option].append(piece.column(name))
         ends, ids = numbers.numbers(known)
         if known is not None and len(ids) > len(known):
             stray = len(ids) - len(known)

@@ -340,6 +340,11 @@ class _EagerSession(Session):
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Any]]:
         def sampled(request: Request) -> Callable[[], Any]:
             sample = self._sampler.sample(self._graph, request.seeds, epoch=request.epoch, batch=request.batch)
+            if type(sample) in (type(None), tuple, list, dict, Tensor):
+                raise TypeError(
+                    f"{type(self._sampler).__name__}.sample gives {kind_of(sample)}; it must give a sample, e.g. a "
+                    "loader.samples.MiniBatch(nodes, sizes, blocks)"
+                )
             return lambda: sample
 
         return [sampled(request) for request in group]

@@ -52,6 +52,7 @@ class Timeline:
         self.count = as_size("count", count)
         self._host: list[tuple[str, int, float, float]] = []
         self._gpu: list[tuple[str, int, Any, Any]] = []
+        self._gaps: list[tuple[str, float, float]] = []
         self._origin: tuple[Any, float] | None = None  # an event, and the host's clock when it happened
 
     def wants(self, item: int) -> bool:
@@ -65,6 +66,10 @@ class Timeline:
     def add_gpu(self, lane: str, item: int, begin: Any, end: Any) -> None:
         """Adds the span of a stage on a GPU, by two recorded events with timing."""
         self._gpu.append((lane, item, begin, end))
+
+    def add_gap(self, name: str, begin: float, end: float) -> None:
+        """Names a time in which nothing is trained, such as a validation, by times of `time.perf_counter()`."""
+        self._gaps.append((name, begin, end))
 
     def align(self, streams: Any) -> None:
         """Measures, once, the time of the host's clock at which the GPU reaches an event. Waits for the GPU.
@@ -80,16 +85,29 @@ class Timeline:
 
     def spans(self) -> list[Span]:
         """The spans recorded so far, by lane and time. Waits until the GPU has finished them."""
-        found = [(lane, item, begin, end, False) for lane, item, begin, end in list(self._host)]
+        found = self._measured()
+        zero = min((span.begin for span in found), default=0.0)
+        spans = [Span(s.lane, s.item, s.begin - zero, s.end - zero, s.gpu) for s in found]
+        return sorted(spans, key=lambda s: (s.gpu, s.lane, s.begin))
+
+    def gaps(self) -> list[tuple[str, float, float]]:
+        """Name, begin and end of the gaps that were named between the first span and the last, as times of spans."""
+        found = self._measured()
+        if not found:
+            return []
+        zero, last = min(span.begin for span in found), max(span.end for span in found)
+        return [(name, begin - zero, end - zero) for name, begin, end in self._gaps if zero <= begin and end <= last]
+
+    def _measured(self) -> list[Span]:
+        """The spans recorded so far, by the host's clock."""
+        found = [Span(lane, item, begin, end, False) for lane, item, begin, end in list(self._host)]
         for lane, item, first, last in list(self._gpu):
             assert self._origin is not None
             event, clock = self._origin
             last.synchronize()
             begin, end = (clock + event.elapsed_time(e) * 1e-3 for e in (first, last))
-            found.append((lane, item, begin, end, True))
-        zero = min((begin for _, _, begin, _, _ in found), default=0.0)
-        spans = [Span(lane, item, begin - zero, end - zero, gpu) for lane, item, begin, end, gpu in found]
-        return sorted(spans, key=lambda s: (s.gpu, s.lane, s.begin))
+            found.append(Span(lane, item, begin, end, True))
+        return found
 
     def write_chrome(self, path: str | Path, lanes: Iterable[str]) -> None:
         """Writes a trace that chrome://tracing and https://ui.perfetto.dev show.
@@ -121,6 +139,24 @@ class Timeline:
                 "args": {"mini-batch": s.item},
             }
             for s in spans
+        ]
+        gaps = self.gaps()
+        if gaps:
+            tid = len(order) + 1
+            args = {"name": "gaps"}
+            events.append({"ph": "M", "pid": 1, "tid": tid, "name": "thread_name", "args": args})
+            events.append({"ph": "M", "pid": 1, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}})
+        events += [
+            {
+                "ph": "X",
+                "pid": 1,
+                "tid": len(order) + 1,
+                "name": name,
+                "cat": "gap",
+                "ts": round(begin * 1e6, 3),
+                "dur": round((end - begin) * 1e6, 3),
+            }
+            for name, begin, end in gaps
         ]
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)

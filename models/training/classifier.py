@@ -152,6 +152,17 @@ class Classifier(MatmulPrecision):
             )
         for i, block in enumerate(batch.blocks):
             x = self.layer(i, x, block)
+            if x.shape[0] != block.num_dst:
+                raise ValueError(
+                    f"layer {i} of {type(self).__name__} gives {x.shape[0]} rows for a block of {block.num_dst} "
+                    f"destination nodes and {block.num_src} source nodes; it must give a row for each destination "
+                    "node, whose own rows are x[: block.num_dst]"
+                )
+        if x.shape[-1] != self.num_classes:
+            raise ValueError(
+                f"the last layer of {type(self).__name__} gives rows of {x.shape[-1]} numbers; it must give a logit "
+                f"for each of the {self.num_classes} classes"
+            )
         return x
 
     def infer(

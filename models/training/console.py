@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
+import textwrap
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -39,10 +42,13 @@ def announce(cfg: DictConfig, why: str, first: bool) -> None:
         first: this process is the one that prints and writes.
     """
     if first:
+        again = (Path(cfg.run_dir) / "config.yaml").is_file()
         written = save_config(cfg, Path(cfg.run_dir))
         (Path(cfg.run_dir) / "README.txt").write_text(described(cfg), encoding="utf-8")
         # Flushed, or a pipe shows nothing until the data are read.
-        print(f"device: {cfg.device} ({why}); configuration: {written}", flush=True)
+        print(wrapped(f"device: {cfg.device} ({why}); configuration: {written}"), flush=True)
+        if again and cfg.get("ckpt_path") is None:
+            print(wrapped(f"{cfg.run_dir} has the files of an earlier run: this one replaces them"), flush=True)
 
 
 def described(cfg: DictConfig) -> str:
@@ -50,16 +56,26 @@ def described(cfg: DictConfig) -> str:
     callbacks, loggers = (cfg.get(group) or {} for group in ("callbacks", "logger"))
     checkpoints = cfg.get("checkpoint_dir")
     files = {"config.yaml": "all options of the run", ".hydra/": "those options that were given, and Hydra's"}
+    files["train.log"] = "what it said while it read the data, with times"
     if cfg.get("mode", "train") == "train":
         if callbacks.get("best"):
             files[f"{checkpoints}/best.ckpt"] = f"the weights with the best {callbacks['best'].get('monitor')}"
         if callbacks.get("step"):
             files[f"{checkpoints}/step.ckpt"] = "the newest state of the training"
         files |= {
-            one.get("tracking_uri") or f"{name}/": "the metrics of each epoch" for name, one in loggers.items() if one
+            one.get("tracking_uri") or f"{name}/": "the metrics of each epoch, counted from 0 there"
+            for name, one in loggers.items()
+            if one
         }
-        if callbacks.get("curves"):
-            files["curves.png"] = "loss and accuracy of each epoch"
+        if curves := callbacks.get("curves"):
+            score = str(curves.get("score", "acc")).replace("acc", "accuracy")
+            files["curves.png"] = f"loss and {score} of each epoch, and which epoch was best"
+        if cfg.get("timeline"):
+            files["timeline.png, timeline.json"] = (
+                "when each stage worked on some mini-batches; https://ui.perfetto.dev shows the second one"
+            )
+        if "confusion" in ((cfg.get("model") or {}).get("metrics") or ()):
+            files["confusion.csv"] = "nodes of the test split by true class (row) and predicted class (column)"
         files["result.json"] = "what the run ended with; python -m models.results makes a table of several"
     else:
         name = "predictions.parquet" if cfg.mode == "predict" else "metrics.json"
@@ -75,6 +91,15 @@ def described(cfg: DictConfig) -> str:
         lines += ["", "To predict with it (or mode=evaluate, to test it again):"]
         lines += [f"    python train.py mode=predict ckpt_path={checkpoints}/best.ckpt"]
     return "\n".join([*lines, ""])
+
+
+def wrapped(line: str) -> str:
+    """A line that a run says, broken between words where the terminal ends. A file or a pipe has it whole."""
+    if not sys.stdout.isatty():
+        return line
+    width = shutil.get_terminal_size().columns
+    # Paths stay whole, to be copied.
+    return textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def announce_resume(cfg: DictConfig, saved: Mapping[str, Any]) -> None:

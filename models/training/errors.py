@@ -21,6 +21,8 @@ _UNKNOWN = re.compile(r"^([\w.]+)\(\) got an unexpected keyword argument '(\w+)'
 _MISSING = re.compile(r"^([\w.]+)\(\) missing \d+ required [\w-]+ arguments?: (.+)$")
 _REFERENCE = re.compile(r"^Interpolation key '([^']+)' not found\s+full_key: (\S+)")
 _NO_TARGET = re.compile(r"^Error (?:loading|locating target) '([^']+)'")
+_ABSTRACT = re.compile(r"^Can't instantiate abstract class (\w+) with.* abstract methods? (.+)$")
+_BEFORE_INIT = "before Module.__init__() call"  # torch's AttributeError
 _NO_OPTION = re.compile(r"\w+ is no option of \w")
 
 INTERRUPTED = 130  # the exit status of a process that Ctrl-C ended, as shells have it
@@ -87,6 +89,11 @@ def said(error: BaseException, key: str = "") -> str:
         names = found[2].replace("'", "")
         first = re.split(",| and ", names)[0]
         return f"{key} gives no {names}, which {found[1].removesuffix('.__init__')} needs; add {key}.{first}=..."
+    if found := _ABSTRACT.search(str(error)):
+        names = found[2].replace("'", "")
+        return f"{f'{key} is a ' if key else ''}{found[1]}, which has no {names}; add what it lacks"
+    if _BEFORE_INIT in str(error):
+        return f"{key or 'the model'} sets a part before super().__init__() was called; call that first in __init__"
     if found := _REFERENCE.search(str(error)):
         return f"{found[2]} refers to ${{{found[1]}}}, but there is no option {found[1]}; name another, or give a value"
     if found := _NO_TARGET.search(str(error)):
@@ -143,7 +150,8 @@ def _mendable(error: BaseException) -> BaseException | None:
     """The error to show, or None for one of the program. Hydra wraps what a constructor raises: look inside."""
     while isinstance(error, HydraException) and error.__cause__ is not None:
         error = error.__cause__
-    return error if isinstance(error, (HydraException, *_user_errors())) or _is_memory(error) else None
+    own = isinstance(error, AttributeError) and _BEFORE_INIT in str(error)
+    return error if own or isinstance(error, (HydraException, *_user_errors())) or _is_memory(error) else None
 
 
 def _is_loss(error: BaseException) -> bool:

@@ -16,6 +16,7 @@ from loader.machine.hardware import provenance
 from loader.machine.trust import UntrustedError, open_trusted
 from loader.machine.whole_files import replaced
 from models.training.callbacks.epoch_record import EpochRecord
+from models.training.console import wrapped
 from models.training.ranks import rank_here
 
 # Where things lie, not what is computed.
@@ -69,7 +70,8 @@ class JobResult:
             return metric
         name, seconds = self.config.get("optimized_metric"), time.perf_counter() - self._began
         tested = {key: float(value) for key, value in metrics.items() if key.startswith("test/") and key != name}
-        print(", ".join([f"result: {name} {metric:.4f}", *(f"{key} {value:.4f}" for key, value in tested.items())]))
+        said = [f"result: {name} {metric:.4f}", *(f"{key} {value:.4f}" for key, value in tested.items())]
+        print(wrapped(", ".join(said)))
         machine = provenance()
         if self.config["device"] == "cuda":
             machine["hardware"]["gpu"] = torch.cuda.get_device_name()

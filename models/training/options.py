@@ -101,7 +101,9 @@ def object_of(group: str, part: DictConfig) -> Any:
     except Exception as error:  # an import raises anything
         why = str(error.__cause__ or error).split("\n")[0] or type(error).__name__
         module = str(part["_target_"]).partition(".")[0]
-        beside = f", and let PYTHONPATH have the folder of {module}.py" if f"named '{module}'" in why else ""
+        beside = ""
+        if f"named '{module}'" in why:
+            beside = f", and put {module}.py into this folder, or let PYTHONPATH have the folder of {module}.py"
         raise ValueError(
             f"{group}._target_ is {shown(part['_target_'])}, which cannot be imported ({why[:120]}); give the full "
             f"name of a class, as the options of conf/{group.split('.')[0]} have{beside}"

@@ -83,13 +83,22 @@ def check_takes(cfg: DictConfig, sizes: Iterable[str]) -> None:
 
 
 def check_samplers(datamodule: Any) -> None:
-    """Raises ValueError if a sampler of the data module has no method that samples."""
+    """Raises ValueError if a sampler of the data module has no method that samples, or one that takes too little."""
     for name in ("sampler", "eval_sampler"):
         kind = type(getattr(datamodule, name, None))
         if issubclass(kind, Sampler) and kind.open is Sampler.open and kind.sample is Sampler.sample:
             raise ValueError(
                 f"{name} is a {kind.__name__}, which has neither sample(graph, seeds, epoch, batch) nor open(graph); "
                 "add one of them"
+            )
+        if not issubclass(kind, Sampler) or kind.open is not Sampler.open:
+            continue
+        takes = inspect.signature(kind.sample).parameters
+        lacks = [] if any(p.kind is p.VAR_KEYWORD for p in takes.values()) else {"epoch", "batch"} - set(takes)
+        if lacks:
+            raise ValueError(
+                f"{name} is a {kind.__name__}, whose sample takes no {' and no '.join(sorted(lacks))}; it is called "
+                "as sample(graph, seeds, epoch=0, batch=0): add what it lacks"
             )
 
 

@@ -21,7 +21,8 @@ _TAKEN = "GNN_LOADER_SWEEP_PART"  # which part of the machine this process has t
 
 
 def share_imports(program: Path) -> None:
-    """Lets the processes that start later import what this one imports: the loader, and what lies beside `program`.
+    """Lets this process, and those that start later, import the loader, what lies beside `program`, and the user's own
+    files in the folder where the command was started. The last one comes last: it hides no package.
 
     submitit starts a job by `python -m`, which looks into the folder of that moment and not into that of `program`.
     """
@@ -29,7 +30,10 @@ def share_imports(program: Path) -> None:
 
     places = [str(Path(loader.__file__).resolve().parents[1]), str(program.parent)]
     before = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*places, *before]))
+    here = os.getcwd()
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*places, *before, here]))
+    if here not in sys.path:
+        sys.path.append(here)
     # The folder of that moment may be a checkout without a core. It comes first, unless Python 3.11 is told this.
     os.environ["PYTHONSAFEPATH"] = "1"
 

@@ -41,7 +41,10 @@ def composer(tmp_path: Path) -> Iterator[Composer]:
                 del cfg["hydra"]
             return cfg
 
-        yield make
+        try:
+            yield make
+        finally:
+            HydraConfig.instance().cfg = None  # or tests in other files find the choices of this one
 
 
 def in_process(composed: Composer, *overrides: str) -> float:

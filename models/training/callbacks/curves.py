@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import os
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 _FORMATS = (".png", ".pdf", ".svg")
+_COLOURS = {"train": "tab:blue", "val": "tab:orange"}
+_LABELS = {"loss": "loss, mean of an epoch", "acc": "accuracy, share from 0 to 1"}
+_SHARES = ("auc", "auroc", "ap", "f1", "precision", "recall", "mrr")
 
 
 class Curves(Callback):
     """Remembers loss and a score of each epoch, through a resume too, and draws them when training ends.
+
+    The picture names model, dataset and folder of the run, the best checkpoint's epoch, and epochs without a value.
 
     Args:
         path: of the picture: .png, .pdf or .svg.
@@ -27,40 +34,113 @@ class Curves(Callback):
         if self.path.suffix not in _FORMATS:
             raise ValueError(f"callbacks.curves.path is {path}; it must end with {', '.join(_FORMATS)}")
         self.epochs: list[dict[str, float]] = []
+        self._validated = False
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._validated = not trainer.sanity_checking
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        monitor = getattr(getattr(trainer, "checkpoint_callback", None), "monitor", None)
         row = {"epoch": float(trainer.current_epoch)}
-        row.update({k: float(v) for k, v in trainer.callback_metrics.items() if k in self.metrics})
+        for name, value in trainer.callback_metrics.items():
+            # Lightning keeps the values of the last validation, which may be that of an earlier epoch.
+            if name in (*self.metrics, monitor) and (self._validated or not name.startswith("val/")):
+                row[name] = float(value)
         self.epochs.append(row)
+        self._validated = False
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.epochs and trainer.is_global_zero:
-            self.draw()
+            best = getattr(trainer, "checkpoint_callback", None)
+            monitor = getattr(best, "monitor", None)
+            watched = None if monitor is None else (monitor, getattr(best, "mode", "min"))
+            self.draw(title_of_run(trainer, pl_module, self.path.parent), watched)
 
-    def draw(self) -> None:
-        """Writes the PNG."""
+    def draw(self, title: str = "", watched: tuple[str, str] | None = None) -> None:
+        """Writes the picture.
+
+        Args:
+            title: above it, the first line.
+            watched: name of the metric that decides which checkpoint is the best one, and "min" or "max"; None if
+                none does.
+        """
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
 
-        figure = Figure(figsize=(9, 3.6), layout="constrained")
+        figure = Figure(figsize=(9, 4.2), layout="constrained")
         FigureCanvasAgg(figure)
+        best, lines = best_epoch(self.epochs, watched), [title]
+        if best is not None and watched is not None:
+            lines.append(f"best epoch {best[0]}: {watched[0]} {best[1]:.4g}")
+        figure.suptitle("\n".join(filter(None, lines)), fontsize=10)
         for axes, name in zip(figure.subplots(1, 2), ("loss", self.score), strict=True):
-            for split, colour in (("train", "tab:blue"), ("val", "tab:orange")):
-                points = [(e["epoch"] + 1, e[f"{split}/{name}"]) for e in self.epochs if f"{split}/{name}" in e]
+            gaps = []
+            for split, colour in _COLOURS.items():
+                points, lacking = self._points(f"{split}/{name}")
+                if lacking:
+                    gaps.append(f"{split}: {_gap(lacking, len(self.epochs))}")
                 if points:
-                    marker = "o" if len(points) == 1 else None
-                    axes.plot(*zip(*points, strict=True), color=colour, label=split, marker=marker)
-                    axes.legend()
-            axes.set_xlabel("epoch")
-            axes.set_ylabel({"acc": "accuracy"}.get(name, name))
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+                    marker = "o" if lacking or len(points) == 1 else None
+                    axes.plot(*zip(*points, strict=True), color=colour, label=split, marker=marker, markersize=4)
+            if best is not None:
+                axes.axvline(best[0], color="tab:gray", linestyle="--", linewidth=1, label="best epoch")
+            if axes.get_legend_handles_labels()[0]:
+                axes.legend()
+            axes.set_xlabel("\n".join(["epoch", *gaps]))
+            axes.set_ylabel(_LABELS.get(name, f"{name}, from 0 to 1" if name in _SHARES else name))
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
             axes.grid(alpha=0.3)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(self.path, dpi=120)
+
+    def _points(self, name: str) -> tuple[list[tuple[int, float]], list[int]]:
+        """`(epoch, value)` of a metric, and the epochs in which it has no finite value. Epochs count from 1."""
+        values = {int(e["epoch"]) + 1: e.get(name, math.nan) for e in self.epochs}
+        points = [(epoch, value) for epoch, value in values.items() if math.isfinite(value)]
+        return points, [epoch for epoch, value in values.items() if not math.isfinite(value)]
 
     def state_dict(self) -> dict[str, Any]:
         return {"epochs": self.epochs}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.epochs = list(state_dict["epochs"])
+
+
+def best_epoch(epochs: list[dict[str, float]], watched: tuple[str, str] | None) -> tuple[int, float] | None:
+    """The first epoch, from 1, with the best value of a metric, and that value; None if no epoch has one.
+
+    Args:
+        epochs: rows with `epoch`, from 0, and metrics.
+        watched: name of the metric, and "min" or "max".
+    """
+    if watched is None:
+        return None
+    name, mode = watched
+    known = [(int(e["epoch"]) + 1, e[name]) for e in epochs if math.isfinite(e.get(name, math.nan))]
+    sign = 1 if mode == "min" else -1
+    return min(known, key=lambda row: (sign * row[1], row[0]), default=None)
+
+
+def title_of_run(trainer: Trainer, pl_module: LightningModule, folder: Path) -> str:
+    """Model, dataset and folder of a run in one line, for its pictures."""
+    network = getattr(pl_module, "net", pl_module)
+    model = getattr(network, "architecture", type(network).__name__)
+    data = getattr(getattr(getattr(trainer, "datamodule", None), "data", None), "name", None)
+    where = os.path.relpath(folder)
+    return f"{model}{f' on {data}' if data else ''}, {folder if where.startswith('..') else where}"
+
+
+def _gap(epochs: list[int], total: int) -> str:
+    """Epochs without a value in words: `no value in epochs 1-3, 7`."""
+    if len(epochs) == total:
+        return "not measured"
+    runs: list[list[int]] = []
+    for epoch in epochs:
+        if runs and epoch == runs[-1][-1] + 1:
+            runs[-1].append(epoch)
+        else:
+            runs.append([epoch])
+    shown = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:5]]
+    more = f" and {len(epochs) - sum(map(len, runs[:5]))} more" if len(runs) > 5 else ""
+    return f"no value in epoch{'s' if len(epochs) > 1 else ''} {', '.join(shown)}{more}"

@@ -1,4 +1,4 @@
-"""How far a training is: a bar on a terminal, one line per epoch elsewhere."""
+"""How far a training is: one line per epoch, and below it a bar on a terminal."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 
 from loader.machine.arguments import as_size
+from models.training.metrics import SPLITS
 
 
 class ProgressBar(RichProgressBar):
-    """Lightning's rich progress bar on a terminal. Elsewhere, in a file or a pipe, one line at the end of an epoch.
+    """One line at the end of an epoch. On a terminal it stays above Lightning's rich progress bar.
 
     It is silent in tests: layer-wise inference has a bar of its own there.
 
@@ -25,13 +26,14 @@ class ProgressBar(RichProgressBar):
         as_size("refresh_rate", refresh_rate, least=0)
         terminal = sys.stdout.isatty()
         super().__init__(refresh_rate=refresh_rate if terminal else 0)
-        self._lines = refresh_rate > 0 and not terminal
+        self._lines = refresh_rate > 0
         self._began = 0.0
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         metrics = super().get_metrics(trainer, pl_module)
         metrics.pop("v_num", None)  # the logger's folder, always the same here
-        return metrics
+        # The line of an epoch has those of a split, for which a bar on 80 columns has no room.
+        return {name: value for name, value in metrics.items() if name.partition("/")[0] not in SPLITS}
 
     def _get_train_description(self, current_epoch: int) -> str:
         """Lightning counts epochs from 0."""
@@ -53,7 +55,11 @@ class ProgressBar(RichProgressBar):
             return
         seconds = time.perf_counter() - self._began
         values = [f"{name} {float(value):.4f}" for name, value in sorted(trainer.callback_metrics.items())]
-        print(f"epoch {trainer.current_epoch + 1}, {seconds:.3g} s: {', '.join(values)}", flush=True)
+        line = f"epoch {trainer.current_epoch + 1}, {seconds:.3g} s: {', '.join(values)}"
+        if self.is_enabled and self.progress is not None:
+            self.progress.console.print(line, markup=False, highlight=False)
+        else:
+            print(line, flush=True)
 
     def on_test_start(self, *_: Any, **__: Any) -> None:
         pass

@@ -6,6 +6,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 
 from models.training.callbacks.stage_times import StageTimes
+from models.training.console import wrapped
+from models.training.metrics import SPLITS
 
 
 class RunSummary(Callback):
@@ -20,7 +22,8 @@ class RunSummary(Callback):
         if placement is None or not trainer.is_global_zero:
             return
         several = f", {trainer.world_size} processes" if trainer.world_size > 1 else ""
-        print("; ".join(f"{stage}: {words}" for stage, words in placement().items() if stage != "ahead") + several)
+        stages = [f"{stage}: {words}" for stage, words in placement().items() if stage != "ahead"]
+        print(wrapped("; ".join(stages) + several))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Not after the test, for which Lightning puts the callbacks back into their state at the best checkpoint. Its
@@ -40,11 +43,8 @@ class RunSummary(Callback):
         accuracies = {k: v for k, v in tested.items() if k != "test/loss"}
         times = next((c for c in trainer.callbacks if isinstance(c, StageTimes)), None)  # type: ignore[attr-defined]
         tested_by = getattr(pl_module, "TESTED_BY", None)
-        print(
-            "\n".join(
-                self._early + summary_lines(accuracies, times, _replayed(trainer, pl_module), tested_by, self._sampled)
-            )
-        )
+        lines = summary_lines(accuracies, times, _replayed(trainer, pl_module), tested_by, self._sampled)
+        print("\n".join(map(wrapped, self._early + lines)))
 
 
 def summary_lines(
@@ -57,20 +57,24 @@ def summary_lines(
     """The lines of `RunSummary`.
 
     Args:
-        accuracies: metric name -> share in [0, 1]; `test/val_acc` is shown as "val", `test/acc` as "test".
+        accuracies: metric name -> share in [0, 1]; `test/val_acc` is shown as "val", `test/acc` as "test". Each metric
+            beside the accuracy has a line of its own.
         times: of the training, if it was timed.
         replayed: on a GPU, training steps by CUDA graphs, and all training steps.
         tested_by: what the accuracies are of, if not of the neighbors that a node has.
         sampled: accuracy of the best checkpoint on the validation split with sampled neighbors, if that is known.
     """
     lines = []
-    names = {"test/acc": "test"}  # of sampled neighbours
-    splits = {names.get(k, k.removeprefix("test/").removesuffix("_acc")): value for k, value in accuracies.items()}
-    if splits:
-        how = f"by {tested_by}" if tested_by else f"with {'sampled' if 'test/acc' in accuracies else 'all'} neighbors"
-        shares = ", ".join(f"{split} {share:.2%}" for split, share in splits.items())
-        also = f"; val {sampled:.2%} with sampled neighbors" if sampled is not None and tested_by is None else ""
-        lines.append(f"accuracy: {shares} {how}{also} (best checkpoint)")
+    shares: dict[str, list[str]] = {}  # metric -> of each split
+    for name, share in accuracies.items():
+        split, metric = _split_and_metric(name)
+        shares.setdefault(metric, []).append(f"{split} {share:.2%}")
+    how = f"by {tested_by}" if tested_by else f"with {'sampled' if 'test/acc' in accuracies else 'all'} neighbors"
+    for metric, splits in shares.items():
+        also = ""
+        if metric == "acc" and sampled is not None and tested_by is None:
+            also = f"; val {sampled:.2%} with sampled neighbors"
+        lines.append(f"{_NAMES.get(metric, metric)}: {', '.join(splits)} {how}{also} (best checkpoint)")
     if times is None or not times.stage_seconds:
         return lines
     if times.median_epoch is not None:
@@ -89,6 +93,13 @@ def summary_lines(
     if moved:
         lines.append(f"data: {', '.join(moved)}")
     return lines
+
+
+def _split_and_metric(name: str) -> tuple[str, str]:
+    """`("val", "acc")` of `test/val_acc`, and `("test", "acc")` of `test/acc`, the test with sampled neighbors."""
+    short = name.removeprefix("test/")
+    split, _, metric = short.partition("_")
+    return (split, metric) if split in SPLITS else ("test", short)
 
 
 def _readable(count: int) -> str:
@@ -112,4 +123,5 @@ def _replayed(trainer: Trainer, pl_module: LightningModule) -> tuple[int, int] |
     return graphed.replayed, trainer.global_step
 
 
+_NAMES = {"acc": "accuracy"}
 _MOVED = {"gather": "features read", "move": "copied to the GPU"}

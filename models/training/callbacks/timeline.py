@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from loader.loaders.nodes import NodeLoader
 from loader.machine.arguments import as_flag, kind_of
 from loader.timing import TRAIN, Span, Timeline
+from models.training.callbacks.curves import title_of_run
 
 LANES = ("sample", "gather", "move", TRAIN)
 _COLOURS = {"sample": "tab:blue", "gather": "tab:orange", "move": "tab:green", TRAIN: "tab:red"}
@@ -33,6 +35,8 @@ class TimelineRecord(Callback):
         self.path = Path(path)
         timeline = Timeline(first, count)  # says what is wrong with them
         self.timeline = timeline if as_flag("enabled", enabled) else None
+        self._ended: float | None = None  # when the last epoch had trained, by the host's clock
+        self._gap = ""  # what happened since
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.timeline is None:
@@ -42,10 +46,19 @@ class TimelineRecord(Callback):
             raise TypeError(f"timeline=true needs a NodeLoader, the train loader is {kind_of(loader)}")
         loader.timeline = self.timeline
 
+    def on_train_batch_start(self, trainer: Trainer, *_: Any, **__: Any) -> None:
+        if self.timeline is not None and self._ended is not None:
+            self.timeline.add_gap(self._gap, self._ended, time.perf_counter())
+        self._ended = None
+
     def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
         # Lightning asks for no mini-batch after the last one, which would say that it is done with that.
         if self.timeline is not None and trainer.is_last_batch and isinstance(trainer.train_dataloader, NodeLoader):
             trainer.train_dataloader.done()
+            self._ended, self._gap = time.perf_counter(), "end of an epoch"
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._gap = "validation"
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.timeline is None or not trainer.is_global_zero:
@@ -60,7 +73,7 @@ class TimelineRecord(Callback):
             )
             return
         self.timeline.write_chrome(self.path.with_suffix(".json"), LANES)
-        draw(self.timeline, self.path.with_suffix(".png"))
+        draw(self.timeline, self.path.with_suffix(".png"), title_of_run(trainer, pl_module, self.path.parent))
 
 
 def draw(timeline: Timeline, path: str | Path, title: str = "") -> None:
@@ -78,7 +91,7 @@ def draw(timeline: Timeline, path: str | Path, title: str = "") -> None:
     rows = [
         (gpu, lane) for gpu in (True, False) for lane in LANES if any((s.gpu, s.lane) == (gpu, lane) for s in spans)
     ]
-    figure = Figure(figsize=(_INCHES, 1 + 0.5 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(_INCHES, 1.2 + 0.5 * len(rows)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     # Milliseconds that a character of a label covers.
@@ -93,10 +106,16 @@ def draw(timeline: Timeline, path: str | Path, title: str = "") -> None:
             if length < character * len(label):
                 continue  # it would cover those of its neighbours
             axes.text(begin + length / 2, y, label, ha="center", va="center", fontsize=7, clip_on=True)
+    for name, start, stop in timeline.gaps():
+        begin, length = start * 1e3, (stop - start) * 1e3
+        axes.axvspan(begin, begin + length, color="tab:gray", alpha=0.15, lw=0)
+        turned = 0 if length >= character * len(name) else 90
+        middle = (len(rows) - 1) / 2
+        axes.text(begin + length / 2, middle, name, ha="center", va="center", fontsize=7, rotation=turned)
     axes.set_yticks(range(len(rows)), [f"{lane} ({'GPU' if gpu else 'host'})" for gpu, lane in rows])
     axes.invert_yaxis()
-    axes.set_xlabel("ms; the numbers are those of the mini-batches")
-    axes.set_title(title)
+    axes.set_xlabel("milliseconds; the numbers are those of the mini-batches, counted from 0")
+    axes.set_title(title, fontsize=10)
     axes.grid(axis="x", alpha=0.3)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

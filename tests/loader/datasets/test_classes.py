@@ -76,18 +76,23 @@ def test_classes_that_nobody_learns_are_named(caplog):
     ("labels", "num_classes", "said"),
     [
         ([0, 1, 1], 2, "2 classes"),
-        ([0, -1, 3, -1], 4, "4 classes (no vertex has 1, 2); 2 of 4 vertices have no label"),
-        ([0, 89], 90, "90 classes (no vertex has 1, 2, 3, 4, 5 and 83 more)"),
-        ([[1, 1], [0, 1], [0, 0]], 2, "2 labels, several per vertex; 1 of 3 vertices have none of them"),
+        ([0, -1, 3, -1], 4, "4 classes (no node has 1, 2); 2 of 4 nodes have no label"),
+        ([-1, -1], 0, "no labels"),
+        ([0, 89], 90, "90 classes (no node has 1, 2, 3, 4, 5 and 83 more)"),
+        ([[1, 1], [0, 1], [0, 0]], 2, "2 labels, several per node; 1 of 3 nodes have none of them"),
         (
             [[1, 0], [0, 1]],
             2,
-            "2 labels, several per vertex: each has exactly one, so labels.argmax(1) would make them classes",
+            "2 labels, several per node: each has exactly one, so labels.argmax(1) would make them classes",
         ),
     ],
 )
 def test_what_was_found_is_described(labels, num_classes, said):
     assert describe_classes(np.array(labels), num_classes, counted=False) == said
+
+
+def test_a_graph_without_labels_gets_no_advice():
+    assert describe_classes(np.array([-1, -1]), 0, counted=True) == "no labels"
 
 
 def test_the_line_of_a_conversion_says_the_classes(npz_file, tmp_path, caplog):
@@ -96,7 +101,7 @@ def test_the_line_of_a_conversion_says_the_classes(npz_file, tmp_path, caplog):
     path = npz_file(labels=np.array([20.0, 31, 89, 20, 31, 89]))
     NpzDataset(path, data_dir=tmp_path).load()
     (line,) = [line for line in caplog.messages if "converted in" in line]
-    assert "; 90 classes (no vertex has 0, 1, 2, 3, 4 and 82 more); if these are numbers to predict" in line
+    assert "; 90 classes (no node has 0, 1, 2, 3, 4 and 82 more); if these are numbers to predict" in line
     assert "give them to NodeLoader as floats, in a loop of your own" in line
 
 

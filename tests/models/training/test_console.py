@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,15 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from train_runs import Composer
 
-from models.training.console import announce, announce_resume, described, folders, leave_no_empty_folder, save_config
+from models.training.console import (
+    announce,
+    announce_resume,
+    described,
+    folders,
+    leave_no_empty_folder,
+    save_config,
+    wrapped,
+)
 
 
 def test_saves_the_resolved_configuration_and_prints_nothing(
@@ -42,6 +51,14 @@ def test_the_first_line_names_device_and_configuration(
     assert (tmp_path / "config.yaml").is_file() == (tmp_path / "README.txt").is_file() == first
 
 
+def test_a_run_says_that_it_replaces_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    replaced = f"{tmp_path} has the files of an earlier run: this one replaces them\n"
+    options = {"device": "cpu", "run_dir": str(tmp_path)}
+    for more, told in (({}, False), ({}, True), ({"ckpt_path": "/a/step.ckpt"}, False)):
+        announce(OmegaConf.create({**options, **more}), "asked for", True)
+        assert (replaced in capsys.readouterr().out) == told
+
+
 def test_the_folder_says_what_its_files_are(composed: Composer) -> None:
     text = described(composed("callbacks=quiet", "checkpoint_dir=/a/checkpoints"))
     assert "/a/checkpoints/best.ckpt\n    the weights with the best val/acc\n" in text
@@ -49,10 +66,33 @@ def test_the_folder_says_what_its_files_are(composed: Composer) -> None:
     assert "    python train.py mode=predict ckpt_path=/a/checkpoints/best.ckpt\n" in text
     assert "csv/\n" in text
     assert "curves.png" not in text
+    assert "timeline" not in text
+    assert "confusion.csv" not in text
+    more = described(composed("timeline=true", "model.metrics=[f1,confusion]"))
+    for name in (
+        "train.log\n",
+        "curves.png\n    loss and accuracy of",
+        "timeline.png, timeline.json\n",
+        "confusion.csv\n",
+    ):
+        assert name in more
     assert "ckpt" not in described(composed("callbacks=none"))
     used = described(composed("mode=predict", "ckpt_path=/a/b.ckpt"))
     assert "predictions.parquet\n    what mode=predict found with /a/b.ckpt\n" in used
     assert "to go on" not in used.lower()
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_lines_end_where_the_terminal_does(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "/a-folder/" + 12 * "deep-er/" + "best.ckpt"
+    line = ", ".join(f"test/metric_{i} 0.1234" for i in range(12))
+    assert wrapped(line) == line  # in a file or a pipe
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    parts = wrapped(line).splitlines()
+    assert 1 < len(parts) == len([part for part in parts if len(part) <= columns])
+    assert " ".join(part.strip() for part in parts) == line
+    assert path in wrapped(f"checkpoints: {path}").split()
 
 
 def test_a_run_that_went_on_names_two_folders() -> None:

@@ -15,6 +15,7 @@ from loader.samplers import FullSampler, Sampler
 from loader.samples import Block, MiniBatch
 from models.training import own_classes
 from models.training.classifier import Classifier
+from models.training.errors import one_line_errors
 
 HERE = "own_of_test"
 
@@ -180,12 +181,67 @@ def test_a_sampler_that_does_not_sample_is_refused(composed: Composer, monkeypat
 
 
 def test_every_missing_argument_is_named(composed: Composer, capsys: Any) -> None:
-    from models.training.errors import one_line_errors
-
     with pytest.raises(SystemExit), one_line_errors():
         in_process(composed, target("Needs"))
     said = capsys.readouterr().err
     assert said.startswith("error: model gives no depth and width, which")
+    assert said.count("\n") == 1
+
+
+class TooManyRows(Net):
+    def layer(self, i: int, x: Tensor, block: Block) -> Tensor:
+        found: Tensor = self.linears[i](x)
+        return found
+
+
+class TooFewLogits(Net):
+    def __init__(self, num_features: int, num_classes: int, **options: Any) -> None:
+        super().__init__(num_features, num_classes, **options)
+        self.linears[-1] = nn.Linear(num_features, num_classes - 1)
+
+
+class NoSuper(Classifier):
+    def __init__(self, num_features: int, num_classes: int, *, num_layers: int = 2, **options: Any) -> None:
+        self.linear = nn.Linear(num_features, num_classes)
+
+
+class NoSpec(Sampler):
+    def sample(self, graph: Any, seeds: Any, *, epoch: int = 0, batch: int = 0) -> Any: ...
+
+
+class NoEpoch(Sampler):
+    num_hops = 2
+
+    def spec(self) -> dict[str, Any]:
+        return {}
+
+    def sample(self, graph: Any, seeds: Any, *, batch: int = 0) -> Any: ...
+
+
+class OnlyBlocks(NoEpoch):
+    def sample(self, graph: Any, seeds: Any, *, epoch: int = 0, batch: int = 0) -> Any:
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        (f"model._target_={HERE}.TooManyRows", "layer 0 of TooManyRows gives "),
+        (f"model._target_={HERE}.TooFewLogits", "gives rows of 9 numbers; it must give a logit for each of the 10 "),
+        (f"model._target_={HERE}.NoSuper", "model sets a part before super().__init__() was called; call that first"),
+        (f"sampler._target_={HERE}.NoSpec", "sampler is a NoSpec, which has no spec; add what it lacks"),
+        (f"sampler._target_={HERE}.NoEpoch", "sampler is a NoEpoch, whose sample takes no epoch; it is called as "),
+        (f"sampler._target_={HERE}.OnlyBlocks", "OnlyBlocks.sample gives a tuple; it must give a sample, e.g. a "),
+    ],
+)
+def test_mistakes_in_own_classes_are_one_line(
+    composed: Composer, capsys: pytest.CaptureFixture[str], option: str, line: str
+) -> None:
+    with pytest.raises(SystemExit), one_line_errors():
+        in_process(composed, option, "trainer.max_epochs=1")
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert line in said
     assert said.count("\n") == 1
 
 
@@ -197,5 +253,7 @@ def test_an_optimizer_that_nobody_reads_is_refused(composed: Composer) -> None:
 
 
 def test_a_module_not_found_names_the_path(composed: Composer) -> None:
-    with pytest.raises(ValueError, match=r"No module named 'nowhere'.*let PYTHONPATH have the folder of nowhere.py"):
+    with pytest.raises(
+        ValueError, match=r"No module named 'nowhere'.*put nowhere.py into this folder, or let PYTHONPATH"
+    ):
         in_process(composed, "model._target_=nowhere.Net")

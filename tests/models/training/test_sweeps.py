@@ -86,9 +86,15 @@ def test_later_processes_import_the_same_loader(monkeypatch: pytest.MonkeyPatch,
 
     monkeypatch.setenv("PYTHONPATH", "before")
     monkeypatch.setenv("PYTHONSAFEPATH", "")
+    started = tmp_path / "started"
+    started.mkdir()
+    (started / "hydra.py").write_text("raise ImportError('the wrong one')")
+    monkeypatch.chdir(started)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     sweeps.share_imports(tmp_path / "train.py")
     places = os.environ["PYTHONPATH"].split(os.pathsep)
-    assert places == [str(Path(loader.__file__).resolve().parents[1]), str(tmp_path), "before"]
+    assert places == [str(Path(loader.__file__).resolve().parents[1]), str(tmp_path), "before", str(started)]
+    assert sys.path[-1] == str(started)  # a file of the user's hides no package
 
 
 def test_a_failed_job_is_one_line() -> None:

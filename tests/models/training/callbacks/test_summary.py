@@ -46,6 +46,20 @@ def test_a_sampled_test_says_so() -> None:
     assert summary_lines({"test/acc": 0.5}, None) == ["accuracy: test 50.00% with sampled neighbors (best checkpoint)"]
 
 
+def test_each_further_metric_has_its_line() -> None:
+    found = {"test/val_acc": 0.5, "test/val_f1": 0.4, "test/test_acc": 0.6, "test/test_f1": 0.3}
+    assert summary_lines(found, None, sampled=0.7) == [
+        "accuracy: val 50.00%, test 60.00% with all neighbors; val 70.00% with sampled neighbors (best checkpoint)",
+        "f1: val 40.00%, test 30.00% with all neighbors (best checkpoint)",
+    ]
+    sampled = {"test/acc": 0.5, "test/macro_f1": 0.25, "test/f1": 0.125}
+    assert summary_lines(sampled, None) == [
+        "accuracy: test 50.00% with sampled neighbors (best checkpoint)",
+        "macro_f1: test 25.00% with sampled neighbors (best checkpoint)",
+        "f1: test 12.50% with sampled neighbors (best checkpoint)",
+    ]
+
+
 def test_the_sampled_validation_stands_beside_the_exact_one() -> None:
     (line,) = summary_lines({"test/val_acc": 0.649}, None, sampled=0.574)
     assert line == "accuracy: val 64.90% with all neighbors; val 57.40% with sampled neighbors (best checkpoint)"

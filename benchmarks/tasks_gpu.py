@@ -48,9 +48,9 @@ class Ours:
     def __init__(self, module: TaskDataModule, device: str, unique_rows: bool, graph: bool) -> None:
         torch.manual_seed(0)
         options: dict[str, Any] = {"hidden": HIDDEN, "unique_rows": unique_rows, "cuda_graph": graph or None}
-        self.model = TaskPredictor(**module.sizes, **options, num_layers=len(module.sampler.fanouts)).to(device)
-        fused = {"fused": True} if device == "cuda" else {}
-        self.optimizer = torch.optim.Adam(self.model.net.parameters(), lr=0.005, **fused)
+        sampler: Any = module.sampler
+        self.model = TaskPredictor(**module.sizes, **options, num_layers=len(sampler.fanouts)).to(device)
+        self.optimizer = torch.optim.Adam(self.model.net.parameters(), lr=0.005, fused=device == "cuda")
         self.graph = graph
         self.adam = ReplayedAdam(self.optimizer)
         self.loss = torch.zeros((), device=device)
@@ -102,7 +102,8 @@ class TheirNet(nn.Module):
                 days = (data[self.target].seed_time[rows.batch] - rows.time).to(torch.float32) / DAY
                 x[name] = x[name] + self.since[name](self.encode_time(days))
         edges = data.edge_index_dict
-        for i, (conv, norms) in enumerate(zip(self.convs, self.norms, strict=True)):
+        layers: Any = zip(self.convs, self.norms, strict=True)
+        for i, (conv, norms) in enumerate(layers):
             if i:
                 x, edges, _ = trim_to_layer(i, data.num_sampled_nodes_dict, data.num_sampled_edges_dict, x, edges)
             x = {name: norms[name](rows).relu() for name, rows in conv(x, edges).items()}
@@ -137,9 +138,8 @@ def their_loader(module: TaskDataModule, fanouts: list[int], threads: int) -> It
     import loader.pyg  # noqa: F401  # the operators that torch_geometric asks pyg-lib for
 
     torch.set_num_threads(threads)
-    data, found = module.data, HeteroData()
-    assert data is not None
-    graph: Any = data.graph
+    data: Any = module.data
+    found, graph = HeteroData(), data.graph
     for name, ids in graph.node_types.items():
         found[name].num_nodes = len(ids)
         if name in data.features:
@@ -151,7 +151,7 @@ def their_loader(module: TaskDataModule, fanouts: list[int], threads: int) -> It
         one = graph.relation(key)
         sinks = torch.repeat_interleave(torch.arange(len(one.indptr) - 1), one.indptr.diff())
         found[key].edge_index = torch.stack([one.indices.long(), sinks])
-    items = module.items("train")
+    items: Any = module.items("train")
 
     def labelled(batch: Any) -> Any:
         batch[data.target].y = items.labels[batch[data.target].input_id]
@@ -229,7 +229,7 @@ def main() -> None:
                         took, steps = seconds_of(batches, train, device)
                         found[name].append(1e3 * took / steps)
                 graphed = train.model.graphed
-                row = {"fanouts": fanouts, "by": "ours", "unique_rows": unique, "cuda_graph": graph}
+                row: dict[str, Any] = {"fanouts": fanouts, "by": "ours", "unique_rows": unique, "cuda_graph": graph}
                 row |= {name: statistics.median(values) for name, values in found.items()}
                 row |= {"loading_ms": loading, "nodes": nodes, "distinct": distinct}
                 row |= {"replayed": graphed.replayed, "captures": graphed.captures}

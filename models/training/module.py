@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from loader.loaders.whole_graph import WholeGraph
@@ -126,10 +125,4 @@ class NodeClassifier(ReplayedSteps, Classifier):
         sizes = block.num_src, block.num_dst, block.num_edges
         if self.cuda_graph is None and self.net.first.projects_first(*sizes, on_gpu=True):
             return False  # a graph cannot; narrowing wide features first spares more than it would
-        possible = batch.nodes.is_cuda and not torch.are_deterministic_algorithms_enabled() and self.graphs_cover_all()
-        if self.cuda_graph and not possible:
-            raise RuntimeError(
-                "cuda_graph is true, but the mini-batch is not on a GPU, or deterministic algorithms are set, or there "
-                "are parameters outside of net; leave it at null for graphs where they are possible"
-            )
-        return possible
+        return self.can_be_graphed(batch)

@@ -22,12 +22,27 @@ class ReplayedSteps(LightningModule):
 
     graphed: GraphedLoss
     whole_step: WholeStep
+    cuda_graph: bool | None
     _batch: Any = None  # of the training step
     _covered: bool | None = None
 
     def may_be_graphed(self, batch: Any) -> bool:
         """Whether a graph may replay the training step of a mini-batch."""
         raise NotImplementedError(f"{type(self).__name__} has no may_be_graphed(batch)")
+
+    def can_be_graphed(self, batch: Any) -> bool:
+        """Whether mini-batch and parameters are such that a graph can have them.
+
+        Raises:
+            RuntimeError: they are not, and `cuda_graph` is true.
+        """
+        possible = batch.nodes.is_cuda and not torch.are_deterministic_algorithms_enabled() and self.graphs_cover_all()
+        if self.cuda_graph and not possible:
+            raise RuntimeError(
+                "cuda_graph is true, but the mini-batch is not on a GPU, or deterministic algorithms are set, or there "
+                "are parameters outside of net; leave it at null for graphs where they are possible"
+            )
+        return bool(possible)
 
     def graphs_cover_all(self) -> bool:
         """Whether a graph has the gradients of all parameters: a subclass may have some beside `net`."""

@@ -150,13 +150,7 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
         own = [name for name in ("forward", "_loss", "_loss_and_outputs") if overrides(self, TaskPredictor, name)]
         if self.cuda_graph is None and own:  # they may read what a graph has not, see `LiveTrees`
             return False
-        possible = batch.nodes.is_cuda and not torch.are_deterministic_algorithms_enabled() and self.graphs_cover_all()
-        if self.cuda_graph and not possible:
-            raise RuntimeError(
-                "cuda_graph is true, but the mini-batch is not on a GPU, or deterministic algorithms are set, or there "
-                "are parameters outside of net; leave it at null for graphs where they are possible"
-            )
-        return possible
+        return self.can_be_graphed(batch)
 
     def count_replayed(self, batch: TreeMiniBatch, loss: Tensor, output: Tensor) -> None:
         self.count_loss(loss, 0 if batch.repeats else batch.batch_size)  # what repeats is counted by another process

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -76,7 +76,7 @@ class DataLoader:
         use_uva: the graph and the features stay in page-locked host memory, where the GPU reads them.
         use_prefetch_thread, use_alternate_streams, pin_prefetcher: options of DGL without effect here: our pipeline
             always has its own threads and streams.
-        gpu_cache: an option of DGL; must be None.
+        gpu_cache: an option of DGL; must be None, or a dict such as `{"node": {"feat": 0}}` whose sizes are 0.
         options: options of torch's DataLoader, see `loader.pyg.NeighborLoader`, and `seed`.
 
     Raises:
@@ -104,7 +104,7 @@ class DataLoader:
         **options: Any,
     ) -> None:
         self._dgl = import_dgl("loader.dgl")
-        refuse("DataLoader", DGLS, {"gpu_cache": (gpu_cache or None, None)})
+        _refuse_cache(gpu_cache)
         if not hasattr(graph, "is_homogeneous"):
             raise TypeError(f"graph is {kind_of(graph)}; it must be a dgl.DGLGraph")
         for name in ("collate_fn", "filter_fn"):
@@ -410,3 +410,13 @@ def _turns() -> dict[str, int]:
 def _are_nodes(g: Any, indices: Any) -> bool:
     """Whether a sampler of DGL's is given nodes, as the types of a dict say; a tensor is of nodes."""
     return not isinstance(indices, dict) or all(key in g.ntypes for key in indices)
+
+
+def _refuse_cache(gpu_cache: Any) -> None:
+    """Raises NotImplementedError if DGL would keep rows in a cache on the GPU, TypeError if it is no dict of dicts."""
+    if gpu_cache is None:
+        return
+    if not isinstance(gpu_cache, Mapping) or not all(isinstance(of, Mapping) for of in gpu_cache.values()):
+        raise TypeError(f"gpu_cache is {shown(gpu_cache)}; it must be None, or a dict as {{'node': {{'feat': 0}}}}")
+    if any(size > 0 for of in gpu_cache.values() for size in of.values()):
+        refuse("DataLoader", DGLS, {"gpu_cache": (gpu_cache, None)})

@@ -14,6 +14,7 @@ from loader.graph.checks import check_integers, signed
 from loader.graph.csc import Graph, require_square
 from loader.graph.foreign import require_graph
 from loader.graph.hetero import HeteroGraph
+from loader.graph.relations import EdgeType
 from loader.machine.arguments import kind_of, shown
 from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.gpu import current_stream_handle, made_current
@@ -113,7 +114,62 @@ def induced_subgraph(graph: Any, nodes: Any, *, num_threads: int | None = None) 
     return _lists(graph, found, ids.numel(), ids.numel(), ids)
 
 
+def induced_edges_by_type(
+    graph: HeteroGraph, nodes: Mapping[str, Tensor], *, num_threads: int | None = None
+) -> dict[EdgeType, InducedEdges]:
+    """Finds all edges among given nodes of a graph with types, by relation; see `induced_edges`.
+
+    Args:
+        graph: with types of nodes and edges.
+        nodes: node type -> `[n]` distinct integer ids within the type. Of types that are left out there are no nodes.
+        num_threads: of the CPU; None: one for each processor.
+
+    Returns:
+        Edge type -> its edges, ascending by target, each list in its order: places of sources and targets among the
+        given nodes of their types, and places in `graph.lists.indices`. All relations are there.
+
+    Raises:
+        TypeError, ValueError: as `induced_edges`; `nodes` names an unknown type.
+    """
+    if not isinstance(graph, HeteroGraph):
+        raise TypeError(f"graph is {kind_of(graph)}; it must be a HeteroGraph, or take induced_edges")
+    found, sizes, *_ = _typed_edges(graph, nodes, num_threads)
+    begin, first_row, node, row = {}, {}, 0, 0
+    for name, size in sizes.items():
+        begin[name], first_row[name] = node, row
+        node += size
+        row += size * len(graph.relations_into[name])
+    made = {}
+    for number, key in enumerate(graph.edge_types):
+        of_type = graph.relations_into[key[2]]
+        rows = found.targets - first_row[key[2]]
+        among = (rows >= 0) & (rows < sizes[key[2]] * len(of_type)) & (rows % len(of_type) == of_type.index(number))
+        at = among.nonzero().view(-1)
+        targets = torch.div(rows[at], len(of_type), rounding_mode="floor")
+        made[key] = InducedEdges(found.sources[at] - begin[key[0]], targets, found.places[at])
+    return made
+
+
 def _typed(graph: HeteroGraph, nodes: Any, num_threads: int | None) -> HeteroGraph:
+    found, sizes, all_ids, num_rows = _typed_edges(graph, nodes, num_threads)
+    made = _lists(graph.lists, found, all_ids.numel(), num_rows, all_ids)
+    return HeteroGraph(
+        made,
+        sizes,
+        graph.edge_types,
+        timed_types=graph.timed_types if made.node_times is not None else None,
+        timed_relations=graph.timed_relations if made.edge_times is not None else None,
+    )
+
+
+def _typed_edges(
+    graph: HeteroGraph, nodes: Any, num_threads: int | None
+) -> tuple[InducedEdges, dict[str, int], Tensor, int]:
+    """The edges among nodes of several types, whose targets are lists: a node has one for each relation into its type.
+
+    Returns:
+        The edges; node type -> number of nodes; the nodes, type after type, in the one range of ids; number of lists.
+    """
     if not isinstance(nodes, Mapping):
         raise TypeError(f"nodes is {kind_of(nodes)}; of a graph with types it must be a dict: node type -> ids")
     if unknown := [name for name in nodes if name not in graph.node_types]:
@@ -145,15 +201,7 @@ def _typed(graph: HeteroGraph, nodes: Any, num_threads: int | None) -> HeteroGra
         name = next(name for name, of in graph.node_types.items() if v in of)
         return f"nodes[{name!r}] has node {v - graph.node_types[name].start} twice"
 
-    found = _found(question, device, num_threads, "nodes", said)
-    made = _lists(graph.lists, found, all_ids.numel(), all_rows.numel(), all_ids)
-    return HeteroGraph(
-        made,
-        sizes,
-        graph.edge_types,
-        timed_types=graph.timed_types if made.node_times is not None else None,
-        timed_relations=graph.timed_relations if made.edge_times is not None else None,
-    )
+    return _found(question, device, num_threads, "nodes", said), sizes, all_ids, all_rows.numel()
 
 
 def _lists(graph: Graph, found: InducedEdges, num_nodes: int, num_rows: int, nodes: Tensor) -> Graph:

@@ -142,10 +142,10 @@ class Attributes:
         if isinstance(sample, HeteroSubgraph):
             for node_type, ids in sample.nodes.items():
                 tree = None if sample.tree is None else sample.tree[node_type]
-                self._set_nodes(data, node_type, ids, list(sample.num_nodes[node_type]), tree)
+                self._set_nodes(data, node_type, ids, list(sample.num_nodes[node_type]) if by_hop else None, tree)
             for edge_type, pairs in sample.edges.items():
                 edge_ids = None if sample.edge_ids is None else sample.edge_ids[edge_type]
-                _set_edges(data, edge_type, pairs, edge_ids, list(sample.num_edges[edge_type]))
+                _set_edges(data, edge_type, pairs, edge_ids, list(sample.num_edges[edge_type]) if by_hop else None)
             return data
         self._set_nodes(data, None, sample.nodes, list(sample.num_nodes) if by_hop else None, sample.tree)
         _set_edges(data, None, sample.edge_index, sample.edge_ids, list(sample.num_edges) if by_hop else None)
@@ -159,7 +159,8 @@ class Attributes:
             store.num_nodes = ids.numel()
         if "n_id" not in store:  # else these are rows of the user's
             store.n_id = ids
-        store.num_sampled_nodes = num_sampled
+        if num_sampled is not None or where is None:  # torch_geometric has a None without types alone
+            store.num_sampled_nodes = num_sampled
         if tree is not None:
             store.batch = tree
 
@@ -171,7 +172,8 @@ def _set_edges(data: Any, where: Any, pairs: Tensor, ids: Tensor | None, num_sam
     store.edge_index = pairs
     if ids is not None and "e_id" not in store:
         store.e_id = ids
-    store.num_sampled_edges = num_sampled
+    if num_sampled is not None or where is None:
+        store.num_sampled_edges = num_sampled
 
 
 def check_attributes(data: Any) -> None:

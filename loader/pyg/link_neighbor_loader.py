@@ -36,7 +36,7 @@ from loader.pyg.typed import (
     edge_types_of,
     is_pinned,
     placed,
-    refuse_induced,
+    shape_of_types,
     typed_graph_of,
     typed_place_of,
 )
@@ -145,7 +145,6 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
         made: Graph | HeteroGraph
         self._type: EdgeType | None = None
         if edge_types is not None:
-            refuse_induced(who, shape)
             self._type, links = links_of(data, edge_label_index)
             hops = hops_by_type(num_neighbors, edge_types or [self._type])
         else:
@@ -184,7 +183,7 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
             around = tree_sampler_of(fanouts, shape, place, meaning, picks, replace, of_times, counted)
         else:
             around = sampler_of(
-                hops, shape if self._type is None else "directional", place, meaning, weight_attr, replace
+                hops, shape if self._type is None else shape_of_types(shape), place, meaning, weight_attr, replace
             )
             if self._type is None:
                 around.check_graph(made)
@@ -230,7 +229,7 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
 
     def _why_plain(self) -> str | None:
         why = super()._why_plain()
-        if why is None and self._type is not None and not self._sampled.by_hop:
+        if why is None and self._type is not None and self.subgraph_type == "bidirectional":
             return "subgraph_type='bidirectional' of several types"
         return why
 

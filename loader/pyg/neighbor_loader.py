@@ -39,7 +39,7 @@ from loader.pyg.typed import (
     inputs_by_type,
     is_pinned,
     placed,
-    refuse_induced,
+    shape_of_types,
     typed_graph_of,
     typed_place_of,
 )
@@ -83,7 +83,7 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
         seed: of the order and of the picks; by default drawn from `generator`, or from torch's.
         subgraph_type: "directional": the picked edges; "bidirectional": and their reverses; "induced": all edges
             among the vertices. The last two have no numbers of vertices and edges per hop. Of several types
-            "bidirectional" goes the plain path, and there is no "induced".
+            "bidirectional" goes the plain path.
         directed: False is an older way to say "induced".
         is_sorted: an option of torch_geometric without effect here: edges are always sorted once.
         transform_sampler_output, neighbor_sampler, filter_per_worker: as in torch_geometric. The first two go the plain
@@ -151,8 +151,6 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
         place = typed_place_of(data, device) if typed else place_of(data, device)
         drawn, meaning = read_torchs(who, place, {**options, "seed": seed})
         shape = subgraph_type_of(subgraph_type, directed)
-        if typed:
-            refuse_induced(who, shape)
         hops: Any = hops_of(num_neighbors) if edge_types is None else hops_by_type(num_neighbors, edge_types)
         made: Graph | HeteroGraph
         if typed:
@@ -168,7 +166,7 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
             picks = picks_by(weight_attr, hops)
             sampler: Any = tree_sampler_of(fanouts, shape, place, meaning, picks, replace, of_times, counted)
         else:
-            sampler = sampler_of(hops, "directional" if typed else shape, place, meaning, weight_attr, replace)
+            sampler = sampler_of(hops, shape_of_types(shape) if typed else shape, place, meaning, weight_attr, replace)
             if not typed:
                 sampler.check_graph(made)
         self._type, ids, given = inputs_by_type(made, input_nodes)
@@ -212,7 +210,7 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
 
     def _why_plain(self) -> str | None:
         why = super()._why_plain() or ("vertices that input_nodes holds more than once" if self.repeated else None)
-        if why is None and self._type is not None and not self._sampled.by_hop:
+        if why is None and self._type is not None and self.subgraph_type == "bidirectional":
             return "subgraph_type='bidirectional' of several types"
         return why
 

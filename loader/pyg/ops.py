@@ -7,7 +7,7 @@ read rowptr and col without a copy, as int32 or int64.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,9 +15,9 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph
 from loader.machine.kept import Kept
-from loader.pyg.calls import drawn, on_gpu, refuse, refuse_induced
+from loader.pyg.calls import drawn, on_gpu, refuse_induced
 from loader.pyg.checked import engine_of, num_threads
-from loader.pyg.typed_ops import hetero_neighbor_sample
+from loader.pyg.typed_ops import hetero_neighbor_sample, sparse_hetero_neighbor_sample
 from loader.samplers.walk_call import random_walk as walk
 
 _SAMPLE = (
@@ -66,7 +66,7 @@ def register() -> None:
         library.impl("neighbor_sample", on_gpu, "CUDA")
     typed: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
         (pyg, _SAMPLE_TYPED, hetero_neighbor_sample),
-        (sparse, _SPARSE_SAMPLE_TYPED, _induced_of_types),
+        (sparse, _SPARSE_SAMPLE_TYPED, sparse_hetero_neighbor_sample),
     )
     for library, schema, kernel in typed:
         library.define(schema)
@@ -227,7 +227,3 @@ def _sample(
     if places is not None and edge_ids:
         arrays[3] = places[arrays[3].long()].to(dtype)
     return counts, edges, arrays
-
-
-def _induced_of_types(*args: Any, **kwargs: Any) -> NoReturn:
-    refuse("samples induced subgraphs of several types (HeteroData)", "subgraph_type")

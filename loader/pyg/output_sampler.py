@@ -146,16 +146,18 @@ class OutputSampler(BaseSampler):
         return out
 
     def _typed_output(self, sample: HeteroSubgraph) -> HeteroSamplerOutput:
+        around = self.sampler.around if isinstance(self.sampler, LinkSampler) else self.sampler
+        induced = getattr(around, "subgraph_type", None) == "induced"
         out = HeteroSamplerOutput(
             node=sample.nodes,
             row={key: pairs[0] for key, pairs in sample.edges.items()},
             col={key: pairs[1] for key, pairs in sample.edges.items()},
             edge=sample.edge_ids,
             batch=sample.tree,
-            num_sampled_nodes={name: list(counts) for name, counts in sample.num_nodes.items()},
-            num_sampled_edges={key: list(counts) for key, counts in sample.num_edges.items()},
+            num_sampled_nodes=None if induced else {name: list(counts) for name, counts in sample.num_nodes.items()},
+            num_sampled_edges=None if induced else {key: list(counts) for key, counts in sample.num_edges.items()},
         )
-        return out if self.by_hop else out.to_bidirectional()
+        return out if self.by_hop or induced else out.to_bidirectional()
 
     def _sample(self, seeds: Tensor) -> Any:
         epoch, batch = self._position()

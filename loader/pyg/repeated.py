@@ -51,14 +51,16 @@ def repeated(sample: HeteroSubgraph, places: Mapping[str, Tensor]) -> HeteroSubg
     for edge_type, pairs in sample.edges.items():
         source, _, target = edge_type
         if target in places and num_edges[edge_type]:
-            first, *later = num_edges[edge_type]
+            of_seeds, *later = num_edges[edge_type]
+            # Of an induced subgraph there is one number, of edges to all nodes.
+            first = int((pairs[1] < sample.num_nodes[target][0]).sum())
             degrees = torch.bincount(pairs[1, :first], minlength=sample.num_nodes[target][0])  # rows ascend
             begins = degrees.cumsum(0) - degrees
             copies = ranges(begins[places[target]], degrees[places[target]])
             chosen = torch.cat([copies, torch.arange(first, pairs.shape[1])])
             ends = torch.arange(places[target].numel()).repeat_interleave(degrees[places[target]])
             pairs = torch.stack([pairs[0, chosen], torch.cat([ends, local[target][pairs[1, first:]]])])
-            num_edges[edge_type] = copies.numel(), *later
+            num_edges[edge_type] = of_seeds - first + copies.numel(), *later
             if sample.edge_ids is not None:
                 edge_ids[edge_type] = sample.edge_ids[edge_type][chosen]
         if source in local:

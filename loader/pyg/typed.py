@@ -30,12 +30,9 @@ def edge_types_of(data: Any) -> list[EdgeType] | None:
     return None if None in found or not found else found
 
 
-def refuse_induced(who: str, shape: str) -> None:
-    """Raises NotImplementedError if the subgraphs are induced ones."""
-    if shape == "induced":
-        raise NotImplementedError(
-            f"{who} does not know subgraph_type='induced' for several types; take 'directional' or 'bidirectional'"
-        )
+def shape_of_types(shape: str) -> str:
+    """The type of subgraphs that are sampled of several types; torch_geometric makes bidirectional ones of these."""
+    return "induced" if shape == "induced" else "directional"
 
 
 def typed_place_of(data: Any, device: torch.device | str | None) -> torch.device:

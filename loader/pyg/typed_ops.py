@@ -71,7 +71,77 @@ def hetero_neighbor_sample(
         TypeError, ValueError: an array is not as said above.
     """
     refuse_induced(directed)
-    times = TimesGiven(node_time_dict or {}, edge_time_dict or {}, seed_time_dict or {})
+    return _sample(
+        node_types,
+        edge_types,
+        rowptr_dict,
+        col_dict,
+        seed_dict,
+        num_neighbors_dict,
+        TimesGiven(node_time_dict or {}, edge_time_dict or {}, seed_time_dict or {}),
+        edge_weight_dict or {},
+        csc=csc,
+        replace=replace,
+        disjoint=disjoint,
+        temporal_strategy=temporal_strategy,
+        return_edge_id=return_edge_id,
+    )
+
+
+def sparse_hetero_neighbor_sample(
+    node_types: Sequence[str],
+    edge_types: Sequence[EdgeType],
+    colptr_dict: Mapping[str, Tensor],
+    row_dict: Mapping[str, Tensor],
+    input_node_dict: Mapping[str, Tensor],
+    num_neighbors_dict: Fanouts,
+    num_hops: int,
+    replace: bool,
+    directed: bool,
+) -> tuple[Any, ...]:
+    """`torch.ops.torch_sparse.hetero_neighbor_sample`, as torch-sparse 0.6 declares it.
+
+    torch_geometric calls it for `subgraph_type="induced"`: with `directed=False` the edges are all those among the
+    sampled nodes, those of each node in the order of its list. `num_hops` is that of `num_neighbors_dict`. For all else
+    see `hetero_neighbor_sample`.
+
+    Returns:
+        nodes: node type -> ids; row, col: relation -> places in the nodes of its types; edge ids: relation ->
+        places in `row_dict`.
+    """
+    row, column, nodes, ids, *_ = _sample(
+        node_types,
+        edge_types,
+        colptr_dict,
+        row_dict,
+        input_node_dict,
+        num_neighbors_dict,
+        TimesGiven({}, {}, {}),
+        {},
+        csc=True,
+        replace=replace,
+        subgraph_type="directional" if directed else "induced",
+    )
+    return nodes, row, column, ids
+
+
+def _sample(
+    node_types: Sequence[str],
+    edge_types: Sequence[EdgeType],
+    rowptr_dict: Mapping[str, Tensor],
+    col_dict: Mapping[str, Tensor],
+    seed_dict: Mapping[str, Tensor],
+    num_neighbors_dict: Fanouts,
+    times: TimesGiven,
+    weights: Mapping[str, Tensor],
+    *,
+    csc: bool,
+    replace: bool,
+    disjoint: bool = False,
+    temporal_strategy: str = "uniform",
+    return_edge_id: bool = True,
+    subgraph_type: str = "directional",
+) -> tuple[Any, ...]:
     times.check(disjoint, temporal_strategy, seed_dict)
     keys = {relation: "__".join(relation) for relation in edge_types}
     for relation, key in keys.items():
@@ -82,7 +152,6 @@ def hetero_neighbor_sample(
         ):
             if key not in given:
                 raise ValueError(f"{name} has nothing for the edge type {relation}; give it under {key!r}")
-    weights = edge_weight_dict or {}
     for name, of_edges in (("edge_weight_dict", weights), ("edge_time_dict", times.of_edges)):
         if unknown := of_edges.keys() - keys.values():
             raise ValueError(
@@ -90,6 +159,8 @@ def hetero_neighbor_sample(
             )
     lists = [_Lists.of(key, rowptr_dict[name], col_dict[name], weights.get(name), csc) for key, name in keys.items()]
     fanouts = {one.relation: tuple(_fanouts(one, num_neighbors_dict[keys[one.given]], replace)) for one in lists}
+    if subgraph_type == "induced":  # without a hop there are edges among the seeds
+        fanouts = {relation: of_hop or (0,) for relation, of_hop in fanouts.items()}
     dtype = lists[0].indptr.dtype if lists else torch.int64
     if not lists or not all(fanouts.values()):  # no hop
         only = _seeds_only(node_types, seed_dict, [one.relation for one in lists], disjoint)
@@ -116,9 +187,10 @@ def hetero_neighbor_sample(
             replace=replace,
             weights="edge_weights" if by_weight else None,
             num_threads=num_threads(),
+            subgraph_type=subgraph_type,
         )
 
-    what = tuple(fanouts.values()), replace, by_weight, num_threads()
+    what = tuple(fanouts.values()), replace, by_weight, num_threads(), subgraph_type
     if disjoint:
 
         def make_trees() -> TreeSampler:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from loader import _core
-from loader.graph import Graph, HeteroGraph, induced_edges, require_graph
+from loader.graph import Graph, HeteroGraph, induced_edges, induced_edges_by_type, require_graph
 from loader.machine.arguments import as_index, shown
 from loader.samplers.base import (
     MAX_FANOUT,
@@ -27,7 +27,15 @@ from loader.samplers.cpu import CoreSampler
 from loader.samplers.gpu.subgraph import subgraph_on_gpu
 from loader.samplers.picks import core_picks
 from loader.samplers.placement import fused
-from loader.samples import MiniBatch, Subgraph, bidirectional, hetero_subgraph_of, subgraph_of
+from loader.samples import (
+    HeteroMiniBatch,
+    HeteroSubgraph,
+    MiniBatch,
+    Subgraph,
+    bidirectional,
+    hetero_subgraph_of,
+    subgraph_of,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -68,7 +76,8 @@ class SubgraphSampler(NeighborSampler):
         num_threads: if it samples on the CPU, see `CoreSampler`.
         subgraph_type: "directional": the picked edges; "bidirectional": these and their reverses, each pair of ends
             once, ascending by destination and source, with the lowest edge id of both directions; "induced": all edges
-            among the vertices, those of each destination in the order of its list.
+            among the vertices, those of each destination in the order of its list. Fanouts by edge type do not go with
+            "bidirectional".
         options: see `NeighborSampler`.
 
     Raises:
@@ -101,10 +110,10 @@ class SubgraphSampler(NeighborSampler):
             )
         common: Any = self.fanouts if _is_common(self.fanouts) else (1,)
         if self.relation_fanouts is not None:
-            if subgraph_type != "directional":
+            if subgraph_type == "bidirectional":
                 raise ValueError(
-                    f"subgraph_type is {subgraph_type!r}, but fanouts are by edge type; of several types there are "
-                    "'directional' ones"
+                    "subgraph_type is 'bidirectional', but fanouts are by edge type; of several types there are "
+                    "'directional' and 'induced' ones"
                 )
             common, options["expand"] = self.relation_fanouts, "new"
         self._sampler = fused(common, device=device, num_threads=num_threads, **options)
@@ -150,7 +159,9 @@ class SubgraphSampler(NeighborSampler):
         if isinstance(graph, HeteroGraph):
             if self.relation_fanouts is None:
                 raise ValueError("SubgraphSampler takes a graph with types if its fanouts are given by edge type")
-            return _FoundSession(self._sampler.open(graph), hetero_subgraph_of)
+            induced = self.subgraph_type == "induced"
+            find = partial(_all_typed_edges, graph, self) if induced else hetero_subgraph_of
+            return _FoundSession(self._sampler.open(graph), find)
         self.check_graph(graph)
         session = self._sampler.open(graph)
         picks = self.picking
@@ -262,6 +273,20 @@ def _all_edges(
         edge_index=torch.stack([found.sources, found.targets]),
         edge_ids=ids.to(made.nodes.device) if sampler.edge_ids else None,
         num_edges=(found.places.numel(),),
+    )
+
+
+def _all_typed_edges(graph: HeteroGraph, sampler: SubgraphSampler, batch: HeteroMiniBatch) -> HeteroSubgraph:
+    """The nodes of a subgraph with types, with all edges among them."""
+    made = hetero_subgraph_of(batch)
+    found, given = induced_edges_by_type(graph, made.nodes), graph.lists.edge_ids
+    ids = {key: edges.places for key, edges in found.items()}
+    if given is not None:
+        ids = {key: given[of.to(given.device)].long().to(of.device) for key, of in ids.items()}
+    return made.replace(
+        edges={key: torch.stack([edges.sources, edges.targets]) for key, edges in found.items()},
+        edge_ids=ids if sampler.edge_ids else None,
+        num_edges={key: (edges.places.numel(),) for key, edges in found.items()},
     )
 
 

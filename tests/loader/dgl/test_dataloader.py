@@ -35,6 +35,16 @@ def test_with_all_neighbours_blocks_hold_dgls_edges(g):
             assert edges_by_ids(block) == edges_by_ids(their_block)
 
 
+def test_a_gpu_cache_without_rows_is_none(g):
+    import loader.dgl as ours
+
+    base = {"batch_size": 20, "seed": 3}
+    made = ours.DataLoader(g, torch.arange(40), ours.NeighborSampler([3]), gpu_cache={"node": {"feat": 0}}, **base)
+    other = ours.DataLoader(g, torch.arange(40), ours.NeighborSampler([3]), **base)
+    for (inputs, *_), (expected, *_) in zip(made, other, strict=True):
+        assert torch.equal(inputs, expected)
+
+
 @pytest.mark.parametrize("copied", ["copy", "deepcopy", "pickle"])
 @pytest.mark.parametrize("edges", [False, True])
 def test_a_copy_goes_on_where_its_original_is(g, copied, edges):
@@ -352,7 +362,8 @@ def test_unsupported_options_are_refused(g):
             "indices is of type 'a'; the graph has the type '_N'",
         ),
         (lambda: ours.DataLoader(g, {"a": seeds, "b": seeds}, sampler), ValueError, "indices is of the types"),
-        (lambda: ours.DataLoader(g, seeds, sampler, gpu_cache={"node": {}}), NotImplementedError, "gpu_cache"),
+        (lambda: ours.DataLoader(g, seeds, sampler, gpu_cache={"node": {"feat": 5}}), NotImplementedError, "gpu_cache"),
+        (lambda: ours.DataLoader(g, seeds, sampler, gpu_cache=5), TypeError, "gpu_cache is 5; it must be None, or a"),
         (lambda: ours.DataLoader(g, seeds, sampler, device="cpu", use_uva=True), ValueError, "use_uva lets a GPU"),
         (lambda: ours.DataLoader(g, seeds, sampler, use_ddp=True), ValueError, "use_ddp needs torch.distributed"),
         (lambda: ours.DataLoader(g, seeds, sampler, use_ddp=True, seed=2), ValueError, "use_ddp and seed=2 are given"),

@@ -13,7 +13,7 @@ from induced_oracle import expected_edges, node_sets, rows_of, small_graphs
 from marks import HAS_GPU
 from typed_graphs import typed_edges
 
-from loader.graph import Graph, HeteroGraph, induced_edges, induced_subgraph
+from loader.graph import Graph, HeteroGraph, induced_edges, induced_edges_by_type, induced_subgraph
 
 
 def triples(found: Any) -> list[tuple[int, int, int]]:
@@ -157,6 +157,41 @@ def test_written_lists_are_refused() -> None:
         induced_edges(graph, torch.tensor([0]))
 
 
+@settings(deadline=None, max_examples=150)
+@given(st.data(), typed_edges())
+def test_edges_by_type_are_those_of_python(data: Any, given_edges: Any) -> None:
+    edges, sizes, _ = given_edges
+    graph = HeteroGraph.from_edges(edges, sizes)
+    asked = [name for name in sizes if data.draw(st.booleans())]
+    ids = {name: data.draw(st.permutations(range(sizes[name]))) for name in asked}
+    nodes = {name: of[: data.draw(st.integers(0, len(of)))] for name, of in ids.items()}
+    found = induced_edges_by_type(graph, {name: torch.tensor(of).long() for name, of in nodes.items()})
+    assert list(found) == list(graph.edge_types)
+    for key, pairs in edges.items():
+        among = [nodes.get(key[0], []), nodes.get(key[2], [])]
+        wanted = [
+            (among[1].index(target), source, number, among[0].index(source))
+            for number, (source, target) in enumerate(pairs.t().tolist())
+            if source in among[0] and target in among[1]
+        ]
+        assert graph.lists.edge_ids is not None
+        ids_of = graph.lists.edge_ids[found[key].places].tolist()
+        got = list(zip(found[key].sources.tolist(), found[key].targets.tolist(), ids_of, strict=True))
+        assert got == [(source, target, number) for target, _, number, source in sorted(wanted)]
+
+
+def test_edges_by_type_refuse_wrong_nodes() -> None:
+    graph = HeteroGraph.from_edges({("a", "r", "b"): torch.zeros(2, 1).long()}, {"a": 2, "b": 1})
+    with pytest.raises(ValueError, match=r"nodes\['a'\] has node 1 twice; give each node once"):
+        induced_edges_by_type(graph, {"a": torch.tensor([1, 1])})
+    with pytest.raises(ValueError, match=r"nodes\['a'\] holds 2; valid ids are 0 to 1"):
+        induced_edges_by_type(graph, {"a": torch.tensor([2])})
+    with pytest.raises(ValueError, match="nodes names 'c'; the graph has the node types"):
+        induced_edges_by_type(graph, {"c": torch.tensor([0])})
+    with pytest.raises(TypeError, match="HeteroGraph"):
+        induced_edges_by_type(Graph.from_edges(torch.tensor([0]), torch.tensor([0]), 1), {})  # type: ignore[arg-type]
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("pinned", [False, True])
@@ -193,3 +228,6 @@ def test_a_gpu_finds_the_same_relations() -> None:
     found = induced_subgraph(graph.to("cuda"), {name: ids.cuda() for name, ids in nodes.items()}).lists
     for name in ("indptr", "indices", "edge_ids"):
         assert torch.equal(getattr(here, name), getattr(found, name).cpu())
+    by_type = induced_edges_by_type(graph.to("cuda"), {name: ids.cuda() for name, ids in nodes.items()})
+    for key, expected in induced_edges_by_type(graph, nodes).items():
+        assert all(torch.equal(a, b.cpu()) for a, b in zip(expected, by_type[key], strict=True))

@@ -187,6 +187,27 @@ def test_a_resumed_loader_goes_on(data) -> None:
     assert [b[BUYS].edge_label_index.tolist() for b in second] == whole[2:]
 
 
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("exclude", [{}, {"exclude": "self"}, {"exclude": "reverse", "reverse": REV}])
+def test_induced_subgraphs_have_all_other_edges(data, plain, exclude) -> None:
+    more = {"transform_sampler_output": lambda out: out} if plain else {}
+    options = {"num_neighbors": [3, 2], "edge_label_index": BUYS, "batch_size": 12, "subgraph_type": "induced"}
+    made = LinkNeighborLoader(data, **options, **exclude, **more, neg_sampling="binary")
+    for batch in made:
+        assert_consistent(batch, data)
+        links = set(pairs_of(batch, batch[BUYS].edge_label_index[:, : batch[BUYS].input_id.numel()]))
+        for key in data.edge_types:
+            src, dst = data[key].edge_index
+            inside = torch.isin(src, batch[key[0]].n_id) & torch.isin(dst, batch[key[2]].n_id)
+            wanted = inside.nonzero().view(-1).tolist()
+            if exclude and key == BUYS:
+                wanted = [i for i in wanted if (int(src[i]), int(dst[i])) not in links]
+            if "reverse" in exclude and key == REV:
+                wanted = [i for i in wanted if (int(dst[i]), int(src[i])) not in links]
+            assert sorted(batch[key].e_id.tolist()) == wanted
+            assert "num_sampled_edges" not in batch[key]
+
+
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"edge_label_index": None}, TypeError, r"data has types, so give the edge type of the links, as \('user', 'buys'"),
     ({"edge_label_index": torch.zeros(2, 3).long()}, TypeError, "data has types, so give the edge type of the links"),
@@ -208,7 +229,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"exclude": "reverse"}, ValueError, r"name the relation that has the links' reverses"),
     ({"exclude": "reverse", "reverse": SELLS}, ValueError, "it must go the other way, from 'item' to 'user'"),
     ({"reverse": REV}, ValueError, "which is of use with exclude='reverse' only"),
-    ({"subgraph_type": "induced"}, NotImplementedError, "does not know subgraph_type='induced' for several types"),
+    ({"subgraph_type": "induced", "disjoint": True}, ValueError, "subgraph_type is 'induced', which has no trees"),
     ({"num_neighbors": {BUYS: [2]}}, ValueError, "num_neighbors has nothing for the edge type"),
 ]
 

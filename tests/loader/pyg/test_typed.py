@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -205,6 +206,64 @@ def test_bidirectional_subgraphs_are_torch_geometrics() -> None:
             assert ours[key].edge_index.tolist() == theirs[key].edge_index.tolist()
 
 
+def edges_among(data: HeteroData, batch: HeteroData) -> dict[Any, list[tuple[int, int, int]]]:
+    """By edge type the (target, source, id) of all edges among the nodes of a mini-batch, ascending."""
+    inside = {name: set(batch[name].n_id.tolist()) for name in data.node_types}
+    ends = {key: data[key].edge_index.t().tolist() for key in data.edge_types}
+    return {
+        key: sorted((v, u, i) for i, (u, v) in enumerate(ends[key]) if u in inside[key[0]] and v in inside[key[2]])
+        for key in data.edge_types
+    }
+
+
+def edges_of(batch: HeteroData, key: Any) -> list[tuple[int, int, int]]:
+    source, target = (batch[key[i]].n_id[batch[key].edge_index[i // 2]].tolist() for i in (0, 2))
+    return list(zip(target, source, batch[key].e_id.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("fanouts", [[4, 3], [0], {WRITES: [2, 0], CITES: [0, 3], RATES: [1, 1]}])
+def test_induced_subgraphs_have_all_edges(data, fanouts, plain) -> None:
+    options = {"num_neighbors": fanouts, "input_nodes": ("paper", torch.arange(40)), "batch_size": 16, "seed": 3}
+    more = {"transform_sampler_output": lambda out: out} if plain else {}
+    induced = NeighborLoader(data, **options, subgraph_type="induced", **more)
+    for batch, other in zip(induced, NeighborLoader(data, **options), strict=True):
+        for name in data.node_types:
+            assert torch.equal(batch[name].n_id, other[name].n_id)  # the picks are the same
+            assert torch.equal(batch[name].x, data[name].x[batch[name].n_id])
+            assert "num_sampled_nodes" not in batch[name]
+        for key, wanted in edges_among(data, batch).items():
+            assert sorted(edges_of(batch, key)) == wanted
+            assert bool((batch[key].edge_index[1].diff() >= 0).all())
+            assert "num_sampled_edges" not in batch[key]
+        assert torch.equal(batch[CITES].edge_attr, data[CITES].edge_attr[batch[CITES].e_id])
+        assert batch["paper"].batch_size == other["paper"].batch_size
+
+
+def test_induced_edges_of_copies_come_twice(data) -> None:
+    seeds = torch.tensor([3, 7, 3])
+    made = NeighborLoader(data, [2], input_nodes=("paper", seeds), batch_size=3, subgraph_type="induced")
+    (batch,) = made
+    assert batch["paper"].n_id[:3].tolist() == seeds.tolist()
+    for key, wanted in edges_among(data, batch).items():
+        twice = [edge for edge in wanted if edge[0] == 3 and key[2] == "paper"]
+        assert sorted(edges_of(batch, key)) == sorted(wanted + twice)
+        if key[0] == "paper":
+            assert not bool((batch[key].edge_index[0] == 2).any())  # neighbors are the first copy
+
+
+@pytest.mark.skipif(loader.pyg.backend() != "loader", reason="pyg-lib or torch-sparse is installed")
+def test_induced_subgraphs_are_torch_geometrics(data) -> None:
+    options = {"input_nodes": ("paper", torch.arange(40)), "batch_size": 20, "subgraph_type": "induced"}
+    for ours, theirs in zip(
+        NeighborLoader(data, [-1, -1], **options), TheirLoader(data, [-1, -1], **options), strict=True
+    ):
+        for key in (*data.node_types, *data.edge_types):
+            assert set(ours[key].keys()) == set(theirs[key].keys())
+        for key in data.edge_types:
+            assert torch.equal(ours[key].edge_index, theirs[key].edge_index)
+
+
 def test_stores_of_several_types_go_the_plain_path(data) -> None:
     features, graph = MyFeatureStore(), MyGraphStore()
     for name, size in SIZES.items():
@@ -279,10 +338,11 @@ WRONG = [
         r"fanout 2000 of .* is not possible, as a node has \d+ neig",
     ),
     (
-        {"subgraph_type": "induced"},
-        NotImplementedError,
-        "does not know subgraph_type='induced' for several types; take",
+        {"subgraph_type": "induced", "weight_attr": "weight"},
+        ValueError,
+        "subgraph_type is 'induced', which takes all edges among the vertices, and weights",
     ),
+    ({"subgraph_type": "induced", "disjoint": True}, ValueError, "subgraph_type is 'induced', which has no trees"),
     ({"weight_attr": "mass"}, ValueError, "weight_attr is 'mass', which no relation has"),
     ({"graph": "pinned"}, ValueError, "graph is 'pinned', for a GPU to read, but mini-batches are sampled on the CPU"),
 ]

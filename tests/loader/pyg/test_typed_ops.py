@@ -177,10 +177,32 @@ def test_torch_geometrics_loader_runs_on_it() -> None:
             assert int(ends[1].bincount().max()) <= 4
 
 
-def test_induced_subgraphs_are_refused() -> None:
-    made = NeighborLoader(typed_data(), [2], input_nodes="a", subgraph_type="induced")
-    with pytest.raises(NotImplementedError, match=r"does not sample induced subgraphs of several types .*; leave"):
-        next(iter(made))
+def test_torch_geometrics_induced_subgraphs_have_all_edges() -> None:
+    data = typed_data()
+    for hops in ([2], [1, 1], []):
+        for batch in NeighborLoader(data, hops, input_nodes="a", batch_size=4, subgraph_type="induced"):
+            assert "num_sampled_edges" not in batch["a", "to", "b"]
+            for key in data.edge_types:
+                src, dst = data[key].edge_index
+                inside = torch.isin(src, batch[key[0]].n_id) & torch.isin(dst, batch[key[2]].n_id)
+                assert sorted(batch[key].e_id.tolist()) == inside.nonzero().view(-1).tolist()
+                pairs = torch.stack([batch[key[i]].n_id[batch[key].edge_index[i // 2]] for i in (0, 2)])
+                assert torch.equal(pairs, data[key].edge_index[:, batch[key].e_id])
+
+
+def test_induced_edges_are_found_without_hops() -> None:
+    edge, key = ("a", "to", "a"), "a__to__a"
+    lists = {key: torch.tensor([0, 1, 3, 4])}, {key: torch.tensor([1, 0, 2, 0], dtype=torch.int64)}
+    asked = ["a"], [edge], *lists, {"a": torch.tensor([1, 0])}, {key: []}, 0, False
+    nodes, row, col, ids = torch.ops.torch_sparse.hetero_neighbor_sample(*asked, False)
+    assert nodes["a"].tolist() == [1, 0]
+    assert list(zip(row[key].tolist(), col[key].tolist(), ids[key].tolist(), strict=True)) == [(1, 0, 1), (0, 1, 0)]
+    _, row, _, ids = torch.ops.torch_sparse.hetero_neighbor_sample(*asked, True)
+    assert row[key].numel() == ids[key].numel() == 0
+    with pytest.raises(NotImplementedError, match="by this operator; subgraph_type='induced' calls torch_sparse's"):
+        torch.ops.pyg.hetero_neighbor_sample(
+            *asked[:-2], None, None, None, None, True, False, False, False, "uniform", True
+        )
 
 
 @pytest.mark.parametrize(

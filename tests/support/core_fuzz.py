@@ -268,7 +268,7 @@ CALLS: dict[str, Callable[[], tuple[Callable[..., Any], Arguments]]] = {
     ),
     "InducedEdges.write": lambda: (
         _core.InducedEdges(lists(), 5, i32(4, 0, 2), None, None, None, 1, 1).write,
-        {"sources": zeros(4), "rows": zeros(4), "edges": zeros(4)},
+        {"sources": zeros(5), "rows": zeros(5), "edges": zeros(5)},
     ),
     "induced_table_bits": lambda: (_core.induced_table_bits, {"entries": 9}),
     "traverse_bfs": lambda: (

@@ -19,7 +19,13 @@ def composed(tmp_path):
     with initialize_config_dir(str(CONF), version_base="1.3"):
 
         def make(*overrides):
-            fast = ("task=link", "dataset=synthetic", "num_threads=1", "device=cpu", "callbacks.progress=null")
+            fast = (
+                "task=link",
+                "dataset=synthetic",
+                "num_threads=1",
+                "device=cpu",
+                "callbacks.progress.refresh_rate=0",
+            )
             cfg = compose(
                 "train",
                 overrides=[f"hydra.runtime.output_dir={tmp_path}", f"data_dir={tmp_path / 'data'}", *fast, *overrides],
@@ -46,6 +52,13 @@ def test_a_job_learns_and_prints_its_metrics(composed, capsys):
     told = capsys.readouterr().out
     for measure in ("auc", "ap", "mrr", "hits@1", "hits@10"):
         assert measure in told
+
+
+@pytest.mark.parametrize("callbacks", ["default", "quiet"])
+def test_curves_are_drawn_unless_a_run_is_quiet(composed, tmp_path, callbacks):
+    size = ("dataset.num_nodes=100", "dataset.mean_degree=6", "trainer.max_epochs=1", "logger=none")
+    train_module.train(composed(*size, f"callbacks={callbacks}", "callbacks.early_stopping=null"))
+    assert (tmp_path / "curves.png").is_file() == (callbacks == "default")
 
 
 def test_a_foreign_metric_is_refused(composed):

@@ -99,5 +99,5 @@ def test_fanouts_by_type_and_typed_graphs_go_together() -> None:
         SubgraphSampler([2]).sample(small_graph(), {"paper": torch.tensor([1])})
     with pytest.raises(ValueError, match="fanouts is given per edge type, but the graph has one type"):
         SubgraphSampler({CITES: [2]}).sample(small_graph().lists, torch.tensor([1]))
-    with pytest.raises(ValueError, match=r"subgraph_type is 'induced', but fanouts are by edge type"):
-        SubgraphSampler({CITES: [2]}, subgraph_type="induced")
+    with pytest.raises(ValueError, match=r"subgraph_type is 'bidirectional', but fanouts are by edge type"):
+        SubgraphSampler({CITES: [2]}, subgraph_type="bidirectional")

@@ -83,8 +83,8 @@ class RowEncoder(nn.Module):
             )
             for module in self.net.modules():
                 if isinstance(module, encoders.TimestampEncoder):  # what it is given was checked when it was made
-                    module.positional_encoding = _Positions(module.positional_encoding)
-                    module.cyclic_encoding = _Cycles(module.cyclic_encoding)
+                    module.positional_encoding = _Angles(module.positional_encoding, 1, 1)
+                    module.cyclic_encoding = _Angles(module.cyclic_encoding, math.pi, 2 * math.pi)
         else:
             self.row = nn.Parameter(torch.empty(hidden).normal_(std=0.01))
 
@@ -118,29 +118,23 @@ class RowEncoder(nn.Module):
         return self._frame(parts, self.names)
 
 
-class _Positions(nn.Module):
-    """torch_frame's `PositionalEncoding` of years, without waiting for the GPU to say that none is negative."""
+class _Angles(nn.Module):
+    """torch_frame's encoding of years (`PositionalEncoding`) or of parts of a time (`CyclicEncoding`).
+
+    Unlike torch_frame's it does not wait for the GPU to say that all values are in their range.
+
+    Args:
+        like: torch_frame's.
+        sine, cosine: what it multiplies the angles of its sines and cosines by.
+    """
 
     mult_term: Tensor
 
-    def __init__(self, like: Any) -> None:
+    def __init__(self, like: Any, sine: float, cosine: float) -> None:
         super().__init__()
         self.register_buffer("mult_term", like.mult_term)
+        self._sine, self._cosine = sine, cosine
 
     def forward(self, x: Tensor) -> Tensor:
         angle = x.unsqueeze(-1) * self.mult_term
-        return torch.cat([angle.sin(), angle.cos()], -1)
-
-
-class _Cycles(nn.Module):
-    """torch_frame's `CyclicEncoding` of parts of a time, without waiting for the GPU to say that all are in [0, 1]."""
-
-    mult_term: Tensor
-
-    def __init__(self, like: Any) -> None:
-        super().__init__()
-        self.register_buffer("mult_term", like.mult_term)
-
-    def forward(self, x: Tensor) -> Tensor:
-        angle = x.unsqueeze(-1) * self.mult_term
-        return torch.cat([(angle * math.pi).sin(), (angle * 2 * math.pi).cos()], -1)
+        return torch.cat([(angle * self._sine).sin(), (angle * self._cosine).cos()], -1)

@@ -11,6 +11,7 @@ from torch import Tensor
 from loader.datamodules.tasks import TaskDataModule
 from loader.datasets import RelationalDataset
 from loader.samplers import TreeSampler
+from loader.samples.tree_layout import TreeLayout
 from models.relational import RelationalSAGE
 from models.row_encoder import RowEncoder
 
@@ -74,6 +75,26 @@ def test_it_is_the_plain_formula(module: TaskDataModule, hops: int) -> None:
         x = {name: norms[name](rows).relu() for name, rows in out.items()}
     wanted = model.head(x["customers"][: batch.batch_size])
     assert torch.allclose(model(batch), wanted, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", ["layer", "none"])
+def test_all_tables_together_are_encoded_as_each(module: TaskDataModule, norm: str) -> None:
+    """By pytorch-frame's own network, table after table."""
+    model = net(module, encoder_layers=3, encoder_norm=norm).eval()
+    batch = next(iter(module.train_dataloader()))
+    found = model._encoded(TreeLayout.of(batch), batch.segments)
+    rows = [(model.encoders[name], batch.unique_x[name].double()) for name in batch.node_types]
+    torch.testing.assert_close(found, torch.cat([encoder(x, len(x)) for encoder, x in rows]), rtol=1e-10, atol=1e-12)
+
+
+def test_times_are_encoded_as_pytorch_frame_does(module: TaskDataModule) -> None:
+    encoding = pytest.importorskip("torch_frame.nn.encoding")
+    layers = [layer for layer in net(module).modules() if type(layer).__name__ == "TimestampEncoder"]
+    assert layers
+    for layer in layers:
+        years, parts = torch.arange(0.0, 90).double(), torch.linspace(0, 1, 50, dtype=torch.float64)
+        assert torch.equal(layer.positional_encoding(years), encoding.PositionalEncoding(8).double()(years))
+        torch.testing.assert_close(layer.cyclic_encoding(parts), encoding.CyclicEncoding(8)(parts))
 
 
 def test_the_time_since_a_row_is_exact(module: TaskDataModule) -> None:

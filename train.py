@@ -137,11 +137,12 @@ def train(cfg: DictConfig) -> float:
     from loader.loaders.whole_graph import WholeGraph
     from models.training.console import announce, folders, save_config
     from models.training.job_result import JobResult
-    from models.training.link_job import train_links, watch_links
+    from models.training.link_job import train_links
     from models.training.node_types import check_types, takes_tables, takes_types
     from models.training.own_classes import check_methods, check_samplers, check_takes, keep_options_of_own_classes
     from models.training.past_run_job import use_past_run
     from models.training.relational_job import train_task, watch_task
+    from models.training.tested_job import draw_score
     from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value
 
     given = [] if cfg.mode == "train" else overrides_of_past_run(Path(str(cfg.ckpt_path)))
@@ -152,7 +153,7 @@ def train(cfg: DictConfig) -> float:
     if of_tables:
         watch_task(cfg, given)
     elif cfg.task == "link":
-        watch_links(cfg, given)
+        draw_score(cfg, given, "auc")
     check_types(cfg)
     check_monitors(cfg)
     check_timeline(cfg)

@@ -4,10 +4,10 @@
     PYTHONPATH=. python benchmarks/induced_gpu.py --device cpu --num-nodes 20000 --num-edges 400000 --induced 2000
 
 The graph has the shape of ogbn-products. A call makes one mini-batch and is waited for. Candidates take turns, and a
-time is the median of 5 rounds. `Y1` is (10, 10) x 1,024 by `fused`, one mini-batch a call. `induced` is the subgraph of
-nodes that were drawn uniformly, `induced_reached` that of the nodes of such a mini-batch. `shadow` is the law of DGL's
-sampler: a mini-batch of `fused`, then the subgraph of all its nodes. `ego` is that of torch_geometric's: each seed has
-a subgraph of its own. `dgl` is DGL's own ShaDowKHopSampler with workers, the time between two mini-batches.
+time is the median of 5 rounds. `Y1` is (10, 10) x 1,024 by `fused`, one mini-batch a call. `induced` finds the
+edges among nodes drawn uniformly, `induced_reached` those among the nodes of such a mini-batch. `shadow` samples as
+DGL's ShaDow does: a mini-batch of `fused`, then the subgraph of all its nodes. `ego` samples as torch_geometric's does:
+each seed has a subgraph of its own. `dgl` is DGL's own ShaDowKHopSampler with workers: the time between mini-batches.
 """
 
 from __future__ import annotations

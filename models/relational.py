@@ -13,9 +13,9 @@ from loader.machine.arguments import as_flag, as_number, as_size
 from loader.machine.optional import import_optional
 from loader.ops import aggregate_sum
 from loader.ops.grouped import Grouped
-from loader.ops.live_trees import LiveLayout, LiveTrees
+from loader.ops.live_trees import LiveTrees
+from loader.ops.tree_layout import Segment, TreeLayout
 from loader.samples.segments import EdgeType, Segments
-from loader.samples.tree_layout import Segment, TreeLayout
 from loader.samples.trees import TreeMiniBatch
 from models.row_encoder import RowEncoder
 
@@ -119,7 +119,7 @@ class RelationalSAGE(nn.Module):
         if places is not None:
             entries = places.to(entries.dtype).index_select(0, entries)
         of_times, slots = self._of_times(segments.names), [len(into) for into in segments.into]
-        group = group_of(trees, last)
+        group = trees.group(last)
         x = _with_times(x, since, group, of_times)
         for i in range(last):
             hops = last - i
@@ -128,7 +128,7 @@ class RelationalSAGE(nn.Module):
             else:
                 sums = aggregate_sum(encoded, trees.rows_of(hops), entries)
             weights = self._weights(i, segments)
-            group = group_of(trees, hops) if i else group
+            group = trees.group(hops) if i else group
             found = group.linear(x[: trees.nodes_of(hops)], group.spread(weights.own), group.spread(weights.bias))
             found = found + _apply(trees.parts(hops), slots, sums, weights.of_sums)
             if since is not None and not i:
@@ -144,7 +144,7 @@ class RelationalSAGE(nn.Module):
             ValueError: the seeds have no times, or there are no rows of a table.
         """
         trees, segments = TreeLayout.of(batch), batch.segments
-        encoded, every = self._encoded(trees, segments), group_of(trees, len(trees.segments))
+        encoded, every = self._encoded(trees, segments), trees.group(len(trees.segments))
         x = encoded.index_select(0, trees.row) if self.unique_rows else encoded
         x = _with_times(x, self._since(trees), every, self._of_times(segments.names))
         return {name: segments.of_type(x, segments.type_of(name)) for name in self.encoders}
@@ -174,7 +174,7 @@ class RelationalSAGE(nn.Module):
                 None if t not in x else x[t].index_select(0, trees.row[begin : begin + size] - before[t])
                 for t, begin, size, *_ in every
             ]
-        group = trees.group_of(runs) if isinstance(trees, LiveLayout) else Grouped(runs, 1, trees.row.device)
+        group = trees.group_of(runs)
         firsts = self._first_layers([names[t] for t, _ in runs], [size for _, size in runs], parts)
         return self._rest_of_encoders(torch.cat(firsts), group, names)
 
@@ -353,9 +353,3 @@ def _apply(parts: Iterable[Segment], slots: Sequence[int], rows: Tensor, weight:
             wide @ of_types[segment.node_type].reshape(wide.shape[1], -1 if segment.slots else weight.shape[2])
         )
     return torch.cat(found)
-
-
-def group_of(trees: TreeLayout, hops: int) -> Grouped:
-    """The nodes of the first hops by type."""
-    runs = [(segment.node_type, segment.size) for segment in trees.parts(hops)]
-    return trees.group_of(runs) if isinstance(trees, LiveLayout) else Grouped(runs, 1, trees.row.device)

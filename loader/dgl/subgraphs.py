@@ -59,7 +59,7 @@ class ShaDowKHopSampler(SubgraphSampler):
         replace: pick with replacement.
         prob: name in `g.edata` of the weights by which neighbors are picked, or None.
         prefetch_node_feats, prefetch_edge_feats: names of features that a `DataLoader` gathers; of several types dicts.
-        output_device: where the subgraph goes; None: where the graph lies.
+        output_device: device of the subgraph; None: that of the graph.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class SAINTSampler(SubgraphSampler):
         budget: number of nodes or of edges; with "walk" (walks, steps).
         cache: keep what drawing needs with the graph that was sampled last.
         prefetch_ndata, prefetch_edata: names of features that a `DataLoader` gathers.
-        output_device: where the subgraph goes; None: where the graph lies.
+        output_device: device of the subgraph; None: that of the graph.
 
     Raises:
         TypeError, ValueError: an argument is not as said above. The latter is a `dgl.DGLError`, too.
@@ -202,7 +202,7 @@ class ClusterGCNSampler(SubgraphSampler):
         balance_edges: parts have about equal numbers of edges, in place of nodes.
         mode: "k-way", or "recursive": divide by two again and again.
         prefetch_ndata, prefetch_edata: names of features that a `DataLoader` gathers.
-        output_device: where the subgraph goes; None: where the graph lies.
+        output_device: device of the subgraph; None: that of the graph.
 
     Raises:
         ImportError: pymetis is missing, and so is the file.

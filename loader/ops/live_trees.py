@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from loader.ops.grouped import Grouped
-from loader.samples.tree_layout import TreeLayout, segments_of
+from loader.ops.tree_layout import TreeLayout, segments_of
 from loader.samples.trees import TreeMiniBatch
 
 
@@ -140,7 +140,7 @@ class LiveTrees:
     def __init__(self, like: TreeMiniBatch, room: TreeRoom, ignored_label: int | None = None) -> None:
         if ignored_label is not None:
             raise ValueError(
-                f"ignored_label is {ignored_label}; all mini-batches of trees have as many seeds, so give None"
+                f"ignored_label is {ignored_label}; seeds that are missing have a weight of 0, so give None"
             )
         kind = TreeKind.of(like)
         if kind is None:

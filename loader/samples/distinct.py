@@ -30,7 +30,7 @@ class Distinct:
     """
 
     def __init__(self, unique: Tensor, row: Tensor, starts: Sequence[int], segments: Segments) -> None:
-        self.unique, self.row, self._starts, self._segments = unique, row, tuple(starts), segments
+        self.unique, self.row, self.starts, self._segments = unique, row, tuple(starts), segments
 
     @classmethod
     def of(cls, nodes: Tensor, segments: Segments) -> Distinct:
@@ -59,28 +59,23 @@ class Distinct:
 
     def map(self, f: Callable[[Tensor], Tensor]) -> Distinct:
         """A copy with other tensors."""
-        return Distinct(f(self.unique), f(self.row), self._starts, self._segments)
+        return Distinct(f(self.unique), f(self.row), self.starts, self._segments)
 
     @property
     def counts(self) -> tuple[int, ...]:
         """Number of distinct nodes of each type."""
-        return tuple(end - begin for begin, end in pairwise(self._starts))
-
-    @property
-    def starts(self) -> tuple[int, ...]:
-        """`[types + 1]` where the ids of each type begin in `unique`."""
-        return self._starts
+        return tuple(end - begin for begin, end in pairwise(self.starts))
 
     def ids_of(self, name: str) -> Tensor:
         """`[u]` distinct ids of the nodes of a type, ascending, numbered within the type."""
         t, first = self._segments.type_of(name), self._segments.node_types[name].start
-        ids = self.unique[self._starts[t] : self._starts[t + 1]]
+        ids = self.unique[self.starts[t] : self.starts[t + 1]]
         return ids - first if first else ids
 
     def row_of(self, name: str) -> Tensor:
         """`[n]` int32, the place of each node of a type among the distinct ones of the type."""
         t = self._segments.type_of(name)
-        row, first = self._segments.of_type(self.row, t), self._starts[t]
+        row, first = self._segments.of_type(self.row, t), self.starts[t]
         return row - first if first else row
 
 

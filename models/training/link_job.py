@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 from rich.table import Table
 
 from loader.machine.arguments import shown
@@ -19,16 +19,6 @@ _NODE_OPTIONS = {
     "model": ("inference_chunk_mib", "matmul_precision", "cuda_graph", "class_weights", "label_smoothing", "metrics"),
     "datamodule": ("eval_sampler", "eval_batch_size", "cached_edges", "list_hotness", "memory"),
 }
-
-
-def watch_links(cfg: DictConfig, given: Sequence[str]) -> None:
-    """Makes the picture of a run show the AUC, where there is one and the command line names no other score.
-
-    Not in conf/task/link.yaml: with callbacks=quiet there is no picture, and its score alone would be no callback.
-    """
-    curves = OmegaConf.select(cfg, "callbacks.curves")
-    if curves is not None and "callbacks.curves.score" not in {one.partition("=")[0].lstrip("+~") for one in given}:
-        curves.score = "auc"
 
 
 def train_links(cfg: DictConfig, why: str, job: JobResult) -> float:

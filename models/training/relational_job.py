@@ -16,7 +16,7 @@ from models.training.job_result import JobResult
 from models.training.options import check_depth, check_sizes
 from models.training.own_classes import check_samplers, check_takes
 from models.training.task_predictor import ERRORS, SCORES, TASK_METRICS
-from models.training.tested_job import train_and_test
+from models.training.tested_job import draw_score, options_named, train_and_test
 
 
 def watch_task(cfg: DictConfig, given: Sequence[str]) -> None:
@@ -36,7 +36,7 @@ def watch_task(cfg: DictConfig, given: Sequence[str]) -> None:
             f"model=rsage learns a task on tables, and dataset is {cfg.dataset['_target_']}; give dataset=relational "
             "dataset.path=FOLDER dataset.task=NAME"
         )
-    kind, named = dataset.task.kind, {one.partition("=")[0].lstrip("+~") for one in given}
+    kind, named = dataset.task.kind, options_named(given)
     score = SCORES[kind][0]
     if cfg.optimized_metric == "auto":
         cfg.optimized_metric = f"val/{score}"
@@ -55,9 +55,7 @@ def watch_task(cfg: DictConfig, given: Sequence[str]) -> None:
         watched[f"{place}.monitor"] = part.monitor
         if "mode" in part and f"{place}.mode" not in named:
             part.mode = "min" if str(part.monitor).partition("/")[2] in ERRORS else "max"
-    curves = OmegaConf.select(cfg, "callbacks.curves")
-    if curves is not None and "callbacks.curves.score" not in named:
-        curves.score = score
+    draw_score(cfg, given, score)
     for option, metric in watched.items():
         if metric in TASK_METRICS and metric not in logged:
             raise ValueError(

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hydra.utils import instantiate
 from lightning.pytorch import seed_everything
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
 from models.training.console import announce, folders
 from models.training.job_result import JobResult
 from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value
+
+
+def options_named(given: Sequence[str]) -> set[str]:
+    """The names of the options that a command line overrides."""
+    return {one.partition("=")[0].lstrip("+~") for one in given}
+
+
+def draw_score(cfg: DictConfig, given: Sequence[str], score: str) -> None:
+    """Makes the picture of a run show a score, where there is one and the command line names no other score.
+
+    Not in conf/: with callbacks=quiet there is no picture, and its score alone would be no callback.
+    """
+    curves = OmegaConf.select(cfg, "callbacks.curves")
+    if curves is not None and "callbacks.curves.score" not in options_named(given):
+        curves.score = score
 
 
 def train_and_test(

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from loader.datamodules.tasks import TaskDataModule
 from loader.datasets import RelationalDataset
+from loader.ops.tree_layout import TreeLayout
 from loader.samplers import TreeSampler
-from loader.samples.tree_layout import TreeLayout
 from models.relational import RelationalSAGE
 from models.row_encoder import RowEncoder
 

@@ -59,7 +59,7 @@ class RelationalDataset(HeteroEdgesDataset):
     `time`       the column that says when a row becomes known; `raceId.date` is the date of the row that the
                  foreign key `raceId` names; without it, the rows were always known. Dates, or seconds since 1970;
                  `{column: yearID, unit: year}` for years, which begin on January 1. Fractions of a second are
-                 rounded up, those of items down. All have a time zone, or none
+                 rounded up in tables and down in items. Either all times have a time zone, or none has
     `foreign`    column -> table; or a list with `{columns: [a, b], table: name}` for keys of several columns
     `columns`    column -> number, category or time, those that become features. Without it all do that are no
                  keys, by their types; texts that differ in most rows are left out

@@ -119,7 +119,7 @@ def test_layout_moves_segments_apart(batches: Any) -> None:
         live.load(batch)
         layout = live.layout
         begins = [segment for of_hop in layout.segments for segment in of_hop]
-        nodes = torch.full((layout.num_nodes,), -1)
+        nodes = torch.full((layout.row.numel(),), -1)
         own = 0
         for (h, t), segment in zip(((h, t) for h in range(3) for t in range(len(live.sizes[0]))), begins, strict=True):
             size = batch.sizes[h][t]

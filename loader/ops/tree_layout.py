@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from loader.ops.grouped import Grouped
 from loader.samples.trees import TreeMiniBatch
 
 
@@ -96,10 +97,6 @@ class TreeLayout:
             seg.names,
         )
 
-    @property
-    def num_nodes(self) -> int:
-        return self.row.numel()
-
     def nodes_of(self, hops: int) -> int:
         """Number of nodes of the first hops, of which the seeds are the first."""
         return sum(segment.size for of_hop in self.segments[:hops] for segment in of_hop)
@@ -113,3 +110,11 @@ class TreeLayout:
         """The segments of the first hops that have nodes, in the order of the nodes."""
         for of_hop in self.segments[:hops]:
             yield from (segment for segment in of_hop if segment.size)
+
+    def group_of(self, runs: Sequence[tuple[int, int]]) -> Grouped:
+        """Rows of several types, by the type and the number of rows of each run."""
+        return Grouped(runs, 1, self.row.device)
+
+    def group(self, hops: int) -> Grouped:
+        """The nodes of the first hops, by type."""
+        return self.group_of([(segment.node_type, segment.size) for segment in self.parts(hops)])

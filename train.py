@@ -45,7 +45,6 @@ from models.training.ranks import (
     be_quiet_unless_first,
     check_hosts,
     check_launch,
-    check_together,
     other_ranks,
     rank_here,
 )
@@ -123,8 +122,6 @@ def train(cfg: DictConfig) -> float:
     check_test(cfg)
     check_places(cfg)
     check_features(cfg.features, cfg.device)
-    if cfg.features["_target_"].endswith(".ShardedFeatures"):
-        check_together(cfg.trainer)
     if cfg.features["_target_"].endswith(".PartitionedFeatures"):
         check_hosts(cfg.trainer)
 

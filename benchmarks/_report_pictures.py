@@ -164,11 +164,31 @@ def convergence(result: Result, folder: Path) -> None:
         curves([row for row in result["settings"] if name.endswith(f"-{row['dataset']}.svg")], folder / name)
 
 
+def scaling_gpu(result: Result, folder: Path) -> None:
+    rows = [row for row in result["rows"] if row["features"] == "device"]
+    one = rows[0]["epoch_s"]
+    title = f"An epoch of the products shape, (15, 10, 5) x 1,024 per GPU ({result['gpu']})"
+    with picture(folder / "scaling_gpu_h100.svg", title, (7, 3.4)) as ((axes,),):
+        gpus = [row["gpus"] for row in rows]
+        axes.plot(gpus, [one / n for n in gpus], "--", color=COLOURS[6], label="one GPU's epoch, divided by the GPUs")
+        label = "median of the runs, and each run"
+        axes.plot(gpus, [row["epoch_s"] for row in rows], "o-", color=COLOURS[0], label=label)
+        for row in rows:
+            axes.plot([row["gpus"]] * len(row["runs_s"]), row["runs_s"], "_", color=COLOURS[3], markersize=14)
+            text = f"{row['epoch_s']:.3f} s, {row['faster_by']:.2f}x"
+            axes.annotate(text, (row["gpus"], row["epoch_s"]), (8, 6), textcoords="offset points", fontsize=8)
+        axes.set(
+            xlabel="GPUs", ylabel="seconds of an epoch", xticks=gpus, xlim=(0.8, gpus[-1] + 0.7), ylim=(0, 1.15 * one)
+        )
+        axes.legend(fontsize=8)
+
+
 DRAWN: dict[str, Callable[[Result, Path], None]] = {
     "sampler_gpu": sampler_gpu,
     "sampler_gpu_paper": sampler_gpu_paper,
     "scan_gpu": scan_gpu,
     "traverse_gpu": traverse_gpu,
+    "scaling_gpu_h100": scaling_gpu,
     "convergence": convergence,
     "convergence_gpu": convergence,
     "convergence_labor": convergence,

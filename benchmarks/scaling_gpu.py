@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each row")
     parser.add_argument("--limit", type=float, default=600, help="seconds of a run")
     parser.add_argument("--no-ddp", action="store_true", help="leave out the rows of Lightning's DDP")
-    parser.add_argument("--no-sharded", action="store_true", help="leave out the rows of features=sharded")
+    parser.add_argument("--no-sharded", action="store_true", help="leave out the rows of study/sharded.py")
     parser.add_argument("--long-steps", action="store_true", help="rows with Lightning's own steps, too")
     parser.add_argument("--no-warm-up", action="store_true", help="data and kernels are in their caches already")
     parser.add_argument("--option", action="append", default=[], help="a further argument of train.py")
@@ -107,6 +107,8 @@ def main() -> None:
         for kind in kinds:
             gpus, strategy, features, steps = kind
             chosen = [f"trainer.devices={gpus}", f"trainer.strategy={strategy}", f"features={features}"]
+            if features == "sharded":
+                chosen = ["--config-dir", str(ROOT / "benchmarks" / "study" / "conf"), *chosen]
             if steps == _LONG:
                 chosen.append("+callbacks.hook._target_=_hook.Hook")
             try:
@@ -144,7 +146,8 @@ def _row(gpus: int, strategy: str, features: str, steps: str, runs: list[dict[st
     row: dict[str, Any] = {"gpus": gpus, "gradients": how, "features": features, "steps": steps}
     for name in ("epoch_s", "first_step_s", "train_loss"):
         row[name] = statistics.median(run[name] for run in runs)
-    return {**row, "warnings": max(run["warnings"] for run in runs), "runs_s": [run["epoch_s"] for run in runs]}
+    seconds = [run["epoch_s"] for run in runs]
+    return {**row, "warnings": max(run["warnings"] for run in runs), "runs": len(runs), "runs_s": seconds}
 
 
 if __name__ == "__main__":

@@ -36,7 +36,6 @@ MEANT: dict[str, set[str]] = {
     "CachedFeatures": {"fraction"},  # the class wants a fraction or a budget, and has a default for neither
     "PartitionedFeatures": {"fraction"},
     "DeviceFeatures": {"lazy"},  # a loop of one's own gets rows; train.py's models read them in the table
-    "ShardedFeatures": {"lazy"},
     "DGLSampler": {"fanouts"},  # without them a sampler says what to give
     "HopwiseSampler": {"fanouts"},
     "WalkSampler": {"num_negatives"},  # walks have none unless a model learns from them

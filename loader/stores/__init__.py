@@ -12,7 +12,6 @@ from loader.stores.memmap import MemmapFeatures
 from loader.stores.partitioned import PartitionedFeatures, Traffic
 from loader.stores.pinned import PinnedFeatures
 from loader.stores.rows import RowOptions
-from loader.stores.sharded import ShardedFeatures
 from loader.stores.staged import StagedFeatures
 from loader.stores.tensor import TensorRows
 
@@ -29,7 +28,6 @@ __all__ = [
     "PinnedFeatures",
     "RowExchange",
     "RowOptions",
-    "ShardedFeatures",
     "StagedFeatures",
     "StoreContext",
     "TensorRows",

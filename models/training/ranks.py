@@ -69,17 +69,6 @@ def check_launch(trainer: Mapping[str, Any]) -> None:
         )
 
 
-def check_together(trainer: Mapping[str, Any]) -> None:
-    """Raises ValueError unless the processes of this machine start together, as those that share GPU memory have to."""
-    devices = trainer.get("devices")
-    if number_of_devices(devices) != 1 and "LOCAL_WORLD_SIZE" not in os.environ:
-        raise ValueError(
-            f"features=sharded with trainer.devices={devices} and trainer.strategy={trainer.get('strategy')} would "
-            "wait for processes that start later; give a number of devices and trainer.strategy=auto, or start by "
-            "torchrun"
-        )
-
-
 def check_hosts(trainer: Mapping[str, Any]) -> None:
     """Raises ValueError unless each process knows its host, as those that have features of their host's own need."""
     devices, nodes = trainer.get("devices"), _nodes(trainer)

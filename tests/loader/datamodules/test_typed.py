@@ -18,7 +18,7 @@ from loader.datasets import DatasetError, HeteroDataset, NodeDataset
 from loader.graph import Graph, HeteroGraph
 from loader.samplers import FusedSampler, TreeSampler
 from loader.samples.hetero import HeteroMiniBatch
-from loader.stores import HostFeatures, ShardedFeatures
+from loader.stores import HostFeatures, StagedFeatures
 
 
 def test_loaders_give_batches_around_the_target() -> None:
@@ -56,10 +56,8 @@ def test_loaders_give_batches_around_the_target() -> None:
 
 
 def test_stores_that_cannot_be_several_are_refused() -> None:
-    module = GraphDataModule(make_typed(), FusedSampler([3]), features=partial(ShardedFeatures, num_threads=1))
-    with pytest.raises(
-        TypeError, match="features is a ShardedFeatures, which cannot be one of several stores; take Ho"
-    ):
+    module = GraphDataModule(make_typed(), FusedSampler([3]), features=partial(StagedFeatures, num_threads=1))
+    with pytest.raises(TypeError, match="features is a StagedFeatures, which cannot be one of several stores; take Ho"):
         module.setup()
 
 

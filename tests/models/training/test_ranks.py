@@ -19,7 +19,6 @@ from models.training.ranks import (
     be_quiet_unless_first,
     check_hosts,
     check_launch,
-    check_together,
     number_of_devices,
     other_ranks,
     rank_here,
@@ -73,15 +72,6 @@ def test_torchrun_and_trainer_must_agree(monkeypatch: pytest.MonkeyPatch) -> Non
         ValueError, match=r"trainer.devices is 1 and trainer.num_nodes 1; give trainer.devices=2 trainer"
     ):
         check_launch({"devices": 1})
-
-
-def test_shared_gpu_memory_needs_processes_that_start_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_together({"devices": 1, "strategy": "auto"})
-    for devices, strategy in ((2, "ddp"), ("auto", "auto")):
-        with pytest.raises(ValueError, match=f"trainer.devices={devices} and trainer.strategy={strategy} would wait"):
-            check_together({"devices": devices, "strategy": strategy})
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    check_together({"devices": 2, "strategy": "auto"})
 
 
 def program(code: str) -> list[str]:

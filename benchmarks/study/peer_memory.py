@@ -257,8 +257,8 @@ class _Driver:
             self.library.cuGetErrorName(status, ctypes.byref(word))
             what = word.value.decode() if word.value else f"error {status}"
             raise RuntimeError(
-                f"{name}: {what}; features=sharded needs GPUs that reach each other's memory (nvidia-smi topo -m), and "
-                "room for its part of the rows on each; else take features=device or features=cached"
+                f"{name}: {what}; ShardedFeatures needs GPUs that reach each other's memory (nvidia-smi topo -m), and "
+                "room for its part of the rows on each; else take DeviceFeatures or CachedFeatures"
             )
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 from marks import needs_gpu, needs_two_gpus
+from study.sharded import ShardedFeatures
 from torch import Tensor
 
 import loader
 from loader.machine.gpu import NoGpuError
-from loader.stores import DeviceFeatures, ShardedFeatures
+from loader.stores import DeviceFeatures
 
 ROWS, WIDTH = 400_003, 33  # rows that lie on two parts
 
@@ -55,7 +56,8 @@ def one_rank(gpu: int) -> None:
 
 def run_ranks(gpus: list[int], port: str) -> list[int]:
     """The bytes that the table took of each GPU."""
-    paths = [Path(loader.__file__).parent.parent, Path(__file__).parent, Path(__file__).parents[2] / "support"]
+    root = Path(loader.__file__).parent.parent
+    paths = [root, root / "benchmarks", Path(__file__).parent, Path(__file__).parents[2] / "support"]
     shared = {
         **os.environ, "PYTHONPATH": os.pathsep.join([*map(str, paths), os.environ.get("PYTHONPATH", "")]),
         "LOCAL_WORLD_SIZE": str(len(gpus)), "MASTER_PORT": port,

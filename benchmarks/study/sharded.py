@@ -5,18 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from loader.machine.peer_memory import peer_table
 from loader.stores.device import DeviceFeatures
+from study.peer_memory import peer_table
 
 
 class ShardedFeatures(DeviceFeatures):
     """All rows in the memory of the GPUs that train on this machine: each process has a part of them on its GPU.
 
     Parts of some MiB lie on the GPUs in turns, one behind the other at one range of addresses, which each GPU reads
-    (`loader.machine.peer_memory`). So the kernel that gathers, and the first layer that reads rows in place, are those
+    (`peer_memory.py`). So the kernel that gathers, and the first layer that reads rows in place, are those
     of `DeviceFeatures`; rows on another GPU come over NVLink. With n processes a GPU holds an n-th of the rows. All
     processes of the run on this machine have to make the store, in the same order as others of its kind, and each
-    reads its part of `tensor` only. One process alone has all rows on its GPU.
+    reads its part of `tensor` only. One process alone has all rows on its GPU. Processes that start one after the
+    other, as by `trainer.strategy=ddp`, would wait for each other: take `trainer.strategy=auto`, or torchrun.
 
     Args:
         tensor, device, lazy, options: see `DeviceFeatures`; all processes must give the same rows.

@@ -11,9 +11,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
-from loader.machine import peer_memory
-from loader.machine.peer_memory import parts_of
+from study import peer_memory
+from study.peer_memory import parts_of
 
 MIB = 1 << 20
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from loader.machine.arguments import as_flag, as_number, as_size
 from loader.machine.optional import import_optional
 from loader.ops import aggregate_sum
-from loader.ops.grouped import Grouped
+from loader.ops.grouped import Grouped, sum_of_relations
 from loader.ops.live_trees import LiveTrees
-from loader.ops.tree_layout import Segment, TreeLayout
+from loader.ops.tree_layout import TreeLayout
 from loader.samples.segments import EdgeType, Segments
 from loader.samples.trees import TreeMiniBatch
 from models.row_encoder import RowEncoder
@@ -130,7 +130,7 @@ class RelationalSAGE(nn.Module):
             weights = self._weights(i, segments)
             group = trees.group(hops) if i else group
             found = group.linear(x[: trees.nodes_of(hops)], group.spread(weights.own), group.spread(weights.bias))
-            found = found + _apply(trees.parts(hops), slots, sums, weights.of_sums)
+            found = found + sum_of_relations(trees.parts(hops), slots, sums, weights.of_sums)
             if since is not None and not i:
                 found = found + self._sums_of_times(trees, since, weights, of_times, slots)
             x = group.norm(found, group.spread(weights.scale), group.spread(weights.shift)).relu()
@@ -259,8 +259,8 @@ class RelationalSAGE(nn.Module):
         weight, bias = of_times
         of_source = torch.bmm(weight[weights.sources].transpose(1, 2), weights.of_sums)
         of_bias = torch.bmm(bias[weights.sources].unsqueeze(1), weights.of_sums)
-        found = _apply(trees.parts(hops), slots, sums, of_source)
-        return found + _apply(trees.parts(hops), slots, indptr.diff().to(bias.dtype).unsqueeze(1), of_bias)
+        found = sum_of_relations(trees.parts(hops), slots, sums, of_source)
+        return found + sum_of_relations(trees.parts(hops), slots, indptr.diff().to(bias.dtype).unsqueeze(1), of_bias)
 
     def _ends_of(self, edge_types: Any, names: Any, relations: Sequence[int]) -> tuple[Tensor, Tensor]:
         """`[relations]` types of the sources and of the destinations. They stay, as a CUDA graph needs them."""
@@ -332,24 +332,3 @@ def _table(nets: Sequence[Any], paths: Sequence[str], like: Any) -> Tensor:
     first = of(like, paths[0])
     every = [None if net is None else of(net, path) for net in nets for path in paths]
     return _stack(every, first).view(len(nets), len(paths), *first.shape)
-
-
-def _apply(parts: Iterable[Segment], slots: Sequence[int], rows: Tensor, weight: Tensor) -> Tensor:
-    """`[nodes, out]`: the sum over a node's rows of each times the weight of its relation.
-
-    Args:
-        parts: the nodes.
-        slots: of each type the number of relations into it.
-        rows: `[rows of the nodes, in]`.
-        weight: `[relations, in, out]`, type after type.
-    """
-    found, segments = [], list(parts)
-    # By `split`, whose gradients are put together once; each slice would have one of the size of all rows.
-    of_types = weight.split(list(slots))
-    of_parts = rows.split([segment.size * segment.slots for segment in segments])
-    for segment, part in zip(segments, of_parts, strict=True):
-        wide = part.reshape(segment.size, segment.slots * rows.shape[1])
-        found.append(
-            wide @ of_types[segment.node_type].reshape(wide.shape[1], -1 if segment.slots else weight.shape[2])
-        )
-    return torch.cat(found)

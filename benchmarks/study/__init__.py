@@ -1,1 +1,1 @@
-"""What only comparisons need, and no user installs: `--config-dir benchmarks/study/conf`, `benchmarks` on PYTHONPATH."""
+"""What only comparisons need. Give `--config-dir benchmarks/study/conf`, and have `benchmarks` on PYTHONPATH."""

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+
+class _Part(Protocol):
+    """Nodes of one type, with a row for each relation into it."""
+
+    @property
+    def node_type(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def slots(self) -> int: ...
 
 
 class Grouped:
@@ -63,3 +75,24 @@ class Grouped:
         if self._tile > 1:
             return rows.unsqueeze(1).expand(-1, self._tile, -1).reshape(-1, rows.shape[1])
         return torch.cat([rows[:0], *(row.expand(n, -1) for row, n in zip(rows, self._sizes, strict=True))])
+
+
+def sum_of_relations(parts: Iterable[_Part], slots: Sequence[int], rows: Tensor, weight: Tensor) -> Tensor:
+    """`[nodes, out]`: the sum over a node's rows of each times the weight of its relation.
+
+    Args:
+        parts: the nodes, see `loader.ops.hop_layout.HopLayout.parts`.
+        slots: of each type the number of relations into it.
+        rows: `[rows of the nodes, in]`.
+        weight: `[relations, in, out]`, type after type.
+    """
+    found, segments = [], list(parts)
+    # By `split`, whose gradients are put together once; each slice would have one of the size of all rows.
+    of_types = weight.split(list(slots))
+    of_parts = rows.split([segment.size * segment.slots for segment in segments])
+    for segment, part in zip(segments, of_parts, strict=True):
+        wide = part.reshape(segment.size, segment.slots * rows.shape[1])
+        found.append(
+            wide @ of_types[segment.node_type].reshape(wide.shape[1], -1 if segment.slots else weight.shape[2])
+        )
+    return torch.cat(found)

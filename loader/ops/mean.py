@@ -73,20 +73,28 @@ def aggregate_sum(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
         ValueError: shapes or devices disagree.
         TypeError: the dtype is not supported.
     """
+    mean, length = aggregate_row_mean(x, indptr, indices), indptr.diff().unsqueeze(1)
+    if mean.dtype in _NARROW_DTYPES:  # which cannot hold every length
+        return (mean.float() * length).to(mean.dtype)
+    found: Tensor = mean * length.to(mean.dtype)
+    return found
+
+
+def aggregate_row_mean(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
+    """Mean over the entries of each row: `out[i] = mean(x[indices[e]] for e in row i)`, zero for an empty row.
+
+    Args, Returns and Raises: see `aggregate_sum`.
+    """
     rows = indptr.shape[0] - 1
     if x.dim() != 2 or indptr.dim() != 1 or indices.dim() != 1 or rows < 0:
         shapes = f"{tuple(x.shape)}, {tuple(indptr.shape)} and {tuple(indices.shape)}"
         raise ValueError(f"x, indptr and indices have shapes {shapes}; they must be [n, F], [rows + 1] and [entries]")
     _check(x, Block(indptr[:1], indices, x.shape[0], 0))  # dtypes and devices
-    length = indptr.diff().unsqueeze(1)
     if x.is_cuda:
-        mean = ops_gpu.Mean.apply(x, indptr.contiguous(), indices.contiguous(), rows, 0)
-    else:
-        _, mean = _CpuSelfAndMean.apply(x, indptr, indices[: int(indptr[-1])], rows)
-    if mean.dtype in _NARROW_DTYPES:  # which cannot hold every length
-        return (mean.float() * length).to(mean.dtype)
-    found: Tensor = mean * length.to(mean.dtype)
-    return found
+        mean: Tensor = ops_gpu.Mean.apply(x, indptr.contiguous(), indices.contiguous(), rows, 0)
+        return mean
+    _, mean = _CpuSelfAndMean.apply(x, indptr, indices[: int(indptr[-1])], rows)
+    return mean
 
 
 def self_and_mean(x: Tensor, block: Block) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,8 @@ from shop import write_shop
 
 from loader.datamodules.tasks import TaskDataModule
 from loader.datasets import RelationalDataset
-from loader.ops.live_trees import LiveTrees, TreeKind, TreeRoom
+from loader.ops.live_hops import HopRoom
+from loader.ops.live_trees import LiveTrees
 from loader.samplers import TreeSampler
 from loader.samples import TreeMiniBatch
 from models.relational import RelationalSAGE
@@ -32,10 +33,10 @@ def batches(tmp_path_factory: pytest.TempPathFactory) -> tuple[TaskDataModule, l
     return module, [batch for batch in found if batch.batch_size == 16]
 
 
-def room_for(batches: list[TreeMiniBatch]) -> TreeRoom:
-    room = TreeRoom.of(batches[0])
+def room_for(batches: list[TreeMiniBatch]) -> HopRoom:
+    room = LiveTrees.room_of(batches[0])
     for batch in batches[1:]:
-        room = room.union(TreeRoom.of(batch))
+        room = room.union(LiveTrees.room_of(batch))
     return room
 
 
@@ -140,11 +141,11 @@ def test_layout_moves_segments_apart(batches: Any) -> None:
 
 def test_larger_mini_batches_do_not_fit(batches: Any) -> None:
     _, found = batches
-    live = LiveTrees(found[0], TreeRoom.of(found[0]))
+    live = LiveTrees(found[0], LiveTrees.room_of(found[0]))
     assert live.holds(found[0])
     assert not all(live.holds(batch) for batch in found)
     assert not live.holds(found[0].replace(y=None))
     assert not live.holds(found[0].replace(y=found[0].y.double()))
-    assert TreeKind.of(found[0].replace(blocks=())) is None
+    assert LiveTrees.kind_of(found[0].replace(blocks=())) is None
     with pytest.raises(ValueError, match="cannot be live: it needs labels, hops and the rows"):
-        LiveTrees(found[0].replace(y=None), TreeRoom.of(found[0]))
+        LiveTrees(found[0].replace(y=None), LiveTrees.room_of(found[0]))

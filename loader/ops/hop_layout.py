@@ -1,0 +1,152 @@
+"""All hops of a mini-batch of several types as one matrix of neighbors, for models that apply all relations at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from loader.ops.grouped import Grouped
+from loader.samples.hetero import HeteroBlock, HeteroMiniBatch
+
+
+class Segment(NamedTuple):
+    """Nodes of one type that one hop found: `nodes[begin:begin + size]`, whose rows begin at `row`.
+
+    A node has `slots` rows, one for each relation into its type.
+    """
+
+    node_type: int
+    begin: int
+    size: int
+    row: int
+    slots: int
+
+
+def segments_of(sizes: Sequence[Sequence[int]], slots: Sequence[int]) -> list[list[Segment]]:
+    """The segments of each hop, where hops and types follow on each other.
+
+    Args:
+        sizes: numbers of nodes, `[hops + 1][node types]`.
+        slots: numbers of relations into each node type.
+    """
+    found: list[list[Segment]] = []
+    begin = row = 0
+    for of_hop in sizes:
+        found.append([])
+        for node_type, size in enumerate(of_hop):
+            found[-1].append(Segment(node_type, begin, size, row, slots[node_type]))
+            begin += size
+            row += size * slots[node_type]
+    return found
+
+
+@dataclass(eq=False)
+class HopLayout:
+    """A mini-batch as a model reads it whose layers apply all relations at once.
+
+    Layer `i` of `L` writes the nodes of the first `L - i` hops, and reads one hop more. These are prefixes of the
+    nodes and, where each node is expanded once, of the rows and of the edges.
+
+    Attributes:
+        segments: of each hop, from the seeds outward.
+        indptr: `[rows + 1]`. The rows are those of the nodes of all hops but the last, in their order; a node has one
+            for each relation into its type, in the order of the graph's relations.
+        indices: `[edges]` places of the sources among the nodes. There may be more than the last row ends at.
+        row: `[nodes]` int64, the place of each node among the distinct ones, which follow type after type.
+        unique: number of distinct nodes of each type.
+        unique_x: node type -> `[unique, F]` features of the distinct nodes, of types that have any.
+        names: the node types.
+    """
+
+    segments: list[list[Segment]]
+    indptr: Tensor
+    indices: Tensor
+    row: Tensor
+    unique: tuple[int, ...]
+    unique_x: Mapping[str, Tensor]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, batch: HeteroMiniBatch) -> HopLayout:
+        """That of a k-hop mini-batch, whose nodes are distinct. Without padding."""
+        seg = batch.segments
+        segments = segments_of(batch.sizes, [len(into) for into in seg.into])
+        unique = tuple(seg.count(t) for t in range(len(seg.names)))
+        device = batch.nodes.device
+        # Types follow on each other, and within a type the hops.
+        shifts, before = [], [sum(unique[:t]) for t in range(len(unique))]
+        for of_hop in segments:
+            for segment in of_hop:
+                shifts.append(before[segment.node_type] - segment.begin)
+                before[segment.node_type] += segment.size
+        sizes = torch.tensor([segment.size for of_hop in segments for segment in of_hop])
+        shift = torch.repeat_interleave(torch.tensor(shifts), sizes).to(device)
+        row = torch.arange(shift.numel(), device=device) + shift
+        x = batch.x or {}
+        if batch.expands_all:
+            return _AllHops(segments, batch.blocks, row, unique, x, seg.names)
+        return cls(segments, *rows_of_hops(batch), row, unique, x, seg.names)
+
+    def nodes_of(self, hops: int) -> int:
+        """Number of nodes of the first hops, of which the seeds are the first."""
+        return sum(segment.size for of_hop in self.segments[:hops] for segment in of_hop)
+
+    def rows_of(self, hops: int) -> Tensor:
+        """`indptr` of the rows of the first hops, for the layer that writes these."""
+        rows = sum(segment.size * segment.slots for of_hop in self.segments[:hops] for segment in of_hop)
+        return self.indptr[: rows + 1]
+
+    def entries_of(self, hops: int) -> Tensor:
+        """`indices` of these rows. There may be more than the last row ends at."""
+        return self.indices
+
+    def parts(self, hops: int) -> Iterator[Segment]:
+        """The segments of the first hops that have nodes, in the order of the nodes."""
+        for of_hop in self.segments[:hops]:
+            yield from (segment for segment in of_hop if segment.size)
+
+    def group_of(self, runs: Sequence[tuple[int, int]]) -> Grouped:
+        """Rows of several types, by the type and the number of rows of each run."""
+        return Grouped(runs, 1, self.row.device)
+
+    def group(self, hops: int) -> Grouped:
+        """The nodes of the first hops, by type."""
+        return self.group_of([(segment.node_type, segment.size) for segment in self.parts(hops)])
+
+
+class _AllHops(HopLayout):
+    """Of a mini-batch whose hops expand all nodes so far: each layer has rows and entries of its own."""
+
+    def __init__(
+        self,
+        segments: list[list[Segment]],
+        blocks: Sequence[HeteroBlock],
+        row: Tensor,
+        unique: tuple[int, ...],
+        unique_x: Mapping[str, Tensor],
+        names: tuple[str, ...],
+    ) -> None:
+        super().__init__(segments, blocks[0].indptr, blocks[0].indices, row, unique, unique_x, names)
+        self._blocks = blocks[::-1]
+
+    def rows_of(self, hops: int) -> Tensor:
+        return self._blocks[hops - 1].indptr
+
+    def entries_of(self, hops: int) -> Tensor:
+        return self._blocks[hops - 1].indices
+
+
+def rows_of_hops(batch: HeteroMiniBatch) -> tuple[Tensor, Tensor]:
+    """`indptr` and `indices` of all hops, where each expands what the one before found."""
+    hops = batch.blocks[::-1]
+    indptr, edges = [], 0
+    for block in hops:
+        begins = block.indptr if block is hops[-1] else block.indptr[:-1]
+        indptr.append(begins + edges if edges else begins)
+        edges += block.num_edges
+    none = batch.nodes.new_zeros(1)
+    return torch.cat(indptr) if indptr else none, torch.cat([b.indices for b in hops]) if hops else none[:0]

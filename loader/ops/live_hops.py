@@ -1,0 +1,318 @@
+"""Mini-batches of several types under a CUDA graph: arrays with room for the largest, each type and hop at its place.
+
+The counterpart of `loader.ops.live` for `HeteroMiniBatch`. `load` copies the arrays of a mini-batch to where the graph
+reads them, with the places where its segments begin. The graph itself moves the segments apart, by `layout`: no size is
+read by the host. Rows and nodes that are too many lie at the end of their segment; such a row has no entries, and no
+row reads such a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd
+from operator import ge
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from loader.ops.grouped import Grouped
+from loader.ops.hop_layout import HopLayout, segments_of
+from loader.samples.hetero import HeteroMiniBatch
+
+
+class HopKind(NamedTuple):
+    """What mini-batches of several types have to have in common to take turns under one graph."""
+
+    device: torch.device
+    batch_size: int
+    hops: int
+    types: tuple[tuple[str, int, int], ...]
+    edge_types: tuple[tuple[str, str, str], ...]
+    index_dtypes: tuple[torch.dtype, ...]
+    features: tuple[tuple[str, torch.dtype, int], ...]
+    labels: tuple[torch.dtype, torch.Size]
+    timed: bool
+
+    @classmethod
+    def of(cls, batch: HeteroMiniBatch, x: Mapping[str, Tensor], timed: bool) -> HopKind | None:
+        """That of a mini-batch with these features of its distinct nodes; None if it cannot be live: it has no labels,
+        no rows, or no hops.
+        """
+        if batch.y is None or not batch.blocks or not batch.batch_size:
+            return None
+        block = batch.blocks[0]
+        if any(rows.dim() != 2 or rows.requires_grad or rows.device != batch.nodes.device for rows in x.values()):
+            return None
+        if any(b.indptr.dtype != block.indptr.dtype or b.indices.dtype != block.indices.dtype for b in batch.blocks):
+            return None
+        return cls(
+            batch.nodes.device,
+            batch.batch_size,
+            len(batch.blocks),
+            tuple((name, ids.start, ids.stop) for name, ids in batch.node_types.items()),
+            batch.edge_types,
+            (block.indptr.dtype, block.indices.dtype),
+            tuple((name, rows.dtype, rows.shape[1]) for name, rows in sorted(x.items())),
+            (batch.y.dtype, batch.y.shape),
+            timed,
+        )
+
+    def has_fewer_seeds_than(self, other: HopKind) -> bool:
+        """Whether that is the only difference."""
+        if self.batch_size >= other.batch_size or self.labels[1][1:] != other.labels[1][1:]:
+            return False
+        labels = (self.labels[0], other.labels[1])
+        return self._replace(batch_size=other.batch_size, labels=labels) == other
+
+
+class HopRoom(NamedTuple):
+    """Sizes of mini-batches of several types, or upper bounds of them.
+
+    Attributes:
+        nodes: of each type that each hop found, `[hops + 1][node types]`.
+        unique: distinct nodes of each type.
+        edges: of all hops together.
+    """
+
+    nodes: tuple[tuple[int, ...], ...]
+    unique: tuple[int, ...]
+    edges: int
+
+    def union(self, other: HopRoom) -> HopRoom:
+        """Room for both."""
+        nodes = tuple(tuple(map(max, a, b)) for a, b in zip(self.nodes, other.nodes, strict=True))
+        return HopRoom(nodes, tuple(map(max, self.unique, other.unique)), max(self.edges, other.edges))
+
+    def holds(self, other: HopRoom) -> bool:
+        """Whether the other is no larger anywhere."""
+        flat = [n for of_hop in self.nodes for n in of_hop], [n for of_hop in other.nodes for n in of_hop]
+        return all(map(ge, *flat)) and all(map(ge, self.unique, other.unique)) and self.edges >= other.edges
+
+    def widened(self, share: float, step: int) -> HopRoom:
+        """Larger by `share`, in whole `step`s; seeds only to whole ones. What is empty stays so."""
+
+        def wider(size: int) -> int:
+            return -(-int(size * (1 + share)) // step) * step
+
+        seeds = tuple(-(-size // step) * step for size in self.nodes[0])
+        return HopRoom(
+            (seeds, *(tuple(map(wider, of_hop)) for of_hop in self.nodes[1:])),
+            tuple(map(wider, self.unique)),
+            wider(self.edges),
+        )
+
+
+@dataclass(eq=False)
+class FixedGroups:
+    """A layout's groups, which stay as they are from one use to the next, as a CUDA graph needs them."""
+
+    made: dict[Any, Grouped]
+    tile: int
+    device: torch.device
+
+    def __call__(self, runs: Sequence[tuple[int, int]]) -> Grouped:
+        key = tuple(runs)
+        if key not in self.made:
+            self.made[key] = Grouped(runs, self.tile, self.device)
+        return self.made[key]
+
+
+class LiveHops:
+    """Stands in for the k-hop mini-batches of one kind up to some size, see the module.
+
+    Args:
+        like: one of them, with labels, whose hops expand only what the hop before found.
+        room: how large they may be.
+        ignored_label: a class that the loss leaves out: seeds that are missing have it. None for a loss that takes a
+            mean by `weights`.
+
+    Attributes:
+        batch: what to give to the model while it is captured: this object, which has of a mini-batch `y`, `batch_size`,
+            `sizes`, `segments`, `layout`, and `weights` in place of a mean: a mini-batch may have fewer seeds, and,
+            without `ignored_label`, `y` then ends with labels of another one.
+    """
+
+    stands_for: ClassVar[type] = HeteroMiniBatch
+    headroom: ClassVar[float] = 0.05  # small types differ by more than the whole mini-batch does
+
+    def __init__(self, like: Any, room: HopRoom, ignored_label: int | None = None) -> None:
+        kind = self.kind_of(like)
+        if kind is None:
+            raise ValueError(f"{like!r} cannot be live: it needs labels, hops and the rows of its distinct nodes")
+        self.kind, self.room, self.sizes = kind, room, room.nodes
+        self.segments, self.batch_size, self.batch = like.segments, like.batch_size, self
+        self._ignored = ignored_label
+        self._slots = [len(into) for into in like.segments.into]
+        places = segments_of(room.nodes, self._slots)
+        self._places = [segment for of_hop in places for segment in of_hop]
+        self._hops = places
+        # Sizes have this in common, so that layers can be products of tiles.
+        tile = gcd(*(size for of_hop in room.nodes for size in of_hop), *room.unique)
+        self._groups = FixedGroups({}, tile, kind.device)
+        device, types = kind.device, len(self._slots)
+
+        def spread(of: list[int], sizes: list[int]) -> Tensor:
+            return torch.repeat_interleave(torch.tensor(of), torch.tensor(sizes)).to(device)
+
+        def within(sizes: list[int]) -> Tensor:
+            return torch.cat([torch.arange(size) for size in sizes]).to(device)
+
+        # The arrays of a mini-batch, one hop right behind the other.
+        self._num_nodes = sum(segment.size for segment in self._places)
+        rows = [segment.size * segment.slots for of_hop in places[:-1] for segment in of_hop]
+        self._indptr = self._zeros(sum(rows) + kind.hops, dtype=kind.index_dtypes[0])
+        self._indices = self._zeros(max(room.edges, 1), dtype=kind.index_dtypes[1])
+        self._unique_x = {
+            name: self._zeros(room.unique[like.segments.type_of(name)], width, dtype=dtype)
+            for name, dtype, width in kind.features
+        }
+        self._y = self._zeros(*kind.labels[1], dtype=kind.labels[0])
+        # Where its segments lie, and what follows from it; see `load`.
+        self._sizes = self._zeros(7, len(self._places))
+        self._of_types = self._zeros(types + 2)
+        # What is fixed: the segment of each node and row with room, and its place there.
+        of_nodes = [segment.size for segment in self._places]
+        self._segment, self._place = spread(list(range(len(of_nodes))), of_nodes), within(of_nodes)
+        self._type = spread([segment.node_type for segment in self._places], of_nodes)
+        self._segment_of_row, self._place_of_row = spread(list(range(len(rows))), rows), within(rows)
+        firsts = np.cumsum([0, *room.unique[:-1]])
+        self._first_unique = torch.from_numpy(firsts).to(device)
+        self._slots_of = torch.tensor([segment.slots for segment in self._places], device=device)
+
+    def _zeros(self, *shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+        return torch.zeros(*shape, dtype=dtype, device=self.kind.device)
+
+    @staticmethod
+    def kind_of(batch: Any) -> HopKind | None:
+        """See `HopKind.of`. None also of a mini-batch whose hops expand all nodes so far."""
+        if type(batch) is not HeteroMiniBatch or batch.expands_all:
+            return None
+        return HopKind.of(batch, batch.x or {}, False)
+
+    @staticmethod
+    def room_of(batch: Any) -> HopRoom:
+        """The sizes of a mini-batch."""
+        unique = tuple(batch.segments.count(t) for t in range(len(batch.segments.names)))
+        return HopRoom(batch.sizes, unique, batch.num_edges)
+
+    def holds(self, batch: Any) -> bool:
+        """Whether `batch` can be loaded."""
+        kind = self.kind_of(batch)
+        if kind is None or not (kind == self.kind or kind.has_fewer_seeds_than(self.kind)):
+            return False
+        return self.room.holds(self.room_of(batch))
+
+    def forget_draws(self) -> None:
+        """Dropout draws by torch's generator, of which a graph knows: there is nothing to count."""
+
+    def check_draws(self) -> None:
+        """See `forget_draws`."""
+
+    def load(self, batch: Any) -> None:
+        """Makes `batch` the one that the graph finds from now on, in the order of the current stream.
+
+        It launches copies and does not wait for the device.
+        """
+        assert batch.y is not None
+        hops = batch.blocks[::-1]
+        begins = segments_of(batch.sizes, self._slots)
+        told = np.zeros((7, len(self._places)), dtype=np.int64)
+        at, edges, in_indptr, in_edges, of_type = 0, 0, 0, 0, [0] * len(self._slots)
+        for h, of_hop in enumerate(begins):
+            for node_type, begin, size, row, _ in of_hop:
+                # In `indptr` each hop so far has one entry more than rows.
+                shift = self._places[at].begin - begin
+                told[:, at] = begin, size, row + h, edges, begin + size, shift, of_type[node_type]
+                of_type[node_type] += size
+                at += 1
+            if h < len(hops):
+                edges += hops[h].num_edges
+        numbers = np.concatenate([told.ravel(), self._starts(batch), [edges, batch.batch_size]])
+        sent = torch.from_numpy(numbers)
+        if self.kind.device.type == "cuda":
+            sent = sent.pin_memory()
+        self._sizes.copy_(sent[: told.size].view(told.shape), non_blocking=True)
+        self._of_types.copy_(sent[told.size :], non_blocking=True)
+        copies = [(self._y[: batch.batch_size], batch.y), *self._copies(batch)]
+        for block in hops:
+            rows, count = block.indptr.numel(), block.num_edges
+            copies.append((self._indptr[in_indptr : in_indptr + rows], block.indptr))
+            copies.append((self._indices[in_edges : in_edges + count], block.indices))
+            in_indptr, in_edges = in_indptr + rows, in_edges + count
+        for there, given in copies:
+            if given.numel():
+                there.copy_(given)
+
+    def _starts(self, batch: Any) -> Sequence[int]:
+        """Of each type a number that `_unique` reads."""
+        return [0] * len(self._slots)
+
+    def _copies(self, batch: Any) -> list[tuple[Tensor, Tensor]]:
+        """Further arrays of a mini-batch, and where they are copied to."""
+        return [(self._unique_x[name][: len(rows)], rows) for name, rows in (batch.x or {}).items()]
+
+    @property
+    def y(self) -> Tensor:
+        """Labels of the seeds. Part of a CUDA graph."""
+        if self._ignored is None:
+            return self._y
+        seeds = torch.arange(self.batch_size, device=self._y.device)
+        return torch.where(seeds < self._of_types[-1], self._y, self._ignored)
+
+    @property
+    def weights(self) -> Tensor:
+        """`[batch_size]` float32 of the seeds in a mean over those that there are. Part of a CUDA graph."""
+        seeds = self._of_types[-1]
+        return (torch.arange(self.batch_size, device=seeds.device) < seeds) / seeds
+
+    @property
+    def layout(self) -> HopLayout:
+        """The loaded mini-batch, each segment at its own place. Computed anew each time; part of a CUDA graph."""
+        return LiveHopLayout(**self._arrays(), groups=self._groups)
+
+    def _there(self) -> Tensor:
+        """`[nodes]` which of the nodes with room there are."""
+        return self._place < self._sizes[1][self._segment]
+
+    def _unique(self) -> Tensor:
+        """`[nodes]` the place of each node among the distinct ones. Those beyond their segment's have the first one of
+        their type.
+        """
+        place = torch.where(self._there(), self._sizes[6][self._segment] + self._place, 0)
+        return place + self._first_unique[self._type]
+
+    def _arrays(self) -> dict[str, Any]:
+        """The attributes of a `HopLayout`."""
+        _, size, row, edges, end, shift, _ = self._sizes.unbind()
+        total = self._of_types[-2:-1]
+        # Rows: those beyond their segment's begin where its last one ends.
+        of_row = self._segment_of_row
+        at = row[of_row] + torch.minimum(self._place_of_row, (size * self._slots_of)[of_row])
+        indptr = torch.cat([self._indptr[at] + edges[of_row], total])
+        # Entries: each source's place moves as its segment does.
+        segment = torch.bucketize(self._indices, end.to(self._indices.dtype), right=True)
+        sources = self._indices + shift[segment.clamp(max=len(self._places) - 1)]
+        entry = torch.arange(len(sources), device=sources.device)
+        sources = torch.where(entry < total, sources, 0)
+        return {
+            "segments": self._hops,
+            "indptr": indptr.to(self.kind.index_dtypes[0]),
+            "indices": sources.to(self.kind.index_dtypes[1]),
+            "row": self._unique(),
+            "unique": self.room.unique,
+            "unique_x": self._unique_x,
+            "names": self.segments.names,
+        }
+
+
+@dataclass(eq=False)
+class LiveHopLayout(HopLayout):
+    """A `HopLayout` with the groups of a `LiveHops`."""
+
+    groups: FixedGroups
+
+    def group_of(self, runs: Sequence[tuple[int, int]]) -> Grouped:
+        return self.groups(runs)

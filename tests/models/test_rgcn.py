@@ -1,0 +1,215 @@
+"""R-GCN: the plain formula, mini-batches that expand all or only new nodes, and arrays with room for larger ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from marks import HAS_GPU
+from torch import Tensor
+from typed_datasets import make_typed
+
+from loader.datamodules.nodes import GraphDataModule
+from loader.ops.live_hops import HopRoom, LiveHops
+from loader.samplers import FusedSampler
+from loader.samples.hetero import HeteroMiniBatch
+from models.rgcn import RGCN
+from models.training.graphed import GraphedLoss, _Call
+from models.training.rgcn_classifier import RGCNClassifier
+
+
+def module_of(fanouts: list[int], expand: str = "new", batch_size: int = 6, **options: Any) -> GraphDataModule:
+    made = GraphDataModule(make_typed(), FusedSampler(fanouts, expand=expand), batch_size=batch_size, **options)
+    made.setup()
+    return made
+
+
+def net_of(module: GraphDataModule, **options: Any) -> RGCN:
+    torch.manual_seed(0)
+    sizes = module.sizes
+    shape = {"hidden": 8, "out_dim": 3, "dropout": 0.0, **options}
+    return RGCN(sizes["num_features"], sizes["edge_types"], sizes["target"], **shape).double()
+
+
+def batches_of(module: GraphDataModule, epochs: int = 2) -> Iterator[HeteroMiniBatch]:
+    for _ in range(epochs):
+        yield from module.train_dataloader()
+
+
+def by_formula(net: RGCN, batch: HeteroMiniBatch) -> Tensor:
+    """Sums over relations of means over edges, layer by layer on all nodes."""
+    assert batch.x is not None
+    x = {}
+    for name, layer in zip(net.names, net.inputs, strict=True):
+        count = batch.num_nodes_of(name)
+        if name not in net.read:
+            x[name] = torch.zeros(count, net.hidden, dtype=torch.float64)
+        elif net.in_dims[name]:
+            x[name] = batch.x[name].double() @ layer.weight.t() + layer.bias
+        else:
+            x[name] = layer.row.expand(count, -1)
+    of_type = {name: [key for key in net.edge_types if key[2] == name] for name in net.names}
+    order = [key for name in net.names for key in of_type[name]]
+    # What each layer may use: with the expansion of new nodes edges of all hops up to it, else those of its own hop.
+    for i in range(net.num_layers):
+        weights = net._weights(i)
+        out = {name: x[name] @ net.own[i][t].t() + net.bias[i][t] for t, name in enumerate(net.names)}
+        for r, key in enumerate(order):
+            source, _, sink = key
+            if batch.expands_all:
+                edges = batch.blocks[i].edge_index_dict[key]
+            else:
+                hops = batch.blocks[i:]
+                edges = torch.cat([block.edge_index_dict[key] for block in hops[::-1]], 1)
+            sums = torch.zeros_like(x[sink]).index_add(0, edges[1], x[source][edges[0]])
+            length = torch.bincount(edges[1], minlength=len(sums)).clamp(min=1)
+            out[sink] = out[sink] + (sums / length[:, None]) @ weights[r]
+        if i < net.num_layers - 1:
+            for t, name in enumerate(net.names):
+                if len(net.scale):
+                    out[name] = torch.nn.functional.layer_norm(
+                        out[name], out[name].shape[1:], net.scale[i][t], net.shift[i][t]
+                    )
+                out[name] = out[name].relu()
+        x = out
+    return x[net.target][: batch.batch_size]
+
+
+@pytest.mark.parametrize("expand", ["new", "all"])
+@pytest.mark.parametrize(
+    "options", [{}, {"bases": 2}, {"norm": "layer"}, {"num_layers": 1}, {"num_layers": 3, "norm": "layer"}]
+)
+def test_it_is_the_plain_formula(expand: str, options: dict[str, Any]) -> None:
+    module = module_of([3] * options.get("num_layers", 2), expand)
+    net = net_of(module, **options)
+    if len(net.scale):
+        torch.nn.init.normal_(net.scale[0])
+    for batch in batches_of(module):
+        wanted = by_formula(net, batch)
+        torch.testing.assert_close(net(batch), wanted, rtol=1e-10, atol=1e-12)
+        gradients = [torch.autograd.grad(out.square().sum(), list(net.parameters())) for out in (net(batch), wanted)]
+        for mine, other in zip(*gradients, strict=True):
+            torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-12)
+
+
+def room_for(batches: list[HeteroMiniBatch]) -> HopRoom:
+    room = LiveHops.room_of(batches[0])
+    for batch in batches[1:]:
+        room = room.union(LiveHops.room_of(batch))
+    return room
+
+
+@pytest.mark.parametrize("step", [1, 32])
+@pytest.mark.parametrize("options", [{}, {"bases": 2, "norm": "layer"}])
+def test_arrays_with_room_give_the_same(step: int, options: dict[str, Any]) -> None:
+    module = module_of([3, 3])
+    found = list(batches_of(module, 4))
+    sizes = module.sizes
+    torch.manual_seed(1)
+    model = RGCNClassifier(
+        sizes["num_features"], 2, sizes["edge_types"], sizes["target"], hidden=8, dropout=0.0, **options
+    ).double()
+    live = LiveHops(found[0], room_for(found).widened(0.1 if step > 1 else 0.0, step), -100)
+    call = _Call(model.net, model._loss)
+    weights = {f"module.{name}": p.detach().requires_grad_() for name, p in model.net.named_parameters()}
+    assert len({batch.sizes for batch in found}) > 5
+    for batch in found:
+        assert live.holds(batch)
+        live.load(batch)
+        loss, hits = torch.func.functional_call(call, weights, (live.batch,))
+        gradients = torch.autograd.grad(loss, list(weights.values()))
+        wanted, of_wanted = model._loss(batch)
+        others = torch.autograd.grad(wanted, list(model.net.parameters()))
+        torch.testing.assert_close(loss, wanted, rtol=1e-10, atol=1e-12)
+        assert torch.equal(hits, of_wanted)
+        for gradient, other in zip(gradients, others, strict=True):
+            torch.testing.assert_close(gradient, other, rtol=1e-9, atol=1e-12)
+
+
+def test_fewer_seeds_have_their_own_mean() -> None:
+    found = {size: list(module_of([3, 3], batch_size=size).train_dataloader()) for size in (6, 4, 1)}
+    sizes = module_of([3, 3]).sizes
+    model = RGCNClassifier(sizes["num_features"], 2, sizes["edge_types"], "author", hidden=8, dropout=0.0).double()
+    live = LiveHops(found[6][0], room_for(found[6] + found[4] + found[1]).widened(0.2, 8), -100)
+    assert not LiveHops(found[4][0], live.room).holds(found[6][0])
+    for batch in (found[6][0], found[4][0], found[1][0], found[6][1]):
+        live.load(batch)
+        for mine, other in zip(model._loss(live.batch), model._loss(batch), strict=True):
+            torch.testing.assert_close(mine, other)
+
+
+def test_mini_batches_that_no_graph_has() -> None:
+    every = next(batches_of(module_of([3, 3], "all")))
+    new = next(batches_of(module_of([3, 3])))
+    assert LiveHops.kind_of(every) is None
+    assert LiveHops.kind_of(new.replace(y=None)) is None
+    assert LiveHops.kind_of(new) is not None
+    sizes = module_of([3, 3]).sizes
+    model = RGCNClassifier(**sizes, cuda_graph=True)
+    with pytest.raises(RuntimeError, match="hops expand all nodes so far"):
+        model.training_step(every, 0)
+    with pytest.raises(RuntimeError, match="cuda_graph is true, but the mini-batch is not on a GPU"):
+        model.training_step(new, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"bases": 0}, "bases is 0"),
+        ({"dropout": 1.0}, "dropout is 1.0; it must be in"),
+        ({"input_dropout": -1}, "input_dropout is -1; it must be in"),
+        ({"norm": "batch"}, "norm is 'batch'; it must be none or layer, which does not mix"),
+        ({"target": "nobody"}, "no relation leads to nodes of type nobody"),
+        ({"num_layers": 0}, "num_layers is 0"),
+    ],
+)
+def test_wrong_options_are_refused(given: dict[str, Any], said: str) -> None:
+    sizes = module_of([3, 3]).sizes
+    options = {"target": "author", "hidden": 8, "out_dim": 2, **given}
+    with pytest.raises(ValueError, match=said):
+        RGCN(sizes["num_features"], sizes["edge_types"], options.pop("target"), **options)
+
+
+def test_other_mini_batches_are_refused() -> None:
+    module = module_of([3, 3])
+    batch = next(batches_of(module))
+    with pytest.raises(ValueError, match="the mini-batch has 2 hops, the model 3 layers"):
+        net_of(module, num_layers=3)(batch)
+    with pytest.raises(ValueError, match="the mini-batch has 0 features of author, the model reads 5"):
+        net_of(module)(batch.replace(x=None))
+    sizes = module.sizes
+    other = RGCN(sizes["num_features"], sizes["edge_types"][::-1], "author", 8, 2)
+    with pytest.raises(ValueError, match="make the model of the same graph"):
+        other(batch)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("options", [{}, {"bases": 2, "norm": "layer"}])
+def test_graphs_train_as_plain_steps_do(options: dict[str, Any]) -> None:
+    """With losses that are equal to rounding over 200 steps, most of them replayed, and without a wait of the host."""
+    losses: dict[bool, list[float]] = {}
+    for graph in (True, False):
+        module = GraphDataModule(
+            make_typed(), FusedSampler([3, 3], expand="new", device="cuda"), batch_size=6, prefetch=0, device="cuda"
+        )
+        module.setup()
+        torch.manual_seed(0)
+        model = RGCNClassifier(**module.sizes, hidden=16, dropout=0.0, matmul_precision="highest", **options).cuda()
+        graphed = GraphedLoss(model._loss, model.net, -100, live=LiveHops)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+        losses[graph] = []
+        for batch in batches_of(module, 40):
+            optimizer.zero_grad()
+            loss, _ = (graphed if graph else model._loss)(batch)
+            loss.backward()
+            optimizer.step()
+            losses[graph].append(float(loss))
+        if graph:
+            assert graphed.replayed > 0.7 * len(losses[True])
+            assert graphed.captures < 6
+        module.close()
+    assert losses[True] == pytest.approx(losses[False], rel=2e-3, abs=2e-4)
+    assert losses[True][-1] < 0.5 * losses[True][0]

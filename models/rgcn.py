@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,8 @@ from loader.ops.hop_layout import HopLayout
 from loader.ops.live_hops import LiveHops
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.segments import EdgeType
+
+_WIDE = 8  # times the hidden width: wider features are narrowed before means are taken
 
 
 class RGCN(nn.Module):
@@ -39,6 +42,9 @@ class RGCN(nn.Module):
     Raises:
         ValueError: a value out of its range, or no relation leads to the target.
     """
+
+    order: Tensor
+    sources: Tensor
 
     def __init__(
         self,
@@ -79,6 +85,12 @@ class RGCN(nn.Module):
         self.inputs = nn.ModuleList(self._input_of(name, width) for name, width in in_dims.items())
         widths = [hidden] * num_layers + [as_size("out_dim", out_dim)]
         relations, types = len(self.edge_types), len(self.names)
+        order = [r for name in self.names for r, key in enumerate(self.edge_types) if key[2] == name]
+        # As tensors, which a CUDA graph can read.
+        self.register_buffer("order", torch.tensor(order), persistent=False)
+        ends = [(self.names.index(source), self.names.index(sink)) for source, _, sink in self.edge_types]
+        self._into = [[(r, s) for r, (s, d) in enumerate(ends) if d == t] for t in range(types)]
+        self.register_buffer("sources", torch.tensor([source for source, _ in ends]), persistent=False)
         count = None if bases is None else as_size("bases", bases)
         self.own, self.bias, self.scale, self.shift = (nn.ParameterList() for _ in range(4))
         self.weights, self.shares = nn.ParameterList(), nn.ParameterList()
@@ -108,23 +120,59 @@ class RGCN(nn.Module):
         self._check(batch)
         layout = batch.layout if isinstance(batch, LiveHops) else HopLayout.of(batch)
         last = self.num_layers
-        rows = self._inputs(layout)
-        # The first layer reads its rows where they lie, type after type.
-        x = rows.index_select(0, layout.row[: layout.nodes_of(last)])
-        for i in range(last):
+        x = self._first(layout)
+        for i in range(1, last):
+            if len(self.scale):
+                group = layout.group(last - i + 1)
+                x = group.norm(x, group.spread(self.scale[i - 1]), group.spread(self.shift[i - 1]))
+            x = nn.functional.dropout(x.relu(), self.dropout, self.training)
             hops = last - i
-            entries = layout.entries_of(hops)
-            if i == 0:
-                entries = layout.row.to(entries.dtype).index_select(0, entries)
-            means = aggregate_row_mean(x if i else rows, layout.rows_of(hops), entries)
+            own, means = _own_and_means(x, layout.nodes_of(hops), layout.rows_of(hops), layout.entries_of(hops))
             group = layout.group(hops)
-            own = group.linear(x[: layout.nodes_of(hops)], group.spread(self.own[i]), group.spread(self.bias[i]))
-            x = own + sum_of_relations(layout.parts(hops), self._slots, means, self._weights(i))
-            if i < last - 1:
-                if len(self.scale):
-                    x = group.norm(x, group.spread(self.scale[i]), group.spread(self.shift[i]))
-                x = nn.functional.dropout(x.relu(), self.dropout, self.training)
+            x = group.linear(own, group.spread(self.own[i]), group.spread(self.bias[i]))
+            x = x + sum_of_relations(layout.parts(hops), self._slots, means, self._in_order(self._weights(i)))
         return x[: batch.batch_size]
+
+    def _first(self, layout: HopLayout) -> Tensor:
+        """`[nodes of all hops but the last, out]` by the first layer.
+
+        The layers before it are linear, so they are applied to means, of which there are fewer than nodes. So features
+        are read as they are, and get no gradient.
+        """
+        hops, weights = self.num_layers, self._weights(0)
+        dtype = autocast_dtype(layout.row.device.type) or weights.dtype
+        rows: list[tuple[Tensor, Tensor] | None] = []  # of a type: what is read, and how it comes to one width
+        biases: list[Any] = []
+        for name, layer in zip(self.names, self.inputs, strict=True):
+            biases.append(weights.new_zeros(self.hidden) if isinstance(layer, nn.Identity) else layer.bias)
+            rows.append(self._rows(layout, name, layer))
+        bias, parts = torch.stack(biases), list(layout.parts(hops))
+        firsts = [sum(layout.unique[:t]) for t in range(len(self.names))]
+        # A row with an entry has the bias of its source type once.
+        some = (layout.rows_of(hops).diff() > 0).unsqueeze(1).to(dtype)
+        of_bias = (bias.index_select(0, self.sources).unsqueeze(1) @ weights).to(dtype)
+        found = sum_of_relations(parts, self._slots, some, self._in_order(of_bias))
+        out = list(found.split([part.size for part in parts]))
+        by_source = layout.by_source(hops, self._into)
+        for t, of_type in enumerate(rows):
+            begin, end = by_source.bounds[t : t + 2]
+            if of_type is None or begin == end:
+                continue
+            x, to_hidden = of_type
+            places = by_source.indices - firsts[t] if firsts[t] else by_source.indices
+            means = aggregate_row_mean(x, by_source.indptr[begin : end + 1], places)
+            for run in by_source.runs:
+                if run.source == t:
+                    of_run = means[run.begin - begin : run.begin - begin + run.size]
+                    out[run.part] = torch.addmm(out[run.part], of_run, to_hidden @ weights[run.relation])
+        for p, (t, begin, size, *_) in enumerate(parts):
+            own = self.own[0][t].t()
+            out[p] = out[p] + (bias[t] @ own + self.bias[0][t]).to(dtype)
+            if (of_type := rows[t]) is not None:
+                x, to_hidden = of_type
+                mine = x.index_select(0, layout.row[begin : begin + size] - firsts[t])
+                out[p] = torch.addmm(out[p], mine, to_hidden @ own)
+        return torch.cat([found[:0], *out])
 
     def _check(self, batch: HeteroMiniBatch | LiveHops) -> None:
         hops = len(batch.sizes) - 1
@@ -140,51 +188,54 @@ class RGCN(nn.Module):
                 f"{list(self.names)} and {self.edge_types}; make the model of the same graph"
             )
 
-    def _inputs(self, layout: HopLayout) -> Tensor:
-        """`[distinct nodes, hidden]`, type after type; zeros of types that no layer reads."""
-        found, dtype = [], self.own[0].dtype
-        for name, layer, count in zip(self.names, self.inputs, layout.unique, strict=True):
-            width = self.in_dims[name]
-            if isinstance(layer, nn.Identity):
-                found.append(self.own[0].new_zeros(count, self.hidden))
-            elif not width:
-                found.append(layer(count))
-            else:
-                x = layout.unique_x.get(name)
-                if x is None or x.shape[-1] != width:
-                    has = 0 if x is None else x.shape[-1]
-                    raise ValueError(
-                        f"the mini-batch has {has} features of {name}, the model reads {width}; give the loader these"
-                    )
-                x = x if autocast_dtype(x.device.type) is not None else x.to(dtype)
-                found.append(layer(nn.functional.dropout(x, self.input_dropout, self.training)))
-        if autocast_dtype(layout.row.device.type) is not None:  # a linear layer gives another type than the rest has
-            found = [part.to(autocast_dtype(layout.row.device.type)) for part in found]
-        return torch.cat(found)
+    def _rows(self, layout: HopLayout, name: str, layer: nn.Module) -> tuple[Tensor, Tensor] | None:
+        """Rows `[n, F]` of the distinct nodes of a type, and the `[F, hidden]` that bring them to one width; None if it
+        has none. Rows much wider than that are narrowed here, since there may be more entries than nodes.
+        """
+        width = self.in_dims[name]
+        if not width or isinstance(layer, nn.Identity):
+            return None
+        x = layout.unique_x.get(name)
+        if x is None or x.shape[-1] != width:
+            has = 0 if x is None else x.shape[-1]
+            raise ValueError(
+                f"the mini-batch has {has} features of {name}, the model reads {width}; give the loader these"
+            )
+        weight: Any = layer.weight
+        x = x.to(autocast_dtype(x.device.type) or weight.dtype)
+        x = nn.functional.dropout(x, self.input_dropout, self.training)
+        if width > _WIDE * self.hidden:
+            return nn.functional.linear(x, weight), torch.eye(self.hidden, dtype=weight.dtype, device=x.device)
+        return x, weight.t()
 
     def _weights(self, i: int) -> Tensor:
-        """`[relations, in, out]` of layer `i`, those into the same type beside each other."""
-        every = self.weights[i]
-        if len(self.shares):
-            every = torch.einsum("rb,bio->rio", self.shares[i], every)
-        order = [r for name in self.names for r, key in enumerate(self.edge_types) if key[2] == name]
-        if order == list(range(len(order))):
-            return every
-        return torch.stack([every[r] for r in order])
+        """`[relations, in, out]` of layer `i`."""
+        every: Tensor = self.weights[i]
+        return torch.einsum("rb,bio->rio", self.shares[i], every) if len(self.shares) else every
+
+    def _in_order(self, of_relations: Tensor) -> Tensor:
+        """Those of the relations into a type beside each other, as rows lie."""
+        return of_relations.index_select(0, self.order)
 
 
 class _OneRow(nn.Module):
-    """The row of all nodes of a type without features."""
+    """The row of all nodes of a type without features: what a linear layer of no features gives."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.row = _uniform((width,), 1)
-
-    def forward(self, count: int) -> Tensor:
-        return self.row.expand(count, -1)
+        self.bias = _uniform((width,), 1)
 
 
 def _uniform(shape: tuple[int, ...], width: int) -> nn.Parameter:
     """As the weights of `torch.nn.Linear` with inputs of this width."""
     bound = width**-0.5
     return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
+
+
+def _own_and_means(x: Tensor, count: int, indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """The first rows of `x`, and the means of rows of entries, whose gradients are summed in one array."""
+    own = torch.arange(count, device=x.device)
+    ends = torch.cat([own.to(indptr.dtype), indptr + count])
+    both = aggregate_row_mean(x, ends, torch.cat([own.to(indices.dtype), indices]))
+    first, means = both.split([count, indptr.numel() - 1])
+    return first, means

@@ -44,6 +44,32 @@ def segments_of(sizes: Sequence[Sequence[int]], slots: Sequence[int]) -> list[li
     return found
 
 
+class Run(NamedTuple):
+    """Rows of one relation, of the nodes of one part; they begin at `begin`."""
+
+    source: int
+    relation: int
+    part: int
+    begin: int
+    size: int
+
+
+class BySource(NamedTuple):
+    """The rows of some hops, those of relations from the same type of nodes beside each other.
+
+    Attributes:
+        runs: of rows, in their order.
+        indptr: `[rows + 1]`.
+        indices: `[edges]` places of the sources among the distinct nodes of all types.
+        bounds: `[node types + 1]` where the rows of each type of sources begin.
+    """
+
+    runs: list[Run]
+    indptr: Tensor
+    indices: Tensor
+    bounds: list[int]
+
+
 @dataclass(eq=False)
 class HopLayout:
     """A mini-batch as a model reads it whose layers apply all relations at once.
@@ -108,6 +134,37 @@ class HopLayout:
         """The segments of the first hops that have nodes, in the order of the nodes."""
         for of_hop in self.segments[:hops]:
             yield from (segment for segment in of_hop if segment.size)
+
+    def by_source(self, hops: int, into: Sequence[Sequence[tuple[int, int]]]) -> BySource:
+        """The rows of the first hops by type of their sources. The host does not wait for the device.
+
+        Args:
+            hops: number of hops.
+            into: for each node type the relations into it, in the order of its rows: their number, and the type of
+                their sources.
+        """
+        indptr, indices, device = self.rows_of(hops), self.entries_of(hops), self.row.device
+        found: list[tuple[Run, int, int]] = []
+        for source in range(len(into)):
+            for p, part in enumerate(self.parts(hops)):
+                for slot, (relation, of_slot) in enumerate(into[part.node_type]):
+                    if of_slot == source:
+                        begin = found[-1][0].begin + found[-1][0].size if found else 0
+                        found.append((Run(source, relation, p, begin, part.size), part.row + slot, part.slots))
+        runs = [run for run, *_ in found]
+        bounds = [sum(run.size for run in runs if run.source < s) for s in range(len(into) + 1)]
+        if not runs:
+            return BySource(runs, indptr, indices, bounds)
+        order = torch.cat([torch.arange(a, a + n * run.size, n, device=device) for run, a, n in found])
+        begins = indptr.long()
+        ends = torch.cat([begins[:1], begins.diff().index_select(0, order).cumsum(0)])
+        # An entry moves as far as its row does; those that no row has stay.
+        shift = torch.empty_like(order).scatter_(0, order, ends[:-1] - begins[:-1].index_select(0, order))
+        entry = torch.arange(indices.numel(), device=device)
+        row = torch.bucketize(entry, begins[1:], right=True)
+        moved = entry + torch.cat([shift, shift.new_zeros(1)]).index_select(0, row)
+        places = self.row.to(indices.dtype).index_select(0, indices)
+        return BySource(runs, ends.to(indptr.dtype), torch.empty_like(places).scatter_(0, moved, places), bounds)
 
     def group_of(self, runs: Sequence[tuple[int, int]]) -> Grouped:
         """Rows of several types, by the type and the number of rows of each run."""

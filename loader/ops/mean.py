@@ -63,8 +63,8 @@ def aggregate_sum(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
 
     Args:
         x: `[n, F]`; float32, float64, float16 or bfloat16.
-        indptr: `[rows + 1]` where the entries of each row begin, from 0 on; int32 or int64.
-        indices: places in `x`; int32 or int64. There may be more than the last row ends at.
+        indptr: `[rows + 1]` where the entries of each row begin; int32 or int64.
+        indices: places in `x`; int32 or int64. There may be some before the first row, and after the last one.
 
     Returns:
         `[rows, F]`, dtype and device of `x`.
@@ -90,10 +90,13 @@ def aggregate_row_mean(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
         shapes = f"{tuple(x.shape)}, {tuple(indptr.shape)} and {tuple(indices.shape)}"
         raise ValueError(f"x, indptr and indices have shapes {shapes}; they must be [n, F], [rows + 1] and [entries]")
     _check(x, Block(indptr[:1], indices, x.shape[0], 0))  # dtypes and devices
+    if not x.is_cuda or torch.are_deterministic_algorithms_enabled():  # which go through the entries by themselves
+        first, last = int(indptr[0]), int(indptr[-1])
+        indptr, indices = indptr - first if first else indptr, indices[first:last]
     if x.is_cuda:
         mean: Tensor = ops_gpu.Mean.apply(x, indptr.contiguous(), indices.contiguous(), rows, 0)
         return mean
-    _, mean = _CpuSelfAndMean.apply(x, indptr, indices[: int(indptr[-1])], rows)
+    _, mean = _CpuSelfAndMean.apply(x, indptr, indices, rows)
     return mean
 
 

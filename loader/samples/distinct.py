@@ -48,7 +48,7 @@ class Distinct:
         else:
             ids, order = nodes.sort()
             new = torch.ones(nodes.numel() + 1, dtype=torch.int32, device=nodes.device)
-            new[0] = 0
+            new[:1].zero_()  # a number that is assigned to an element is waited for
             torch.ne(ids[1:], ids[:-1], out=new[2:])
             upto = new.cumsum(0, dtype=torch.int32)  # [i]: distinct ids among the first i
             row = torch.empty_like(order, dtype=torch.int32).scatter_(0, order, upto[1:] - 1)

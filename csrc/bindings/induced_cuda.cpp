@@ -6,13 +6,13 @@
 namespace loader {
 namespace {
 
-// Puts one step on a stream. `memory`: (keys, places, told, begins, ends), of the steps behind the first one
-// also (kept, sums), of the last one also (sources, rows, edges).
+// Puts one step on a stream. `memory` has a part for each step so far, in one piece of words, as a view of
+// each array would take the host longer than the step: of the first (keys, told, known; zeros), and
+// (places, begins, ends); of the second (kept, sums); of the last (sources, rows, edges).
 void induced_step(const py::tuple& lists, int64_t num_ids, const py::object& nodes, const py::object& sets,
                   const py::object& rows, const py::object& of_rows, int64_t num_sets,
                   const py::tuple& memory, int64_t entries, int64_t edges, int device, uintptr_t stream) {
-  if (memory.size() != 5 && memory.size() != 7 && memory.size() != 10)
-    throw py::value_error("memory must be 5, 7 or 10 arrays");
+  if (memory.size() < 2 || memory.size() > 4) throw py::value_error("memory must be 2, 3 or 4 arrays");
   if (entries < 0 || edges < 0) throw py::value_error("entries and edges must not be negative");
   const InducedQuestion question(lists, num_ids, nodes, sets, rows, of_rows, num_sets, kGpu);
   question.with_types([&](const auto& asked, int64_t num_lists, int64_t) {
@@ -26,29 +26,34 @@ void induced_step(const py::tuple& lists, int64_t num_ids, const py::object& nod
     const auto words = [&](int i, const char* name, int64_t size) {
       return view<int64_t>(memory[i], name, size, kGpu).data;
     };
-    const int64_t slots = int64_t{1} << call.bits;
-    call.keys = reinterpret_cast<uint64_t*>(words(0, "keys", slots));
-    call.places = view<int32_t>(memory[1], "places", slots, kGpu).data;
-    call.told = reinterpret_cast<InducedTold*>(words(2, "told", sizeof(InducedTold) / sizeof(int64_t)));
-    call.begins = words(3, "begins", asked.num_rows);
-    call.ends = words(4, "ends", asked.num_rows + 1);
-    if (memory.size() > 5) {
-      call.kept =
-          reinterpret_cast<uint32_t*>(view<int32_t>(memory[5], "kept", (entries + 31) / 32, kGpu).data);
-      call.sums = words(6, "sums", call.chunks() + 1);
+    constexpr int64_t told = sizeof(InducedTold) / sizeof(int64_t);
+    const int64_t slots = int64_t{1} << call.bits, lists_asked = asked.num_rows;
+    int64_t* const zeros = words(0, "zeros", slots + told + (slots << kKnownBits) / 64);
+    call.keys = reinterpret_cast<uint64_t*>(zeros);
+    call.told = reinterpret_cast<InducedTold*>(zeros + slots);
+    call.known = reinterpret_cast<uint32_t*>(zeros + slots + told);
+    int64_t* const found = words(1, "found", slots / 2 + 2 * lists_asked + 1);
+    call.places = reinterpret_cast<int32_t*>(found);
+    call.begins = found + slots / 2;
+    call.ends = call.begins + lists_asked;
+    if (memory.size() > 2) {
+      const int64_t kept = (entries + 63) / 64;
+      int64_t* const counted = words(2, "counted", kept + call.chunks() + 1);
+      call.kept = reinterpret_cast<uint32_t*>(counted);
+      call.sums = counted + kept;
     }
-    if (memory.size() > 7) {
-      call.out_sources = words(7, "sources", edges);
-      call.out_rows = words(8, "rows", edges);
-      call.out_edges = words(9, "edges", edges);
+    if (memory.size() > 3) {
+      call.out_sources = words(3, "out", 3 * edges);
+      call.out_rows = call.out_sources + edges;
+      call.out_edges = call.out_rows + edges;
     }
     doing("finding an induced subgraph on the GPU", [&] {
       const py::gil_scoped_release release;
       const gpu::OnDevice current(device);
       auto* const on = reinterpret_cast<gpu::Stream>(stream);
-      if (memory.size() == 5)
+      if (memory.size() == 2)
         induced_table(call, device, on);
-      else if (memory.size() == 7)
+      else if (memory.size() == 3)
         induced_count(call, device, on);
       else
         induced_edges(call, device, on);

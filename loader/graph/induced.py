@@ -289,24 +289,22 @@ def _on_gpu(core: Any, question: _Question, index: int, stream: int) -> Answer:
     slots = 1 << core.induced_table_bits(nodes.numel())
     if max(nodes.numel(), num_rows) == 0:
         return None, None, InducedEdges(*words((3, 0)))
-    keys = torch.full((slots,), -1, dtype=torch.int64, device=nodes.device)
-    places = torch.empty(slots, dtype=torch.int32, device=nodes.device)
-    told = torch.zeros(3, dtype=torch.int64, device=nodes.device)
-    begins, ends = words(num_rows), words(num_rows + 1)
-    memory: tuple[Tensor, ...] = (keys, places, told, begins, ends)
-    core.cuda_induced(*question, memory, 0, 0, index, stream)
-    ends.cumsum_(0)
-    repeated, wrong, entries = told.tolist()
+    # Keys, what is told, and bits of hash values; then places, and where the lists begin and end.
+    zeros = torch.zeros(slots + 3 + slots // 16, dtype=torch.int64, device=nodes.device)
+    found = words(slots // 2 + 2 * num_rows + 1)
+    core.cuda_induced(*question, (zeros, found), 0, 0, index, stream)
+    found[slots // 2 + num_rows :].cumsum_(0)
+    repeated, wrong, entries = zeros[slots : slots + 3].tolist()
     if repeated or wrong:
         return _MOST - repeated if repeated else None, _MOST - wrong if wrong else None, None
     if entries == 0:
         return None, None, InducedEdges(*words((3, 0)))
-    kept = torch.empty(-(-entries // 32), dtype=torch.int32, device=nodes.device)
-    sums = words(-(-entries // core.induced_chunk) + 1)
-    memory = (*memory, kept, sums)
-    core.cuda_induced(*question, memory, entries, 0, index, stream)
-    num_edges = int(sums.cumsum_(0)[-1])
+    kept = -(-entries // 64)
+    counted = words(kept - (-entries // core.induced_chunk) + 1)
+    core.cuda_induced(*question, (zeros, found, counted), entries, 0, index, stream)
+    num_edges = int(counted[kept:].cumsum_(0)[-1])
     out = words((3, num_edges))
     if num_edges:
-        core.cuda_induced(*question, (*memory, *out), entries, num_edges, index, stream)
+        memory = zeros, found, counted, out.view(-1)
+        core.cuda_induced(*question, memory, entries, num_edges, index, stream)
     return None, None, InducedEdges(*out)

@@ -24,12 +24,15 @@ __global__ void __launch_bounds__(kInducedThreads)
     } else {
       const uint64_t key = asked.key(asked.sets ? asked.sets[i] : 0, v);
       for (uint64_t at = first_slot(key, call.bits);; at = (at + 1) & mask) {
-        const uint64_t there =
-            atomicCAS(reinterpret_cast<unsigned long long*>(call.keys + at),
-                      static_cast<unsigned long long>(kFreeSlot), static_cast<unsigned long long>(key));
-        if (there == kFreeSlot) call.places[at] = static_cast<int32_t>(i);
-        if (there == key) raise_to(&call.told->repeated, kMostKey - key);
-        if (there == kFreeSlot || there == key) break;
+        const uint64_t there = atomicCAS(reinterpret_cast<unsigned long long*>(call.keys + at), 0ull,
+                                         static_cast<unsigned long long>(key + 1));
+        if (there == 0) {
+          call.places[at] = static_cast<int32_t>(i);
+          const uint64_t bit = call.known_bit(key);
+          atomicOr(call.known + bit / 32, 1u << bit % 32);
+        }
+        if (there == key + 1) raise_to(&call.told->repeated, kMostKey - key);
+        if (there == 0 || there == key + 1) break;
       }
     }
   }
@@ -53,11 +56,13 @@ __global__ void __launch_bounds__(kInducedThreads)
 // The place of a vertex, or -1.
 template <typename P, typename N>
 __device__ __forceinline__ int32_t place_of(const InducedCall<P, N>& call, uint64_t key) {
+  const uint64_t bit = call.known_bit(key);
+  if (!(call.known[bit / 32] >> bit % 32 & 1)) return -1;
   const uint64_t mask = (uint64_t{1} << call.bits) - 1;
   for (uint64_t at = first_slot(key, call.bits);; at = (at + 1) & mask) {
     const uint64_t there = call.keys[at];
-    if (there == key) return call.places[at];
-    if (there == kFreeSlot) return -1;
+    if (there == key + 1) return call.places[at];
+    if (there == 0) return -1;
   }
 }
 

@@ -16,6 +16,8 @@ constexpr int kInducedThreads = 256;  // of a block
 constexpr int kInducedChunk = 256;    // entries that a warp reads, a multiple of 32
 #endif
 
+constexpr int kKnownBits = 2;  // 4 hash values for each slot, so 8 or more for each vertex
+
 // What the host is told. 0 at first: a kernel raises it.
 struct InducedTold {
   uint64_t repeated;  // kMostKey less the least key that is given twice
@@ -28,7 +30,8 @@ struct InducedCall {
   InducedAsked<P, N> asked;
   int64_t num_lists;
   int bits;         // of the table
-  uint64_t* keys;   // [2^bits], kFreeSlot at first
+  uint64_t* keys;   // [2^bits], keys plus one; 0 at first
+  uint32_t* known;  // [2^bits / 8]: of 4 hash values per slot a bit, whether a vertex has it; 0 at first
   int32_t* places;  // [2^bits]
   InducedTold* told;
   int64_t* begins;  // [num_rows], first entries of the asked lists
@@ -40,6 +43,9 @@ struct InducedCall {
   int64_t* out_rows;     // [edges], which of the asked lists
   int64_t* out_edges;    // [edges], places in the lists
 
+  // Most sources are not among the vertices. One bit says so for most of them, and the bits fit into an L1
+  // cache where the table does not.
+  LOADER_HD uint64_t known_bit(uint64_t key) const { return first_slot(key, bits + kKnownBits); }
   LOADER_HD int64_t chunks() const { return (entries + kInducedChunk - 1) / kInducedChunk; }
 };
 

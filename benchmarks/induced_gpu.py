@@ -135,6 +135,10 @@ def main() -> None:
     print(f"{'dgl':16} {dgl}")
     for name, value in ratios.items():
         print(f"{name:22} {value:8.2f}")
+    unit = ms["Y1"]
+    rows = [{"what": name, "ms": value, "of_unit": value / unit, **sizes.get(name, {})} for name, value in ms.items()]
+    if "ms" in dgl:
+        rows.append({"what": "dgl", "ms": dgl["ms"], "of_unit": dgl["ms"] / unit, "edges": dgl["edges"]})
     content = {
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "graph": {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges},
@@ -145,6 +149,7 @@ def main() -> None:
         "sizes": sizes,
         "dgl": {**dgl, "workers": arguments.workers},
         "ratios": ratios,
+        "rows": rows,
     }
     write_json(arguments.json or RESULTS / f"induced_{'gpu' if device == 'cuda' else 'cpu'}.json", content)
 

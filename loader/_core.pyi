@@ -924,11 +924,11 @@ def cuda_induced(
     device: int,
     stream: int,
 ) -> None:
-    """A step of `InducedEdges` on a GPU. `memory` has a part for each step so far, int64 words. The first has, for `s =
-    2**bits`, keys `[s]`, told `[3]` and bits `[s / 16]` in one piece, all 0, and places `[s / 2]`, begins `[m]` and ends
-    `[m + 1]` in another. `told` receives 2**63 - 1 less `repeated` and less `wrong`, or 0, and the number of entries in
-    the lists. `ends` is then to be summed up. The second step also has kept `[entries / 64]` and sums `[chunks + 1]`,
-    to be summed up; the third also the three arrays of `write`, in one piece."""
+    """A step of `InducedEdges` on a GPU. `memory` has a part for each step so far, int64 words. The first has, for s =
+    2**bits, keys `[s]`, told `[3]` and bits `[s / 16]` in one piece, all 0, and places `[s / 2]`, begins `[m]` and
+    ends `[m + 1]` in another. `told` receives 2**63 - 1 less `repeated` and less `wrong`, or 0, and the number of
+    entries in the lists. `ends` is then to be summed up. The second step also has kept `[entries / 64]` and sums
+    `[chunks + 1]`, to be summed up; the third also the three arrays of `write`, in one piece."""
 
 def traverse_bfs(
     onward: tuple[Tensor, ...],

@@ -15,6 +15,7 @@ from loader.ops.grouped import sum_of_relations
 from loader.ops.hop_layout import HopLayout
 from loader.ops.live_hops import LiveHops
 from loader.samples.hetero import HeteroMiniBatch
+from loader.samples.lazy_rows import LazyFeatures
 from loader.samples.segments import EdgeType
 
 _WIDE = 8  # times the hidden width: wider features are narrowed before means are taken
@@ -142,25 +143,27 @@ class RGCN(nn.Module):
         hops, weights = self.num_layers, self._weights(0)
         dtype = autocast_dtype(layout.row.device.type) or weights.dtype
         rows: list[tuple[Tensor, Tensor] | None] = []  # of a type: what is read, and how it comes to one width
+        places: list[Tensor] = []  # of its nodes there
         biases: list[Any] = []
-        for name, layer in zip(self.names, self.inputs, strict=True):
+        for name, layer, count in zip(self.names, self.inputs, layout.unique, strict=True):
             biases.append(weights.new_zeros(self.hidden) if isinstance(layer, nn.Identity) else layer.bias)
-            rows.append(self._rows(layout, name, layer))
-        bias, parts = torch.stack(biases), list(layout.parts(hops))
-        firsts = [sum(layout.unique[:t]) for t in range(len(self.names))]
+            of_type, at = self._rows(layout, name, layer)
+            rows.append(of_type)
+            places.append(torch.arange(count, device=layout.row.device) if at is None else at)
+        bias, parts, every = torch.stack(biases), list(layout.parts(hops)), torch.cat(places)
         # A row with an entry has the bias of its source type once.
         some = (layout.rows_of(hops).diff() > 0).unsqueeze(1).to(dtype)
         of_bias = (bias.index_select(0, self.sources).unsqueeze(1) @ weights).to(dtype)
         found = sum_of_relations(parts, self._slots, some, self._in_order(of_bias))
         out = list(found.split([part.size for part in parts]))
         by_source = layout.by_source(hops, self._into)
+        entries = every.to(by_source.indices.dtype).index_select(0, by_source.indices)
         for t, of_type in enumerate(rows):
             begin, end = by_source.bounds[t : t + 2]
             if of_type is None or begin == end:
                 continue
             x, to_hidden = of_type
-            places = by_source.indices - firsts[t] if firsts[t] else by_source.indices
-            means = aggregate_row_mean(x, by_source.indptr[begin : end + 1], places)
+            means = aggregate_row_mean(x, by_source.indptr[begin : end + 1], entries)
             for run in by_source.runs:
                 if run.source == t:
                     of_run = means[run.begin - begin : run.begin - begin + run.size]
@@ -170,7 +173,7 @@ class RGCN(nn.Module):
             out[p] = out[p] + (bias[t] @ own + self.bias[0][t]).to(dtype)
             if (of_type := rows[t]) is not None:
                 x, to_hidden = of_type
-                mine = x.index_select(0, layout.row[begin : begin + size] - firsts[t])
+                mine = x.index_select(0, every.index_select(0, layout.row[begin : begin + size]))
                 out[p] = torch.addmm(out[p], mine, to_hidden @ own)
         return torch.cat([found[:0], *out])
 
@@ -188,25 +191,34 @@ class RGCN(nn.Module):
                 f"{list(self.names)} and {self.edge_types}; make the model of the same graph"
             )
 
-    def _rows(self, layout: HopLayout, name: str, layer: nn.Module) -> tuple[Tensor, Tensor] | None:
-        """Rows `[n, F]` of the distinct nodes of a type, and the `[F, hidden]` that bring them to one width; None if it
-        has none. Rows much wider than that are narrowed here, since there may be more entries than nodes.
+    def _rows(
+        self, layout: HopLayout, name: str, layer: nn.Module
+    ) -> tuple[tuple[Tensor, Tensor] | None, Tensor | None]:
+        """Features of a type, `[n, F]`, with the `[F, hidden]` that bring them to one width, None if it has none; and
+        the places of its nodes there, None if they follow on each other.
+
+        Features much wider than that are narrowed here, since there may be more entries than nodes.
         """
         width = self.in_dims[name]
         if not width or isinstance(layer, nn.Identity):
-            return None
+            return None, None
+        weight: Any = layer.weight
+        wide, dropped = width > _WIDE * self.hidden, self.input_dropout > 0 and self.training
+        if isinstance(layout.unique_x, LazyFeatures) and not (wide or dropped):
+            left = layout.unique_x.lazy.get(name)
+            if left is not None and left.dtype == weight.dtype and left.shape[1] == width:
+                return (left.table, weight.t()), left.nodes
         x = layout.unique_x.get(name)
         if x is None or x.shape[-1] != width:
             has = 0 if x is None else x.shape[-1]
             raise ValueError(
                 f"the mini-batch has {has} features of {name}, the model reads {width}; give the loader these"
             )
-        weight: Any = layer.weight
         x = x.to(autocast_dtype(x.device.type) or weight.dtype)
         x = nn.functional.dropout(x, self.input_dropout, self.training)
-        if width > _WIDE * self.hidden:
-            return nn.functional.linear(x, weight), torch.eye(self.hidden, dtype=weight.dtype, device=x.device)
-        return x, weight.t()
+        if wide:
+            return (nn.functional.linear(x, weight), torch.eye(self.hidden, dtype=weight.dtype, device=x.device)), None
+        return (x, weight.t()), None
 
     def _weights(self, i: int) -> Tensor:
         """`[relations, in, out]` of layer `i`."""

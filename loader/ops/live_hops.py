@@ -21,6 +21,7 @@ from torch import Tensor
 from loader.ops.grouped import Grouped
 from loader.ops.hop_layout import HopLayout, segments_of
 from loader.samples.hetero import HeteroMiniBatch
+from loader.samples.lazy_rows import LazyFeatures, LazyRows
 
 
 class HopKind(NamedTuple):
@@ -32,7 +33,7 @@ class HopKind(NamedTuple):
     types: tuple[tuple[str, int, int], ...]
     edge_types: tuple[tuple[str, str, str], ...]
     index_dtypes: tuple[torch.dtype, ...]
-    features: tuple[tuple[str, torch.dtype, int], ...]
+    features: tuple[tuple[str, torch.dtype, int, int], ...]  # the last number: where the table lies, 0 if gathered
     labels: tuple[torch.dtype, torch.Size]
     timed: bool
 
@@ -43,8 +44,9 @@ class HopKind(NamedTuple):
         """
         if batch.y is None or not batch.blocks or not batch.batch_size:
             return None
-        block = batch.blocks[0]
-        if any(rows.dim() != 2 or rows.requires_grad or rows.device != batch.nodes.device for rows in x.values()):
+        block, lazy = batch.blocks[0], x.lazy if isinstance(x, LazyFeatures) else {}
+        read = {name: lazy[name].table if name in lazy else x[name] for name in sorted(x)}
+        if any(rows.dim() != 2 or rows.requires_grad or rows.device != batch.nodes.device for rows in read.values()):
             return None
         if any(b.indptr.dtype != block.indptr.dtype or b.indices.dtype != block.indices.dtype for b in batch.blocks):
             return None
@@ -55,7 +57,7 @@ class HopKind(NamedTuple):
             tuple((name, ids.start, ids.stop) for name, ids in batch.node_types.items()),
             batch.edge_types,
             (block.indptr.dtype, block.indices.dtype),
-            tuple((name, rows.dtype, rows.shape[1]) for name, rows in sorted(x.items())),
+            tuple((name, x.dtype, x.shape[1], x.data_ptr() if name in lazy else 0) for name, x in read.items()),
             (batch.y.dtype, batch.y.shape),
             timed,
         )
@@ -165,10 +167,7 @@ class LiveHops:
         rows = [segment.size * segment.slots for of_hop in places[:-1] for segment in of_hop]
         self._indptr = self._zeros(sum(rows) + kind.hops, dtype=kind.index_dtypes[0])
         self._indices = self._zeros(max(room.edges, 1), dtype=kind.index_dtypes[1])
-        self._unique_x = {
-            name: self._zeros(room.unique[like.segments.type_of(name)], width, dtype=dtype)
-            for name, dtype, width in kind.features
-        }
+        self._unique_x: Mapping[str, Tensor] = self._room_for_features(like)
         self._y = self._zeros(*kind.labels[1], dtype=kind.labels[0])
         # Where its segments lie, and what follows from it; see `load`.
         self._sizes = self._zeros(7, len(self._places))
@@ -184,6 +183,18 @@ class LiveHops:
 
     def _zeros(self, *shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
         return torch.zeros(*shape, dtype=dtype, device=self.kind.device)
+
+    def _room_for_features(self, like: Any) -> Mapping[str, Tensor]:
+        """Arrays for the features of the distinct nodes, or for the ids of those that stay in their table."""
+        made, lazy = dict[str, Tensor](), dict[str, LazyRows]()
+        for name, dtype, width, table in self.kind.features:
+            count = self.room.unique[like.segments.type_of(name)]
+            if table:
+                left = like.x.lazy[name]
+                lazy[name] = LazyRows(left.table, self._zeros(count, dtype=left.nodes.dtype))
+            else:
+                made[name] = self._zeros(count, width, dtype=dtype)
+        return LazyFeatures(made, lazy) if lazy else made
 
     @staticmethod
     def kind_of(batch: Any) -> HopKind | None:
@@ -252,7 +263,13 @@ class LiveHops:
 
     def _copies(self, batch: Any) -> list[tuple[Tensor, Tensor]]:
         """Further arrays of a mini-batch, and where they are copied to."""
-        return [(self._unique_x[name][: len(rows)], rows) for name, rows in (batch.x or {}).items()]
+        x: Any = batch.x or {}
+        room = self._unique_x
+        if not isinstance(room, LazyFeatures):
+            return [(room[name][: len(rows)], rows) for name, rows in x.items()]
+        lazy = [(room.lazy[name].nodes, left.nodes) for name, left in x.lazy.items()]
+        made = [(room.made[name], x[name]) for name in room.made]
+        return [(there[: len(given)], given) for there, given in [*lazy, *made]]
 
     @property
     def y(self) -> Tensor:
@@ -272,6 +289,11 @@ class LiveHops:
     def layout(self) -> HopLayout:
         """The loaded mini-batch, each segment at its own place. Computed anew each time; part of a CUDA graph."""
         return LiveHopLayout(**self._arrays(), groups=self._groups)
+
+    def _features(self) -> Mapping[str, Tensor]:
+        """Those of the distinct nodes. What is gathered of them is gathered anew each time."""
+        x = self._unique_x
+        return LazyFeatures(x.made, x.lazy) if isinstance(x, LazyFeatures) else x
 
     def _there(self) -> Tensor:
         """`[nodes]` which of the nodes with room there are."""
@@ -303,7 +325,7 @@ class LiveHops:
             "indices": sources.to(self.kind.index_dtypes[1]),
             "row": self._unique(),
             "unique": self.room.unique,
-            "unique_x": self._unique_x,
+            "unique_x": self._features(),
             "names": self.segments.names,
         }
 

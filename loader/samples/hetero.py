@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from loader.samples.base import Rows, Sample
-from loader.samples.lazy_rows import LazyRows
+from loader.samples.lazy_rows import LazyFeatures, LazyRows
 from loader.samples.minibatch import Block
 from loader.samples.segments import EdgeType, Segments
 
@@ -190,7 +190,8 @@ class HeteroMiniBatch(Sample):
         node_types: node type -> `range` of ids, as the graph's.
         edge_types: the graph's relations, in their order.
         epoch, index: which mini-batch of which epoch this is.
-        x: node type -> features of the nodes of that type, in the order of `n_id`; None if none were gathered.
+        x: node type -> features of the nodes of that type, in the order of `n_id`; None if there are none. Those that
+            a store left in its table are gathered when they are asked for.
         y: labels of the seeds, or None.
         rows: kind -> other rows that were gathered. Rows of the edges of a relation lie hop by hop from the seeds
             outward, as in torch_geometric.
@@ -270,22 +271,27 @@ class HeteroMiniBatch(Sample):
         return kind in self.rows or (what == "node" and self.x is not None and name in self.x)
 
     def with_rows(self, rows: Mapping[str, Rows]) -> HeteroMiniBatch:
-        """A copy with features `x`, labels `y`, or other `rows`. Rows that a store left in its table are gathered."""
+        """A copy with features `x`, labels `y`, or other `rows`. Those that a store left in its table are gathered, but
+        for features, which wait until they are asked for.
+        """
         changes: dict[str, Any] = {}
-        x, more = dict[str, Tensor](), dict[str, Tensor]()
+        x, more = dict[str, Rows](), dict[str, Tensor]()
         for kind, left in rows.items():
-            found = left.gather() if isinstance(left, LazyRows) else left
             what, _, name = kind.partition("/")
+            if what == "node" and name in self.node_types:
+                x[name] = left
+                continue
+            found = left.gather() if isinstance(left, LazyRows) else left
             if what == "seed":
                 changes["y"] = found
-            elif what == "node" and name in self.node_types:
-                x[name] = found
             elif what in ("node", "edge"):
                 more[kind] = found
             else:
                 return super().with_rows(rows)
         if x:
-            changes["x"] = {**(self.x or {}), **x}
+            before = self.x if isinstance(self.x, LazyFeatures) else LazyFeatures(self.x or {})
+            both = before.with_rows(x)
+            changes["x"] = both if both.lazy else both.made
         if more:
             changes["rows"] = {**self.rows, **more}
         return self.replace(**changes)
@@ -353,12 +359,26 @@ class HeteroMiniBatch(Sample):
         found: list[Tensor | None] = [self.nodes]
         for block in self.blocks:
             found += [block.indptr, block.indices, block.edge_ids]
-        x = self.x or {}
+        x: Mapping[str, Any] = self.x or {}
+        if isinstance(self.x, LazyFeatures):  # of which there are the ids
+            x = {**self.x.made, **{name: left.nodes for name, left in self.x.lazy.items()}}
         found += [*(x[name] for name in sorted(x)), self.y, *(self.rows[kind] for kind in sorted(self.rows))]
         return [t for t in found if t is not None]
 
     def numbers(self) -> tuple[Any, ...]:
         return self.sizes, *super().numbers()
+
+    def digest(self) -> str:
+        """Returns the digest of all arrays, see `Sample.digest`, with all features gathered."""
+        if isinstance(self.x, LazyFeatures):
+            return self.replace(x=dict(self.x)).digest()
+        return super().digest()
+
+    def record_stream(self, stream: Any) -> None:
+        super().record_stream(stream)
+        if isinstance(self.x, LazyFeatures):
+            for left in self.x.lazy.values():
+                left.record_stream(stream)
 
     def map(self, f: Callable[[Tensor], Tensor]) -> HeteroMiniBatch:
         blocks = []
@@ -369,7 +389,7 @@ class HeteroMiniBatch(Sample):
         return self.replace(
             nodes=f(self.nodes),
             blocks=tuple(blocks),
-            x=None if self.x is None else {name: f(rows) for name, rows in self.x.items()},
+            x=None if self.x is None else _mapped(self.x, f),
             y=None if self.y is None else f(self.y),
             rows={kind: f(rows) for kind, rows in self.rows.items()},
         )
@@ -392,3 +412,15 @@ class HeteroMiniBatch(Sample):
             f"HeteroMiniBatch(epoch={self.epoch}, index={self.index}, num_nodes={nodes}, num_edges={self.num_edges}, "
             f"device='{self.nodes.device}')"
         )
+
+
+def _mapped(x: Mapping[str, Tensor], f: Callable[[Tensor], Tensor]) -> Mapping[str, Tensor]:
+    if not isinstance(x, LazyFeatures):
+        return {name: f(rows) for name, rows in x.items()}
+    ids = {name: f(left.nodes) for name, left in x.lazy.items()}
+    if any(moved.device != x.lazy[name].device for name, moved in ids.items()):  # a table is not copied
+        return {name: f(rows) for name, rows in x.items()}
+    return LazyFeatures(
+        {name: f(rows) for name, rows in x.made.items() if name not in ids},
+        {name: LazyRows(x.lazy[name].table, moved) for name, moved in ids.items()},
+    )

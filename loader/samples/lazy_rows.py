@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -43,3 +45,42 @@ class LazyRows:
     def record_stream(self, stream: Any) -> None:
         """Tells torch's allocator that `stream` reads the table; the ids are the mini-batch's."""
         self.table.record_stream(stream)
+
+
+class LazyFeatures(Mapping[str, Tensor]):
+    """Node type -> features, some of which lie in their table until they are asked for.
+
+    Args:
+        made: type -> rows that were gathered.
+        lazy: type -> rows that were not. `lazy_features[type]` gathers them and keeps them.
+    """
+
+    def __init__(
+        self, made: Mapping[str, Tensor] = MappingProxyType({}), lazy: Mapping[str, LazyRows] = MappingProxyType({})
+    ) -> None:
+        self.made, self.lazy = dict(made), dict(lazy)
+
+    def with_rows(self, rows: Mapping[str, Tensor | LazyRows]) -> LazyFeatures:
+        """A copy with rows in place of those of their types."""
+        others = {name: left for name, left in self.lazy.items() if name not in rows}
+        made = {name: found for name, found in self.made.items() if name not in rows and name not in others}
+        lazy = {name: left for name, left in rows.items() if isinstance(left, LazyRows)}
+        made |= {name: left for name, left in rows.items() if isinstance(left, Tensor)}
+        return LazyFeatures(made, {**others, **lazy})
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.made and name in self.lazy:
+            self.made[name] = self.lazy[name].gather()
+        return self.made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self.lazy, **self.made})
+
+    def __len__(self) -> int:
+        return len(self.made.keys() | self.lazy.keys())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.made or name in self.lazy
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self)})"

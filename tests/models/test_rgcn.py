@@ -14,7 +14,9 @@ from typed_datasets import make_typed
 from loader.datamodules.nodes import GraphDataModule
 from loader.ops.live_hops import HopRoom, LiveHops
 from loader.samplers import FusedSampler, fused
+from loader.samples import LazyRows
 from loader.samples.hetero import HeteroMiniBatch
+from loader.samples.lazy_rows import LazyFeatures
 from models import rgcn
 from models.rgcn import RGCN
 from models.training.graphed import GraphedLoss, _Call
@@ -127,6 +129,49 @@ def test_arrays_with_room_give_the_same(step: int, options: dict[str, Any]) -> N
         assert torch.equal(hits, of_wanted)
         for gradient, other in zip(gradients, others, strict=True):
             torch.testing.assert_close(gradient, other, rtol=1e-9, atol=1e-12)
+
+
+def left_in_tables(batch: HeteroMiniBatch, tables: dict[str, Tensor]) -> HeteroMiniBatch:
+    """The mini-batch as a store gives it that leaves features in its table."""
+    rows = {f"node/{name}": LazyRows(table, batch.n_id[name]) for name, table in tables.items()}
+    return batch.replace(x=None).with_rows(rows)
+
+
+@pytest.mark.parametrize("options", [{}, {"input_dropout": 0.3}, {"wide": 0}])
+def test_features_left_in_their_table_are_the_same(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    gathers = bool(options)
+    monkeypatch.setattr(rgcn, "_WIDE", options.get("wide", 8))
+    options = {name: value for name, value in options.items() if name != "wide"}
+    module = module_of([3, 3])
+    tables = {name: x.double() for name, x in make_typed().features.items()}
+    found = [batch.replace(x={n: x.double() for n, x in (batch.x or {}).items()}) for batch in batches_of(module)]
+    lazy = [left_in_tables(batch, tables) for batch in found]
+    sizes = module.sizes
+    model = RGCNClassifier(**sizes, hidden=8, dropout=0.0, **options).double()
+    live = LiveHops(lazy[0], room_for(lazy).widened(0.1, 16), -100)
+    for batch, other in zip(found, lazy, strict=True):
+        assert isinstance(other.x, LazyFeatures)
+        live.load(other)
+        results = []
+        for one in (batch, other, live):
+            torch.manual_seed(0)
+            if options and one is live:  # which draws for more rows
+                continue
+            loss, _ = model._loss(one)
+            results.append((loss, *torch.autograd.grad(loss, list(model.net.parameters()))))
+        for result in results[1:]:
+            torch.testing.assert_close(result, results[0], rtol=1e-9, atol=1e-12)
+        if not gathers:
+            assert not other.x.made  # nothing was gathered
+        assert other.digest() == batch.digest()
+        assert other.map(torch.clone).digest() == batch.digest()
+        assert torch.equal(other.to_pyg()["author"].x, batch.to_pyg()["author"].x)
+        assert other.with_rows({"node/author": batch.x["author"]}).x.made["author"] is batch.x["author"]
+    with pytest.raises(KeyError):
+        lazy[0].x["nobody"]
+    assert LiveHops.kind_of(lazy[0]) != LiveHops.kind_of(
+        left_in_tables(found[0], {n: x.clone() for n, x in tables.items()})
+    )
 
 
 def test_fewer_seeds_have_their_own_mean() -> None:

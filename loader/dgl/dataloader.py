@@ -162,7 +162,7 @@ class DataLoader:
             if not are_distinct("indices", ids, graph.num_nodes()):
                 own = own or [f"{type(graph_sampler).__name__}.sample"]
                 _refuse_uva(own, use_uva)
-        self._uva, self._own = as_flag("use_uva", use_uva), own
+        self._uva, self._own, self._begin = as_flag("use_uva", use_uva), own, meaning.begin
         self._picks = () if own else self._settings()
         if "_seed" not in self.__dict__:  # a copy has that of the first one
             self._seed = drawn() if options.get("seed") is None else meaning.seed
@@ -234,6 +234,7 @@ class DataLoader:
                 f"the graph has {self.graph.num_nodes()} vertices and {self.graph.num_edges()} edges now, which are "
                 f"not those that this loader was made for{weights}; make a new DataLoader"
             )
+        self._begin(self._seeds)
         if self._own:
             items = iter(self.loader)
             yield from epoch_of(

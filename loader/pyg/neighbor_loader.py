@@ -90,10 +90,11 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
             path, see `DataLoader`; the last one says whether `collate_fn` calls `filter_fn` there.
         options: of torch's DataLoader: `batch_size`, `shuffle`, `drop_last`, `generator`, and `pin_memory` for
             mini-batches on the CPU. `num_workers` is the number of threads that sample on the CPU (0: one per
-            processor), `prefetch_factor` the number of mini-batches held ready. `persistent_workers` has no effect,
-            because threads stay. A note in the log says this once. `sampler` and `batch_sampler` go the plain path; the
-            picks of ranks that share a `DistributedSampler` are those of one sequence. Of `loader.loaders.Loader`:
-            `prefetch`, `rank`, `world_size`.
+            processor), `prefetch_factor` the number of mini-batches held ready. A note in the log says this once.
+            `worker_init_fn` is called in the thread that iterates, for each of `num_workers` when an epoch begins, or
+            with `persistent_workers` the first one; see `loader.loaders.workers.WorkerInit`. `sampler` and
+            `batch_sampler` go the plain path; the picks of ranks that share a `DistributedSampler` are those of one
+            sequence. Of `loader.loaders.Loader`: `prefetch`, `rank`, `world_size`.
         weight_attr: name of the edge weights in `data`, integers, float32 or float64, by which neighbours are picked,
             see `weights` of `loader.samplers.base.PickOptions`. Edges of weight 0 are never picked, unless all fanouts
             are -1: then weights decide nothing.

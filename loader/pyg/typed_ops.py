@@ -102,13 +102,24 @@ def sparse_hetero_neighbor_sample(
     """`torch.ops.torch_sparse.hetero_neighbor_sample`, as torch-sparse 0.6 declares it.
 
     torch_geometric calls it for `subgraph_type="induced"`: with `directed=False` the edges are all those among the
-    sampled nodes, those of each node in the order of its list. `num_hops` is that of `num_neighbors_dict`. For all else
-    see `hetero_neighbor_sample`.
+    sampled nodes, those of each node in the order of its list. For all else see `hetero_neighbor_sample`.
+
+    Args:
+        num_hops: entries of each of `num_neighbors_dict`.
 
     Returns:
         nodes: node type -> ids; row, col: relation -> places in the nodes of its types; edge ids: relation ->
         places in `row_dict`.
+
+    Raises:
+        ValueError: `num_hops` is another number. For all else see `hetero_neighbor_sample`.
     """
+    for name, fanouts in num_neighbors_dict.items():
+        if len(fanouts) != num_hops:
+            raise ValueError(
+                f"num_hops is {num_hops}, but num_neighbors_dict[{name!r}] has {len(fanouts)} entries, one per hop; "
+                f"give num_hops={len(fanouts)}"
+            )
     row, column, nodes, ids, *_ = _sample(
         node_types,
         edge_types,

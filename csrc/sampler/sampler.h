@@ -34,6 +34,9 @@ struct SampleOptionsOf {
   BatchKeys keys;
   bool once = false;     // a vertex' neighbours are picked at one hop only: the one after the hop that met it
   bool in_file = false;  // a part of the lists may be on disk only, see PagesAhead
+  // [num_seeds]: how many of the seeds before it are the same vertex; null: all are distinct. Only of plain
+  // lists, with `once`.
+  const uint32_t* copies = nullptr;
   // Of typed lists: [hops, num_relations], by TypedRow::relation.
   int64_t num_relations = 0;
   std::vector<int64_t> relation_fanouts{};

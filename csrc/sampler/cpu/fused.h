@@ -89,7 +89,11 @@ class FusedSamplerOf {
   };
 
   // What the picks of a row are drawn by.
-  Draws draws(int64_t row, int hop) const { return draws_of(options_.keys.key, row_at(row), hop); }
+  Draws draws(int64_t row, int hop) const {
+    Draws draws = draws_of(options_.keys.key, row_at(row), hop);
+    if (options_.copies && hop == 1) draws.lane = lane_of_copy(draws.lane, options_.copies[row]);
+    return draws;
+  }
   // A vertex is a row, or has several.
   Row row_at(int64_t row) const {
     if constexpr (kTyped)

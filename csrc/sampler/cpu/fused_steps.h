@@ -93,7 +93,7 @@ void FusedSamplerOf<Lists, Choice>::prepare(const N* seeds, int64_t num_seeds) {
   begins_.clear();
   degrees_.clear();
   const int64_t twice = set_.add_seeds(seeds, num_seeds);
-  if (twice >= 0) throw_duplicate_seed(seeds[twice]);
+  if (twice >= 0 && !options_.copies) throw_duplicate_seed(seeds[twice]);
   std::copy_n(seeds, num_seeds, nodes_.extend(static_cast<size_t>(num_seeds)));
 }
 

@@ -29,8 +29,8 @@ class RankedSet {
 
   int64_t pages() const { return pages_; }
 
-  // Hop 0: vertex seeds[i] gets the local id i. Returns -1, or the number of a seed that was there before;
-  // after that only `clear` is allowed.
+  // Hop 0: vertex seeds[i] gets the local id i, the lowest if it is there several times. Returns -1, or the
+  // number of a seed that was there before.
   template <typename N>
   int64_t add_seeds(const N* seeds, int64_t n);
 

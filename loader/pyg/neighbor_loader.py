@@ -70,8 +70,8 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
             `SubgraphSampler`. Of several types a list holds for all edge types, or a dict has one for each, from 0;
             above 1024 without replacement, if no node has more neighbors than that.
         input_nodes: `[n]` vertices, or a mask `[num_nodes]`, or None for all vertices. Of several types the name of a
-            node type, or `("paper", ids or mask)`. On the CPU a vertex may be given more than once; each such seed has
-            edges of its own. Of one type it picks by itself, of several types its picks are the same.
+            node type, or `("paper", ids or mask)`. On the CPU a vertex may be given more than once; each such seed
+            picks by itself.
         replace: pick with replacement.
         transform: called with each mini-batch, in the thread that iterates.
         device: where mini-batches are sampled and arrive: "cpu" or a GPU. By default the device of `data.x`.

@@ -14,7 +14,6 @@ from loader.machine.kept import Kept
 from loader.pyg.calls import drawn, on_gpu, refuse_induced
 from loader.pyg.checked import num_threads
 from loader.pyg.options import large_as_all
-from loader.pyg.repeated import sample_from
 from loader.pyg.typed import refuse_missing_times
 from loader.samplers import SubgraphSampler
 from loader.samplers.trees import TreeSampler
@@ -47,8 +46,8 @@ def hetero_neighbor_sample(
 
     The picks are those of `loader.samplers.SubgraphSampler`, by one number drawn from torch's generator of the
     CPU. All relations are sampled at once, in lists that are made of the arrays when they are first seen; so they are
-    there twice. A seed that is given several times has the same picks each time. With `disjoint` they are those of
-    `loader.samplers.trees.TreeSampler`, up to 8 hops, and each seed picks independently. For arguments without a word
+    there twice. A seed that is given several times picks each time by itself. With `disjoint` they are those of
+    `loader.samplers.trees.TreeSampler`, up to 8 hops. For arguments without a word
     here see `loader.pyg.ops.neighbor_sample`; a dictionary has an entry for each relation, by `author__writes__paper`.
 
     Args:
@@ -211,7 +210,7 @@ def _sample(
 
         trees = once(("trees", names, *what, temporal_strategy, times.counted), make_trees)
         return _output(_sample_trees(trees, graph, seed_dict, times), lists, csc, return_edge_id, dtype)
-    sample = sample_from(once(("sampler", names, *what), make), graph, seed_dict, drawn(), 0)
+    sample = once(("sampler", names, *what), make).sample(graph, seed_dict, epoch=drawn())
     return _output(sample, lists, csc, return_edge_id, dtype)
 
 

@@ -33,6 +33,12 @@ class RankedSet {
   // number of a seed that was there before.
   template <typename N>
   int64_t add_seeds(const N* seeds, int64_t n);
+  // The local id of a seed.
+  int64_t seed_id(uint64_t v) const {
+    const SeedWord& word = seed_words_[v / 64];
+    return seed_ids_[static_cast<size_t>(word.rank) +
+                     __builtin_popcountll(word.bits & ((uint64_t{1} << v % 64) - 1))];
+  }
 
   // Notes that a vertex was picked. Not for two threads in one page at a time, nor the next three functions.
   void mark(uint64_t v) {

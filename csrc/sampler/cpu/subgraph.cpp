@@ -80,24 +80,14 @@ SubgraphSampler<T>::SubgraphSampler(const GraphOf<PlainLists<T, T>>& graph, int 
 template <typename T>
 void SubgraphSampler<T>::sample(const T* seeds, int64_t num_seeds, const SampleOptions& options,
                                 const Place& place) {
-  Places<T> places(num_seeds);
-  std::vector<uint32_t> copies, next;  // next: of the first seed of each vertex, how many there were
-  for (int64_t i = 0; i < num_seeds; ++i) {
-    check_seed(seeds[i], graph_.num_nodes);
-    const int64_t first = places.put(seeds[i], i);
-    if (first < i && next.empty()) {
-      copies.assign(static_cast<size_t>(num_seeds), 0);
-      next.assign(static_cast<size_t>(num_seeds), 1);
-    }
-    if (first < i) copies[i] = next[first]++;
-  }
+  for (int64_t i = 0; i < num_seeds; ++i) check_seed(seeds[i], graph_.num_nodes);
   if (options.hops() == 0) {
     std::copy_n(seeds, num_seeds, place({{num_seeds}, {}}).nodes);
     return;
   }
   SampleOptions once = options;
   once.once = true;
-  once.copies = copies.empty() ? nullptr : copies.data();
+  once.copies = true;
   const auto errors =
       group_.sample(once, {{seeds, num_seeds, options.keys}}, [&](size_t, const SampleSizes& sampled) {
         SubgraphSizes sizes{sampled.frontiers, sampled.edges};

@@ -17,8 +17,9 @@ from torch_geometric.data import Data
 
 import loader.pyg
 from loader import Graph
+from loader.graph import HeteroGraph
 from loader.pyg import NeighborLoader
-from loader.samplers import SubgraphSampler
+from loader.samplers import FusedSampler, HopwiseSampler, SubgraphSampler
 
 needs_ours = pytest.mark.skipif(loader.pyg.backend() != "loader", reason="pyg-lib or torch-sparse is installed")
 
@@ -156,3 +157,86 @@ def test_loaders_take_copies(kind: str) -> None:
         assert torch.bincount(targets, minlength=6).tolist() == [2] * 6
         picks = [batch.e_id[: len(targets)][targets == row].tolist() for row in (0, 2, 3)]
         assert len({tuple(of) for of in picks}) > 1
+
+
+def typed_graph(number: int) -> HeteroGraph:
+    g = torch.Generator().manual_seed(number)
+    sizes = {"a": 12, "b": 9, "c": 5}
+    edges = {
+        (s, name, t): torch.stack([torch.randint(sizes[of], (count,), generator=g) for of in (s, t)])
+        for s, name, t, count in (("a", "x", "b", 80), ("b", "y", "b", 60), ("c", "z", "b", 30), ("b", "w", "a", 90))
+    }  # fmt: skip
+    return HeteroGraph.from_edges(edges, sizes)
+
+
+def typed_walk(
+    graph: HeteroGraph, seeds: dict[str, list[int]], fanouts: dict[Any, tuple[int, ...]], picker: Picker
+) -> Any:
+    """Nodes by type, and of each relation triples: place of the target, id of the source, id of the edge."""
+    nodes = {name: list(seeds.get(name, [])) for name in graph.node_types}
+    edges: dict[Any, list[tuple[int, int, int]]] = {key: [] for key in graph.edge_types}
+    begin = dict.fromkeys(nodes, 0)
+    for hop in range(1, 1 + len(next(iter(fanouts.values())))):
+        met: dict[str, set[int]] = {name: set() for name in nodes}
+        for key, of_hop in fanouts.items():
+            lists, (source, _, target) = graph.relation(key), key
+            slot = [other for other in graph.edge_types if other[2] == target].index(key)
+            for row in range(begin[target], len(nodes[target])):
+                v = nodes[target][row]
+                first, end = lists.indptr[v : v + 2].tolist()
+                lane = graph.node_types[target].start + v
+                lane |= (nodes[target][:row].count(v) if hop == 1 else 0) << 40
+                for i in picker.positions(lane, hop | slot << 8, end - first, of_hop[hop - 1], False):
+                    u = int(lists.indices[first + i])
+                    edges[key].append((row, u, int(lists.edge_ids[first + i])))
+                    met[source].add(u)
+        begin = {name: len(ids) for name, ids in nodes.items()}
+        for name, found in met.items():
+            nodes[name] += sorted(found - set(nodes[name]))
+    return nodes, edges
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seeds=st.lists(st.integers(0, 4), min_size=1, max_size=9),
+    others=st.lists(st.integers(0, 3), max_size=4),
+    fanouts=st.lists(st.sampled_from([-1, 1, 2, 4]), min_size=8, max_size=8),
+    number=st.integers(0, 2**33),
+    threads=st.integers(1, 3),
+)
+def test_of_several_types_picks_are_those_of_a_walk(seeds, others, fanouts, number, threads) -> None:
+    graph = typed_graph(number % 3)
+    by_relation = {key: tuple(fanouts[2 * i : 2 * i + 2]) for i, key in enumerate(graph.edge_types)}
+    sampler = SubgraphSampler(by_relation, edge_ids=True, seed=11, num_threads=threads)
+    given_seeds = {"a": others, "b": seeds} if others else {"b": seeds}
+    made = sampler.sample(graph, {name: torch.tensor(ids) for name, ids in given_seeds.items()}, epoch=2, batch=number)
+    nodes, edges = typed_walk(graph, given_seeds, by_relation, Picker(11, 2, number))
+    assert {name: ids.tolist() for name, ids in made.nodes.items()} == nodes
+    for key, expected in edges.items():
+        sources, targets = made.edges[key]
+        found = zip(targets.tolist(), made.nodes[key[0]][sources].tolist(), made.edge_ids[key].tolist(), strict=True)
+        assert sorted(found) == sorted(expected)
+        firsts = [nodes[key[0]].index(u) for u in made.nodes[key[0]][sources].tolist()]
+        assert sources.tolist() == firsts
+
+
+def test_of_several_types_copies_pick_independently() -> None:
+    edges = {("a", "x", "b"): torch.stack([torch.arange(4), torch.zeros(4, dtype=torch.int64)])}
+    edges["c", "y", "b"] = edges["a", "x", "b"]
+    graph = HeteroGraph.from_edges(edges, {"a": 4, "b": 1, "c": 4})
+    sampler = SubgraphSampler(dict.fromkeys(graph.edge_types, (1,)), edge_ids=True)
+    counts = np.zeros((4, 16), dtype=np.int64)
+    for batch in range(3000):
+        made = sampler.sample(graph, {"b": torch.tensor([0, 0])}, batch=batch)
+        (x0, x1), (y0, y1) = (made.edge_ids[key].tolist() for key in graph.edge_types)
+        for pair, (one, two) in enumerate(((x0, x1), (y0, y1), (x0, y1), (x1, y1))):
+            counts[pair, 4 * one + two] += 1
+    assert all(p_equal(of) > LEVEL for of in counts)
+
+
+def test_other_samplers_refuse_copies() -> None:
+    graph = typed_graph(0)
+    fanouts = dict.fromkeys(graph.edge_types, (2,))
+    for sampler in (FusedSampler(fanouts, expand="new"), HopwiseSampler(fanouts, expand="new"), FusedSampler(fanouts)):
+        with pytest.raises(ValueError, match="more than once"):
+            sampler.sample(graph, {"b": torch.tensor([1, 1])})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from marks import needs_dgl
 
 import loader.dgl
 from loader.dgl import sampling as ours
+from loader.dgl.sampling.neighbors import labor_weights
 
 pytestmark = needs_dgl
 WAYS = [
@@ -204,3 +206,10 @@ def test_links_are_sampled_around(g) -> None:
         asked = set(pairs.edata[dgl.EID].tolist())
         assert not asked & set(blocks[0].edata[dgl.EID].tolist())
         assert blocks[0].edata["edge_weights"].shape == (blocks[0].num_edges(),)
+
+
+def test_graphs_on_a_gpu_are_refused() -> None:
+    on_gpu = SimpleNamespace(device=torch.device("cuda", 0), canonical_etypes=[])
+    with pytest.raises(NotImplementedError, match=r"importance_sampling of LABOR needs a graph on the CPU"):
+        labor_weights(on_gpu, None, 1)
+    assert labor_weights(on_gpu, None, 0) == {}

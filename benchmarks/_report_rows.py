@@ -332,6 +332,18 @@ def typed_sides(result: Result) -> Iterator[Result]:
         yield {**row, **means, **_shown(row["difference"]), "published": "{:.2f} to {:.2f}".format(*row["published"])}
 
 
+def subgraph_sides(result: Result) -> Iterator[Result]:
+    names = {
+        "shadow-pyg": ("`loader.pyg.ShaDowKHopSampler`", "torch_geometric's law in NumPy"),
+        "shadow-dgl": ("`loader.dgl.ShaDowKHopSampler`", "DGL's own"),
+        "cluster": ("`loader.pyg.ClusterData` and `ClusterLoader`", "DGL's own `ClusterGCNSampler`, METIS of its own"),
+    }
+    for row in result["rows"]:
+        means = {side: f"{row[side]['mean']:.2f} ± {row[side]['std']:.2f}" for side in ("ours", "theirs")}
+        our_class, beside = names[row["method"]]
+        yield {**row, **means, **_shown(row["difference"]), "class": our_class, "beside": beside}
+
+
 def _shown(difference: Result) -> Result:
     """A `Difference` as tables have it."""
     d = difference

@@ -160,8 +160,11 @@ class TypedFusedSampler:
         part_edges: int,
         picks: WeightTables | WeightOrder | Labor | Race | None = None,
         in_file: bool = False,
+        copies: bool = False,
     ) -> None:
-        """As `TypedHopwiseSampler`, in the way of `FusedSampler`."""
+        """As `TypedHopwiseSampler`, in the way of `FusedSampler`. `copies`, with `once`: a vertex may be a seed several
+        times. Each of its seeds then picks by itself, and the lowest is the end of edges that lead from it.
+        """
 
     def sample(
         self, seeds: Sequence[Tensor], keys: Sequence[int], next_keys: Sequence[int] = (), phases: Sequence[int] = ()

@@ -86,7 +86,8 @@ template <template <typename, typename> class Impl>
 class AnySampler {
  public:
   AnySampler(py::object indptr, py::object indices, std::vector<int64_t> fanouts, bool replace, bool edge_ids,
-             int64_t num_threads, int64_t part_edges, py::object picks, bool in_file, Types types = {})
+             int64_t num_threads, int64_t part_edges, py::object picks, bool in_file, Types types = {},
+             bool copies = false)
       : types_(std::move(types)),
         indptr_(std::move(indptr)),
         indices_(std::move(indices)),
@@ -95,6 +96,9 @@ class AnySampler {
     auto options = make_options(std::move(fanouts), edge_ids);
     types_.choose(options);
     options.in_file = in_file;
+    options.copies = copies;
+    if (copies && !(options.once && kFused))
+      throw py::value_error("copies needs once, and the fused sampler");
     options.choice = make_choice(picks_, replace, indices_.attr("numel")().cast<int64_t>());
     check_num_threads(num_threads);
     if (part_edges < 1 || part_edges > kMostPartEdges)
@@ -132,6 +136,9 @@ class AnySampler {
   }
 
  private:
+  static constexpr bool kFused =
+      std::is_constructible_v<Impl<int32_t, int32_t>, std::shared_ptr<Workers>, int64_t>;
+
   template <typename P, typename N>
   using Group = GroupSampler<Impl<P, N>>;
 
@@ -190,16 +197,16 @@ void bind_typed_class(py::module_& m, const char* name) {
   py::class_<Class>(m, name)
       .def(py::init([](py::object indptr, py::object indices, std::vector<std::vector<int64_t>> fanouts,
                        const std::vector<Types::Entry>& types, bool once, bool replace, bool edge_ids,
-                       int64_t num_threads, int64_t part_edges, py::object picks, bool in_file) {
+                       int64_t num_threads, int64_t part_edges, py::object picks, bool in_file, bool copies) {
              Types checked(types, std::move(fanouts), once);
              std::vector<int64_t> widest = checked.widest();
              return std::make_unique<Class>(std::move(indptr), std::move(indices), std::move(widest), replace,
                                             edge_ids, num_threads, part_edges, std::move(picks), in_file,
-                                            std::move(checked));
+                                            std::move(checked), copies);
            }),
            py::arg("indptr"), py::arg("indices"), py::arg("fanouts"), py::arg("types"), py::arg("once"),
            py::arg("replace"), py::arg("edge_ids"), py::arg("num_threads"), py::arg("part_edges"),
-           py::arg("picks") = py::none(), py::arg("in_file") = false)
+           py::arg("picks") = py::none(), py::arg("in_file") = false, py::arg("copies") = false)
       .def("sample", &Class::sample, py::arg("seeds"), py::arg("keys"),
            py::arg("next_keys") = std::vector<uint64_t>{}, py::arg("phases") = std::vector<uint32_t>{});
 }

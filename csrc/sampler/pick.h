@@ -119,6 +119,9 @@ LOADER_HD Draws draws_of(uint64_t key, const Row& row, int hop) {
   return {key, row.lane(), static_cast<uint32_t>(hop) | row.slot << 8};
 }
 
+// The lane of a seed that `copy` seeds before it equal: with 0 that of the vertex.
+LOADER_HD uint64_t lane_of_copy(uint64_t lane, uint32_t copy) { return lane | uint64_t{copy} << 40; }
+
 // Number of picks of a vertex of in-degree `degree`.
 LOADER_HD int64_t pick_count(int64_t degree, int64_t fanout, bool replace) {
   if (fanout == kAllNeighbours) return degree;

@@ -34,6 +34,8 @@ struct SampleOptionsOf {
   BatchKeys keys;
   bool once = false;     // a vertex' neighbours are picked at one hop only: the one after the hop that met it
   bool in_file = false;  // a part of the lists may be on disk only, see PagesAhead
+  // A vertex may be a seed several times, see lane_of_copy: with `once`, of the fused sampler.
+  bool copies = false;
   // Of typed lists: [hops, num_relations], by TypedRow::relation.
   int64_t num_relations = 0;
   std::vector<int64_t> relation_fanouts{};

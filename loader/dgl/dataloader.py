@@ -13,7 +13,7 @@ from loader.dgl.edges import EdgePredictionSampler, links_of
 from loader.dgl.features import Rows, store_of
 from loader.dgl.graphs import DGLS, blocks_of, edge_types, fill, graph_of, node_types, of_one_type
 from loader.dgl.plain import epoch_of, own_methods, tell
-from loader.dgl.samplers import BlockSampler
+from loader.dgl.samplers import BlockSampler, LaborSampler
 from loader.dgl.subgraphs import ClusterGCNSampler, SAINTSampler, ShaDowKHopSampler, SubgraphSampler
 from loader.dgl.theirs import dataloading, drawn
 from loader.dgl.typed import by_type, key_of, numbered, of_types, put_rows, ranges_of, typed_blocks
@@ -162,7 +162,10 @@ class DataLoader:
             if not are_distinct("indices", ids, graph.num_nodes()):
                 own = own or [f"{type(graph_sampler).__name__}.sample"]
                 _refuse_uva(own, use_uva)
-        self._uva, self._own = as_flag("use_uva", use_uva), own
+        around = graph_sampler.sampler if edges else graph_sampler
+        if isinstance(around, LaborSampler):
+            around.check_graph(graph)
+        self._uva, self._own, self._begin = as_flag("use_uva", use_uva), own, meaning.begin
         self._picks = () if own else self._settings()
         if "_seed" not in self.__dict__:  # a copy has that of the first one
             self._seed = drawn() if options.get("seed") is None else meaning.seed
@@ -234,6 +237,7 @@ class DataLoader:
                 f"the graph has {self.graph.num_nodes()} vertices and {self.graph.num_edges()} edges now, which are "
                 f"not those that this loader was made for{weights}; make a new DataLoader"
             )
+        self._begin(self._seeds)
         if self._own:
             items = iter(self.loader)
             yield from epoch_of(

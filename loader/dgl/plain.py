@@ -34,6 +34,8 @@ def own_methods(sampler: Any) -> list[str]:
     found = [
         f"{type(sampler).__name__}.{name}" for name, now, ours in methods if getattr(now, "__func__", None) is not ours
     ]
+    if not edges and not found and isinstance(sampler, FanoutSampler) and sampler.by_hop() is not None:
+        found = [f"{type(sampler).__name__}.sample_blocks"]
     if edges:
         found += own_methods(sampler.sampler)
         found += ["exclude"] if callable(sampler.exclude) else []

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from loader.dgl import theirs
 from loader.dgl.graphs import DGLS, blocks_of, edge_types, graph_of, node_types, of_one_type, with_copies, without_edges
+from loader.dgl.sampling.neighbors import labor_frontier, labor_weights
 from loader.dgl.theirs import dataloading, drawn
 from loader.dgl.typed import (
     by_node_type,
@@ -21,7 +23,7 @@ from loader.dgl.typed import (
 from loader.graph import HeteroGraph
 from loader.items.items import as_vertices
 from loader.loaders.torch_options import as_fanouts, as_ids, refuse
-from loader.machine.arguments import as_flag, as_size, shown
+from loader.machine.arguments import as_flag, as_index, as_size, shown
 from loader.samplers import NeighborSampler as Neighbors
 from loader.samplers import fused
 from loader.samplers.base import MAX_HOPS, resolve_fanouts
@@ -141,6 +143,13 @@ class FanoutSampler(BlockSampler):
         refuse(type(self).__name__, DGLS, {"output_device": (self.output_device, None)})
         return Picking(self._fanouts(g), self.prob, self._options())
 
+    def by_hop(self) -> str | None:
+        """The option with which only the plain path samples, hop by hop; None without one."""
+        return None
+
+    def _blocks_by_hop(self, g: Any, seed_nodes: Any, exclude_eids: Any) -> tuple[Any, Any, list[Any]]:
+        raise NotImplementedError
+
     def sample_blocks(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Any]]:
         """`(input_nodes, output_nodes, blocks)` around `seed_nodes`, sampled where the graph lies.
 
@@ -154,6 +163,8 @@ class FanoutSampler(BlockSampler):
         Raises:
             TypeError, ValueError, NotImplementedError: an argument is not as said above.
         """
+        if self.by_hop() is not None:
+            return self._blocks_by_hop(g, seed_nodes, exclude_eids)
         batch, places = self._sampled(g, seed_nodes)
         if isinstance(batch, HeteroMiniBatch):
             inputs, _, blocks = typed_blocks(g, batch, near=True)
@@ -297,18 +308,25 @@ class MultiLayerFullNeighborSampler(NeighborSampler):
 
 
 class LaborSampler(FanoutSampler):
-    """`dgl.dataloading.LaborSampler`: LABOR-0, whose mini-batches have fewer vertices.
+    """`dgl.dataloading.LaborSampler`: LABOR, whose mini-batches have fewer vertices.
 
     A vertex gets `fanout` neighbours on average. Each neighbour has one random number for all vertices that may pick
     it, so they pick common neighbours together (Balin and Catalyurek, "Layer-Neighbor Sampling", NeurIPS 2023).
 
+    With `prob` or `importance_sampling` its `sample_blocks` is called for each mini-batch, in the thread that asks for
+    it, and the graph lies on the CPU. The law is that of `loader.samplers.labor.labor_picks`. Blocks then have
+    `edge_weights`, whose mean is 1 for each vertex, and new vertices come in the order of arrival, as in DGL.
+
     Args:
         fanouts: neighbours of a vertex, **from the input layer to the seeds**: 1 to 1024, or -1 for all.
-        importance_sampling, prob: options of DGL; must have their defaults, 0 and None: neighbours are picked with
-            equal probability, and blocks have no `edge_weights`.
+        prob: name in `g.edata` of the weights, float32 or float64, by which neighbours are picked; None: with equal
+            probability. Edges of weight 0 are as if they were not there.
+        importance_sampling: iterations after which neighbours that several vertices may pick are picked more often
+            (LABOR-i); a negative number goes on until that converges.
         layer_dependency: all layers use the same random numbers, which gives still fewer vertices.
         batch_dependency: a neighbour gets a new random number only once in this many consecutive mini-batches, so they
-            have more vertices in common. With 1, all numbers are new in each mini-batch.
+            have more vertices in common. With 1, all numbers are new in each mini-batch, which `prob` and
+            `importance_sampling` need.
         prefetch_node_feats, prefetch_labels, prefetch_edge_feats: see `NeighborSampler`.
         edge_dir, output_device: options of DGL; must have their defaults.
 
@@ -340,12 +358,17 @@ class LaborSampler(FanoutSampler):
         )
 
     def _options(self) -> dict[str, Any]:
-        asked = {
-            "edge_dir": (self.edge_dir, "in"),
-            "prob": (self.prob, None),
-            "importance_sampling": (self.importance_sampling, 0),
-        }
-        refuse("LaborSampler", DGLS, asked)
+        refuse("LaborSampler", DGLS, {"edge_dir": (self.edge_dir, "in")})
+        if self.prob is not None and not isinstance(self.prob, str):
+            raise TypeError(f"prob is {shown(self.prob)}; it must be the name of the weights in g.edata, or None")
+        if as_index(self.importance_sampling) is None:
+            raise TypeError(f"importance_sampling is {shown(self.importance_sampling)}; it must be an integer")
+        dependency = as_size("batch_dependency", self.batch_dependency, least=1)
+        if dependency > 1 and self.by_hop() is not None:
+            raise NotImplementedError(
+                f"batch_dependency is {dependency}, which does not go with {self.by_hop()}; give 1, or leave "
+                f"{self.by_hop()} out"
+            )
         if hasattr(self, "set_seed"):
             raise TypeError(
                 f"{type(self).__name__} has a set_seed, which nobody would call; give seed to the DataLoader"
@@ -353,8 +376,39 @@ class LaborSampler(FanoutSampler):
         return {
             "labor": True,
             "layer_dependency": as_flag("layer_dependency", self.layer_dependency),
-            "batch_dependency": as_size("batch_dependency", self.batch_dependency, least=1),
+            "batch_dependency": dependency,
         }
+
+    def by_hop(self) -> str | None:
+        if self.prob is not None:
+            return "prob"
+        return "importance_sampling" if self.importance_sampling else None
+
+    def check_graph(self, g: Any) -> None:
+        """Raises an error if `g` cannot be sampled by `prob` and `importance_sampling`, see `sample_labors`."""
+        if self.by_hop() is not None:
+            labor_weights(g, self.prob, self.importance_sampling)
+
+    def _blocks_by_hop(self, g: Any, seed_nodes: Any, exclude_eids: Any) -> tuple[Any, Any, list[Any]]:
+        self.picking(None)  # looks at the options
+        dgl, epoch, nodes = theirs.dgl(), drawn(), seed_nodes
+        blocks: list[Any] = []
+        how = {"prob": self.prob, "importance_sampling": self.importance_sampling, "exclude_edges": exclude_eids}
+        for hop, fanout in enumerate(reversed(as_fanouts("fanouts", self.fanouts))):
+            batch = 0 if self.layer_dependency else hop
+            edges, importances = labor_frontier(g, nodes, fanout, epoch, batch, **how)
+            block = dgl.to_block(edges, nodes)
+            for key in g.canonical_etypes:
+                of = block.edges[key].data
+                picked = of[dgl.EID]
+                of[dgl.EID] = edges.edges[key].data[dgl.EID][picked]
+                if key in importances:
+                    of["edge_weights"] = importances[key][picked]
+                elif picked.numel() == 0:
+                    of["edge_weights"] = torch.empty(0)
+            blocks.insert(0, block)
+            nodes = {name: block.srcnodes[name].data[dgl.NID] for name in g.ntypes}
+        return nodes if len(g.ntypes) > 1 else nodes[g.ntypes[0]], seed_nodes, blocks
 
 
 def names_of(option: str, names: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from loader.loaders.workers import WorkerInit
 from loader.machine.arguments import as_flag, as_size, instead_of, shown
 from loader.machine.devices import as_device
 from loader.machine.gpu import NoGpuError, cuda_device
@@ -17,14 +18,18 @@ _log = logging.getLogger("loader")
 
 _NOTE = (
     "mini-batches are made by threads of this process: num_workers is how many sample (0: one per processor), "
-    "prefetch_factor how many mini-batches are held ready; persistent_workers changes nothing, since threads stay"
+    "prefetch_factor how many mini-batches are held ready; threads stay, so persistent_workers only says how often "
+    "worker_init_fn is called"
 )
 _told = False
 
 # What `read_options` takes beside the options of a loader.
-_OURS = ("batch_size", "seed", "generator", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
+_OURS = (
+    *("batch_size", "seed", "generator", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers"),
+    "worker_init_fn",
+)
 # Arguments of torch's DataLoader that say how it makes mini-batches, which is ours to say.
-_ELSEWHERE = ("sampler", "batch_sampler", "collate_fn", "worker_init_fn", "multiprocessing_context", "timeout")
+_ELSEWHERE = ("sampler", "batch_sampler", "collate_fn", "multiprocessing_context", "timeout")
 # Those that must have their defaults.
 _DEFAULTS = {"in_order": True, "pin_memory_device": ""}
 
@@ -37,12 +42,14 @@ class DataLoaderOptions(NamedTuple):
         pin: whether mini-batches on the CPU are page-locked.
         seed: of the order and of the picks.
         loader: options of `loader.loaders.Loader`.
+        begin: is called when an epoch begins, with the dataset of the workers.
     """
 
     num_threads: int | None
     pin: bool
     seed: int
     loader: dict[str, Any]
+    begin: WorkerInit
 
 
 def read_options(who: str, device: torch.device, **given: Any) -> DataLoaderOptions:
@@ -63,6 +70,9 @@ def read_options(who: str, device: torch.device, **given: Any) -> DataLoaderOpti
         value = given.pop(name, default)
         if value != default:
             raise TypeError(f"{who} does not know {name}={shown(value)}; leave it out")
+    worker_init = given.pop("worker_init_fn", None)
+    if worker_init is not None and not callable(worker_init):
+        raise TypeError(f"worker_init_fn is {shown(worker_init)}; it must be a function of a worker's number, or None")
     num_workers = as_size("num_workers", given.pop("num_workers", 0), least=0)
     prefetch_factor = given.pop("prefetch_factor", None)
     persistent = _flag("persistent_workers", given)
@@ -84,12 +94,13 @@ def read_options(who: str, device: torch.device, **given: Any) -> DataLoaderOpti
     if seed is None:
         place = "cpu" if generator is None else generator.device
         seed = int(torch.empty((), dtype=torch.int64, device=place).random_(generator=generator))
+    begin = WorkerInit(worker_init, num_workers, persistent, seed)
     pin = _flag("pin_memory", given) and device.type == "cpu"
     known = {"shuffle", "drop_last", "prefetch", "rank", "world_size", "prioritize_loading"}
     if unknown := sorted(given.keys() - known):
         way = instead_of(unknown[0], sorted([*known, *_OURS]), "takes")
         raise TypeError(f"{who} takes no argument {unknown[0]!r}; {way}")
-    return DataLoaderOptions(num_workers or None, pin and torch.cuda.is_available(), seed, given)
+    return DataLoaderOptions(num_workers or None, pin and torch.cuda.is_available(), seed, given, begin)
 
 
 def as_fanouts(name: str, fanouts: Any) -> list[Any]:

@@ -126,7 +126,7 @@ class DataLoader(torch.utils.data.DataLoader):
         self.filter_per_worker = infer_filter_per_worker(data) if filter_per_worker is None else filter_per_worker
         self.num_neighbors = sampled.num_neighbors
         self._pin, self._seed, self._features = options.pin, options.seed, features
-        self._num_threads = options.num_threads or 0
+        self._num_threads, self._begin_workers = options.num_threads or 0, options.begin
         self._sampled, self._batch_size, self._options = sampled, batch_size, options.loader
         self._read = EdgesRead(data, sampled.weight_attr, sampled.graph, sampled.time_attr)
         self._own = OutputSampler(sampled.sampler, sampled.graph, sampled.num_neighbors, by_hop=sampled.by_hop)
@@ -326,6 +326,7 @@ class DataLoader(torch.utils.data.DataLoader):
         if self._sampled.items is None:
             return
         self._check_read()
+        self._begin_workers(self.dataset)
         loader = self.loader
         if self._busy is loader:  # another iterator is amid its epoch, so this one has a pipeline of its own
             loader = self._loader = loader.beside()

@@ -185,10 +185,12 @@ class GraphSAINTSampler(NumberedLoader, theirs.GraphSAINTSampler):
                     num_samples += self.num_steps
         finally:
             self._clock = clock
-        edge_norm = (node_count[self.data.edge_index[0].to(self.device)] / edge_count).clamp_(0, _MOST_EDGE_NORM)
+        # A GPU divides by a number as it multiplies by its inverse, which gives other last bits than a CPU's division.
+        node_count, edge_count = node_count.cpu(), edge_count.cpu()
+        edge_norm = (node_count[self.data.edge_index[0].cpu()] / edge_count).clamp_(0, _MOST_EDGE_NORM)
         edge_norm[torch.isnan(edge_norm)] = _UNSEEN_EDGE
         node_count[node_count == 0] = _UNSEEN_NODE
-        return num_samples / node_count / self.N, edge_norm
+        return (num_samples / node_count / self.N).to(self.device), edge_norm.to(self.device)
 
 
 class GraphSAINTNodeSampler(GraphSAINTSampler, theirs.GraphSAINTNodeSampler):

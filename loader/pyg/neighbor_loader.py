@@ -70,8 +70,8 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
             `SubgraphSampler`. Of several types a list holds for all edge types, or a dict has one for each, from 0;
             above 1024 without replacement, if no node has more neighbors than that.
         input_nodes: `[n]` vertices, or a mask `[num_nodes]`, or None for all vertices. Of several types the name of a
-            node type, or `("paper", ids or mask)`. On the CPU a vertex may be given
-            more than once; each such seed has edges of its own, with the same picks.
+            node type, or `("paper", ids or mask)`. On the CPU a vertex may be given more than once; each such seed
+            picks by itself.
         replace: pick with replacement.
         transform: called with each mini-batch, in the thread that iterates.
         device: where mini-batches are sampled and arrive: "cpu" or a GPU. By default the device of `data.x`.
@@ -90,10 +90,11 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
             path, see `DataLoader`; the last one says whether `collate_fn` calls `filter_fn` there.
         options: of torch's DataLoader: `batch_size`, `shuffle`, `drop_last`, `generator`, and `pin_memory` for
             mini-batches on the CPU. `num_workers` is the number of threads that sample on the CPU (0: one per
-            processor), `prefetch_factor` the number of mini-batches held ready. `persistent_workers` has no effect,
-            because threads stay. A note in the log says this once. `sampler` and `batch_sampler` go the plain path; the
-            picks of ranks that share a `DistributedSampler` are those of one sequence. Of `loader.loaders.Loader`:
-            `prefetch`, `rank`, `world_size`.
+            processor), `prefetch_factor` the number of mini-batches held ready. A note in the log says this once.
+            `worker_init_fn` is called in the thread that iterates, for each of `num_workers` when an epoch begins, or
+            with `persistent_workers` the first one; see `loader.loaders.workers.WorkerInit`. `sampler` and
+            `batch_sampler` go the plain path; the picks of ranks that share a `DistributedSampler` are those of one
+            sequence. Of `loader.loaders.Loader`: `prefetch`, `rank`, `world_size`.
         weight_attr: name of the edge weights in `data`, integers, float32 or float64, by which neighbours are picked,
             see `weights` of `loader.samplers.base.PickOptions`. Edges of weight 0 are never picked, unless all fanouts
             are -1: then weights decide nothing.

@@ -97,7 +97,8 @@ def neighbor_sample(
     """`torch.ops.pyg.neighbor_sample`, as pyg-lib 0.4 to 0.8 declares it.
 
     The picks are those of `loader.FusedSampler`: uniform, a function of one number drawn from torch's generator of the
-    CPU, the hop and the vertex. A seed that is given several times has the same picks each time.
+    CPU, the hop and the vertex. A seed that is given several times picks each time by itself; the first one has the
+    picks of a seed that is given once.
 
     Args:
         rowptr: `[num_nodes + 1]`, int32 or int64. It and `col` are checked when a pair is first seen, and not copied.

@@ -19,7 +19,6 @@ from torch_geometric.sampler.base import NumNeighbors
 from loader.graph import EdgeType, Graph, HeteroGraph
 from loader.machine.arguments import shown
 from loader.pyg.calls import drawn
-from loader.pyg.repeated import sample_from
 from loader.samplers import LinkSampler, Sampler, SubgraphSampler, TreeSampler
 from loader.samples import HeteroSubgraph, Links, Subgraph
 
@@ -140,7 +139,7 @@ class OutputSampler(BaseSampler):
         else:
             assert isinstance(self.sampler, SubgraphSampler)
             epoch, batch = self._position()
-            sample = sample_from(self.sampler, graph, {inputs.input_type: inputs.node}, epoch, batch)
+            sample = self.sampler.sample(graph, {inputs.input_type: inputs.node}, epoch=epoch, batch=batch)
         out = self._typed_output(sample)
         out.metadata = inputs.input_id, inputs.time
         return out

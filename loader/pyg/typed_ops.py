@@ -14,7 +14,6 @@ from loader.machine.kept import Kept
 from loader.pyg.calls import drawn, on_gpu, refuse_induced
 from loader.pyg.checked import num_threads
 from loader.pyg.options import large_as_all
-from loader.pyg.repeated import sample_from
 from loader.pyg.typed import refuse_missing_times
 from loader.samplers import SubgraphSampler
 from loader.samplers.trees import TreeSampler
@@ -47,8 +46,8 @@ def hetero_neighbor_sample(
 
     The picks are those of `loader.samplers.SubgraphSampler`, by one number drawn from torch's generator of the
     CPU. All relations are sampled at once, in lists that are made of the arrays when they are first seen; so they are
-    there twice. A seed that is given several times has the same picks each time. With `disjoint` they are those of
-    `loader.samplers.trees.TreeSampler`, up to 8 hops, and each seed picks independently. For arguments without a word
+    there twice. A seed that is given several times picks each time by itself. With `disjoint` they are those of
+    `loader.samplers.trees.TreeSampler`, up to 8 hops. For arguments without a word
     here see `loader.pyg.ops.neighbor_sample`; a dictionary has an entry for each relation, by `author__writes__paper`.
 
     Args:
@@ -102,13 +101,24 @@ def sparse_hetero_neighbor_sample(
     """`torch.ops.torch_sparse.hetero_neighbor_sample`, as torch-sparse 0.6 declares it.
 
     torch_geometric calls it for `subgraph_type="induced"`: with `directed=False` the edges are all those among the
-    sampled nodes, those of each node in the order of its list. `num_hops` is that of `num_neighbors_dict`. For all else
-    see `hetero_neighbor_sample`.
+    sampled nodes, those of each node in the order of its list. For all else see `hetero_neighbor_sample`.
+
+    Args:
+        num_hops: entries of each of `num_neighbors_dict`.
 
     Returns:
         nodes: node type -> ids; row, col: relation -> places in the nodes of its types; edge ids: relation ->
         places in `row_dict`.
+
+    Raises:
+        ValueError: `num_hops` is another number. For all else see `hetero_neighbor_sample`.
     """
+    for name, fanouts in num_neighbors_dict.items():
+        if len(fanouts) != num_hops:
+            raise ValueError(
+                f"num_hops is {num_hops}, but num_neighbors_dict[{name!r}] has {len(fanouts)} entries, one per hop; "
+                f"give num_hops={len(fanouts)}"
+            )
     row, column, nodes, ids, *_ = _sample(
         node_types,
         edge_types,
@@ -200,7 +210,7 @@ def _sample(
 
         trees = once(("trees", names, *what, temporal_strategy, times.counted), make_trees)
         return _output(_sample_trees(trees, graph, seed_dict, times), lists, csc, return_edge_id, dtype)
-    sample = sample_from(once(("sampler", names, *what), make), graph, seed_dict, drawn(), 0)
+    sample = once(("sampler", names, *what), make).sample(graph, seed_dict, epoch=drawn())
     return _output(sample, lists, csc, return_edge_id, dtype)
 
 

@@ -50,6 +50,7 @@ class CoreSampler(NeighborSampler):
 
     picks = "pick.h"  # of csrc/sampler/, as the GPU's
     typed_engine: type[Any]  # that samples graphs with types
+    copies = False  # whether a node of such a graph may be a seed several times; each then picks by itself
 
     def __init__(
         self,
@@ -102,6 +103,7 @@ class CoreSampler(NeighborSampler):
 
     def _make_typed_engine(self, graph: HeteroGraph, lists: Graph, picks: Any) -> Any:
         """The object of the extension that samples these lists of the graph. `picks`: see `core_picks`."""
+        options = {"copies": True} if self.copies else {}
         return self.typed_engine(
             lists.indptr,
             lists.indices,
@@ -114,6 +116,7 @@ class CoreSampler(NeighborSampler):
             part_edges=PART_EDGES,
             picks=picks,
             in_file=is_mapped(lists.indices),
+            **options,
         )
 
     def _prepared(self, graph: Graph) -> tuple[Graph, Any]:

@@ -23,7 +23,7 @@ from loader.samplers.base import (
     check_position,
     resolve_fanouts,
 )
-from loader.samplers.cpu import CoreSampler
+from loader.samplers.cpu import CoreSampler, FusedSampler
 from loader.samplers.gpu.subgraph import subgraph_on_gpu
 from loader.samplers.picks import core_picks
 from loader.samplers.placement import fused
@@ -36,6 +36,7 @@ from loader.samples import (
     hetero_subgraph_of,
     subgraph_of,
 )
+from loader.samples.repeated import repeated, with_distinct_seeds
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -65,6 +66,9 @@ class SubgraphSampler(NeighborSampler):
     The picks are those of `FusedSampler`. It picks for a vertex at several hops, and the subgraph keeps only the picks
     of the first one, as torch_geometric does. On the CPU only these are sampled. On a GPU, and with `labor` or
     `weight_tables=False`, the whole mini-batch is sampled, and the other picks are left out.
+
+    On the CPU a seed may be given several times: each time it is a node of the subgraph and picks by itself, and edges
+    that lead from the vertex begin at the first one. With `labor` or `weight_tables=False` seeds must be distinct.
 
     With fanouts by edge type it samples a `HeteroGraph`, and gives `HeteroSubgraph` objects.
 
@@ -117,6 +121,8 @@ class SubgraphSampler(NeighborSampler):
                 )
             common, options["expand"] = self.relation_fanouts, "new"
         self._sampler = fused(common, device=device, num_threads=num_threads, **options)
+        if isinstance(self._sampler, FusedSampler) and self.relation_fanouts is not None:
+            self._sampler.copies = True
         if self._core_only and self.device.type == "cuda":
             raise ValueError(f"{self._core_only} need device='cpu'; a GPU takes 1 to 8 fanouts, 1 to 1024 or -1 each")
 
@@ -278,16 +284,17 @@ def _all_edges(
 
 def _all_typed_edges(graph: HeteroGraph, sampler: SubgraphSampler, batch: HeteroMiniBatch) -> HeteroSubgraph:
     """The nodes of a subgraph with types, with all edges among them."""
-    made = hetero_subgraph_of(batch)
+    made, places = with_distinct_seeds(hetero_subgraph_of(batch))
     found, given = induced_edges_by_type(graph, made.nodes), graph.lists.edge_ids
     ids = {key: edges.places for key, edges in found.items()}
     if given is not None:
         ids = {key: given[of.to(given.device)].long().to(of.device) for key, of in ids.items()}
-    return made.replace(
+    made = made.replace(
         edges={key: torch.stack([edges.sources, edges.targets]) for key, edges in found.items()},
         edge_ids=ids if sampler.edge_ids else None,
         num_edges={key: (edges.places.numel(),) for key, edges in found.items()},
     )
+    return repeated(made, places) if places else made
 
 
 def _both(find: Callable[[MiniBatch], Subgraph], batch: MiniBatch) -> Subgraph:

@@ -89,7 +89,12 @@ class FusedSamplerOf {
   };
 
   // What the picks of a row are drawn by.
-  Draws draws(int64_t row, int hop) const { return draws_of(options_.keys.key, row_at(row), hop); }
+  Draws draws(int64_t row, int hop) const {
+    Draws draws = draws_of(options_.keys.key, row_at(row), hop);
+    const std::vector<uint32_t>& copies = kTyped ? row_copies_ : copies_;
+    if (hop == 1 && !copies.empty()) draws.lane = lane_of_copy(draws.lane, copies[row]);
+    return draws;
+  }
   // A vertex is a row, or has several.
   Row row_at(int64_t row) const {
     if constexpr (kTyped)
@@ -111,6 +116,7 @@ class FusedSamplerOf {
   int64_t parts(int64_t work, int64_t least) const;
   void in_parts(int64_t n, int64_t least, const std::function<void(int64_t, int64_t)>& f);
   void prepare(const N* seeds, int64_t num_seeds);
+  void number_copies(const N* seeds, int64_t num_seeds);
   int64_t count_edges(int hop);
   int64_t scan(int hop);
   void ask_lists(PagesAhead& ahead, const std::vector<int64_t>& entries, int hop, int64_t begin,
@@ -152,6 +158,9 @@ class FusedSamplerOf {
   Arena<N> nodes_;   // in the order of local ids, without the last hop's
   Arena<Row> rows_;  // of the vertices in nodes_, where a vertex has several
   size_t vertices_of_rows_ = 0;
+  // Of the seeds, and of their rows where a vertex has several: how many equal ones come before. Empty if all
+  // seeds are distinct.
+  std::vector<uint32_t> copies_, row_copies_;
   Arena<P> begins_, degrees_;  // of the rows
   std::vector<Hop> hops_;
   std::vector<Scan> found_;

@@ -93,16 +93,31 @@ void FusedSamplerOf<Lists, Choice>::prepare(const N* seeds, int64_t num_seeds) {
   begins_.clear();
   degrees_.clear();
   const int64_t twice = set_.add_seeds(seeds, num_seeds);
-  if (twice >= 0) throw_duplicate_seed(seeds[twice]);
+  copies_.clear();
+  row_copies_.clear();
+  if (twice >= 0) {
+    if (!options_.copies) throw_duplicate_seed(seeds[twice]);
+    number_copies(seeds, num_seeds);
+  }
   std::copy_n(seeds, num_seeds, nodes_.extend(static_cast<size_t>(num_seeds)));
+}
+
+template <typename Lists, typename Choice>
+void FusedSamplerOf<Lists, Choice>::number_copies(const N* seeds, int64_t num_seeds) {
+  std::vector<uint32_t> met(static_cast<size_t>(num_seeds), 0);  // by the local id of a vertex
+  copies_.reserve(met.size());
+  for (int64_t i = 0; i < num_seeds; ++i)
+    copies_.push_back(met[set_.seed_id(static_cast<uint64_t>(seeds[i]))]++);
 }
 
 // Makes rows of the vertices that are new; returns how many rows there are.
 template <typename Lists, typename Choice>
 int64_t FusedSamplerOf<Lists, Choice>::add_rows() {
   if constexpr (kTyped) {
-    for (; vertices_of_rows_ < nodes_.size(); ++vertices_of_rows_)
+    for (; vertices_of_rows_ < nodes_.size(); ++vertices_of_rows_) {
       for_each_row(graph_.lists, nodes_[vertices_of_rows_], [this](const Row& row) { rows_.push_back(row); });
+      if (vertices_of_rows_ < copies_.size()) row_copies_.resize(rows_.size(), copies_[vertices_of_rows_]);
+    }
     return static_cast<int64_t>(rows_.size());
   } else {
     return static_cast<int64_t>(nodes_.size());

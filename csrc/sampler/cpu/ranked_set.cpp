@@ -182,12 +182,13 @@ void RankedSet::reset(int64_t num_vertices, int hops) {
 
 template <typename N>
 int64_t RankedSet::add_seeds(const N* seeds, int64_t n) {
+  int64_t twice = -1;
   for (int64_t i = 0; i < n; ++i) {
     if (i + kAhead < n) __builtin_prefetch(&seen_[static_cast<uint64_t>(seeds[i + kAhead]) / 64], 1);
     const auto v = static_cast<uint64_t>(seeds[i]);
     const uint64_t bit = uint64_t{1} << v % 64;
     used_[v >> kPageBits] |= uint64_t{1} << (v / 64) % 64;
-    if (seen_[v / 64] & bit) return i;
+    if (seen_[v / 64] & bit && twice < 0) twice = i;
     seen_[v / 64] |= bit;
   }
   int64_t rank = 0;
@@ -201,12 +202,12 @@ int64_t RankedSet::add_seeds(const N* seeds, int64_t n) {
   }
   seed_ids_.clear();
   int64_t* const ids = seed_ids_.extend(static_cast<size_t>(n));
-  for (int64_t i = 0; i < n; ++i) {
+  for (int64_t i = n - 1; i >= 0; --i) {
     const auto v = static_cast<uint64_t>(seeds[i]);
     const SeedWord& word = seed_words_[v / 64];
     ids[word.rank + __builtin_popcountll(word.bits & ((uint64_t{1} << v % 64) - 1))] = i;
   }
-  return -1;
+  return twice;
 }
 
 int64_t RankedSet::settle(int hop, int64_t first, int64_t last) {

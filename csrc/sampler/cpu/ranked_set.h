@@ -29,10 +29,16 @@ class RankedSet {
 
   int64_t pages() const { return pages_; }
 
-  // Hop 0: vertex seeds[i] gets the local id i. Returns -1, or the number of a seed that was there before;
-  // after that only `clear` is allowed.
+  // Hop 0: vertex seeds[i] gets the local id i, the lowest if it is there several times. Returns -1, or the
+  // number of a seed that was there before.
   template <typename N>
   int64_t add_seeds(const N* seeds, int64_t n);
+  // The local id of a seed.
+  int64_t seed_id(uint64_t v) const {
+    const SeedWord& word = seed_words_[v / 64];
+    return seed_ids_[static_cast<size_t>(word.rank) +
+                     __builtin_popcountll(word.bits & ((uint64_t{1} << v % 64) - 1))];
+  }
 
   // Notes that a vertex was picked. Not for two threads in one page at a time, nor the next three functions.
   void mark(uint64_t v) {

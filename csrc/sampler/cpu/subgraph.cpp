@@ -80,30 +80,14 @@ SubgraphSampler<T>::SubgraphSampler(const GraphOf<PlainLists<T, T>>& graph, int 
 template <typename T>
 void SubgraphSampler<T>::sample(const T* seeds, int64_t num_seeds, const SampleOptions& options,
                                 const Place& place) {
-  Places<T> places(num_seeds);
-  bool distinct = true;
-  for (int64_t i = 0; i < num_seeds; ++i) {
-    check_seed(seeds[i], graph_.num_nodes);
-    distinct &= places.put(seeds[i], i) == i;
-  }
-  if (distinct) return sample_distinct(seeds, num_seeds, options, place);
-  const Kept kept = sample_repeated(seeds, num_seeds, options, options.edge_ids);
-  const SubgraphOut<T> out = place(kept.sizes);
-  std::copy(kept.nodes.begin(), kept.nodes.end(), out.nodes);
-  std::copy(kept.sources.begin(), kept.sources.end(), out.sources);
-  std::copy(kept.targets.begin(), kept.targets.end(), out.targets);
-  if (out.edge_ids) std::copy(kept.edge_ids.begin(), kept.edge_ids.end(), out.edge_ids);
-}
-
-template <typename T>
-void SubgraphSampler<T>::sample_distinct(const T* seeds, int64_t num_seeds, const SampleOptions& options,
-                                         const Place& place) {
+  for (int64_t i = 0; i < num_seeds; ++i) check_seed(seeds[i], graph_.num_nodes);
   if (options.hops() == 0) {
     std::copy_n(seeds, num_seeds, place({{num_seeds}, {}}).nodes);
     return;
   }
   SampleOptions once = options;
   once.once = true;
+  once.copies = true;
   const auto errors =
       group_.sample(once, {{seeds, num_seeds, options.keys}}, [&](size_t, const SampleSizes& sampled) {
         SubgraphSizes sizes{sampled.frontiers, sampled.edges};
@@ -121,67 +105,19 @@ void SubgraphSampler<T>::sample_distinct(const T* seeds, int64_t num_seeds, cons
   if (errors[0]) std::rethrow_exception(errors[0]);
 }
 
-// Samples around the first seed of each vertex, and gives the others the same edges.
-template <typename T>
-typename SubgraphSampler<T>::Kept SubgraphSampler<T>::sample_repeated(const T* seeds, int64_t num_seeds,
-                                                                      SampleOptions options,
-                                                                      bool want_edges) {
-  Places<T> places(num_seeds);  // among the distinct seeds
-  std::vector<T> distinct;
-  std::vector<int64_t> first_of, which;  // distinct seed -> its first place; seed -> distinct seed
-  for (int64_t i = 0; i < num_seeds; ++i) {
-    const auto next = static_cast<int64_t>(distinct.size());
-    which.push_back(places.put(seeds[i], next));
-    if (which.back() == next) {
-      distinct.push_back(seeds[i]);
-      first_of.push_back(i);
-    }
-  }
-  Kept one;  // of the distinct seeds
-  options.edge_ids = want_edges;
-  const auto num_distinct = static_cast<int64_t>(distinct.size());
-  sample_distinct(distinct.data(), num_distinct, options, [&](const SubgraphSizes& sizes) {
-    one.sizes = sizes;
-    one.nodes.resize(sum(sizes.nodes));
-    one.sources.resize(sum(sizes.edges));
-    one.targets.resize(one.sources.size());
-    if (want_edges) one.edge_ids.resize(one.sources.size());
-    return SubgraphOut<T>{one.nodes.data(), one.sources.data(), one.targets.data(),
-                          want_edges ? one.edge_ids.data() : nullptr};
-  });
-  if (num_distinct == num_seeds) return one;
-
-  const int64_t more = num_seeds - num_distinct;
-  const auto moved = [&](T id) { return static_cast<T>(id < num_distinct ? first_of[id] : id + more); };
-  Kept all;
-  all.sizes = one.sizes;
-  all.sizes.nodes[0] = num_seeds;
-  all.nodes.assign(seeds, seeds + num_seeds);
-  all.nodes.insert(all.nodes.end(), one.nodes.begin() + num_distinct, one.nodes.end());
-  const auto add = [&](int64_t edge, T target) {
-    all.sources.push_back(moved(one.sources[edge]));
-    all.targets.push_back(target);
-    if (want_edges) all.edge_ids.push_back(one.edge_ids[edge]);
-  };
-  int64_t edge = 0;
-  if (options.hops() > 0) {
-    const int64_t last = one.sizes.edges[0];
-    std::vector<int64_t> begin(num_distinct + 1, 0);  // of the edges of a seed, which come seed by seed
-    for (; edge < last; ++edge) ++begin[one.targets[edge] + 1];
-    std::partial_sum(begin.begin(), begin.end(), begin.begin());
-    for (int64_t i = 0; i < num_seeds; ++i)
-      for (int64_t e = begin[which[i]]; e < begin[which[i] + 1]; ++e) add(e, static_cast<T>(i));
-    all.sizes.edges[0] = static_cast<int64_t>(all.targets.size());
-  }
-  for (; edge < static_cast<int64_t>(one.targets.size()); ++edge) add(edge, moved(one.targets[edge]));
-  return all;
-}
-
 template <typename T>
 void SubgraphSampler<T>::sample_induced(const T* seeds, int64_t num_seeds, const SampleOptions& options,
                                         const Place& place) {
-  for (int64_t i = 0; i < num_seeds; ++i) check_seed(seeds[i], graph_.num_nodes);
-  Kept kept = sample_repeated(seeds, num_seeds, options, false);
+  Kept kept;
+  SampleOptions without = options;
+  without.edge_ids = false;
+  sample(seeds, num_seeds, without, [&](const SubgraphSizes& sizes) {
+    kept.sizes = sizes;
+    kept.nodes.resize(sum(sizes.nodes));
+    kept.sources.resize(sum(sizes.edges));
+    kept.targets.resize(kept.sources.size());
+    return SubgraphOut<T>{kept.nodes.data(), kept.sources.data(), kept.targets.data(), nullptr};
+  });
   const auto num_nodes = static_cast<int64_t>(kept.nodes.size());
   Places<T> places(num_nodes);
   for (int64_t i = 0; i < num_nodes; ++i) places.put(kept.nodes[i], i);

@@ -35,9 +35,9 @@ class SubgraphSampler {
 
   SubgraphSampler(const GraphOf<PlainLists<T, T>>& graph, int num_threads);
 
-  // Any number of hops, fanouts of 0 and more seeds of one vertex are allowed. Each such seed has edges of
-  // its own, with the same picks; edges that lead from the vertex begin at its first seed. Any number of
-  // threads.
+  // Any number of hops, fanouts of 0 and more seeds of one vertex are allowed. Each such seed picks by
+  // itself, by the lane that lane_of_copy gives; edges that lead from the vertex begin at its first seed. Any
+  // number of threads.
   void sample(const T* seeds, int64_t num_seeds, const SampleOptions& options, const Place& place);
 
   // The vertices of `sample`, with all edges among them: those of each vertex in the order of its list.
@@ -48,9 +48,6 @@ class SubgraphSampler {
 
  private:
   struct Kept;
-
-  void sample_distinct(const T* seeds, int64_t num_seeds, const SampleOptions& options, const Place& place);
-  Kept sample_repeated(const T* seeds, int64_t num_seeds, SampleOptions options, bool want_edges);
 
   const GraphOf<PlainLists<T, T>> graph_;
   int64_t max_degree_ = 0, num_edges_ = 0;

@@ -8,12 +8,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from loader import _core
 from loader.dgl.graphs import graph_of
 from loader.graph import Graph
+from loader.graph.checks import check_weights
 from loader.graph.interop import dgl_edges, mask_as_weights
 from loader.machine.kept import Kept
 from loader.samplers import NeighborSampler, fused
 from loader.samplers.base import MAX_FANOUT
+from loader.samplers.labor import labor_picks
 from loader.samples.subgraph import ranges
 
 _kept = Kept()  # calls for one graph share its lists
@@ -93,6 +96,51 @@ class Lists:
         whole = Picked(*map(torch.cat, zip(*parts, strict=True)))
         order = torch.argsort(whole.rows, stable=True)
         return Picked(*(part[order] for part in whole))
+
+    def pick_by_importance(
+        self, nodes: Tensor, fanout: int, iterations: int, epoch: int, batch: int
+    ) -> tuple[Picked, Tensor]:
+        """LABOR by the weights of the edges, if they have any, and by importance, on the CPU: the edges, and `[n]`
+        float64 weights of their messages. Edges of weight 0 are not there. A node that is given twice picks the same
+        twice.
+
+        Args:
+            nodes: `[n]`, on the CPU, as the graph.
+            fanout: picks per node, above 0, or -1 for all.
+            iterations: see `loader.samplers.labor.labor_picks`.
+            epoch, batch: they decide the picks.
+        """
+        graph, degrees = self.graph, self.degrees(nodes)
+        places = ranges(graph.indptr[nodes.long()].long(), degrees)
+        weights = None
+        if self._checked_weights is not None:
+            weights = self._checked_weights[places].double()
+            rows = torch.arange(nodes.numel()).repeat_interleave(degrees)
+            stay = weights > 0
+            places, weights = places[stay], weights[stay]
+            degrees = torch.bincount(rows[stay], minlength=nodes.numel())
+        rows = torch.arange(nodes.numel()).repeat_interleave(degrees)
+        if fanout < 0:  # then nothing is drawn
+            fanout, iterations = max(int(degrees.max()) if degrees.numel() else 0, 1), 0
+        key = _core.batch_key(0, epoch, batch)
+        found = labor_picks(
+            degrees.numpy(),
+            graph.indices[places].long().numpy(),
+            None if weights is None else weights.numpy(),
+            fanout,
+            iterations,
+            key,
+            step=1,  # as the first hop of a sampler of the core
+        )
+        picked = torch.from_numpy(found.places)
+        return self.at(rows[picked], places[picked]), torch.from_numpy(found.weights)
+
+    @cached_property
+    def _checked_weights(self) -> Tensor | None:
+        graph = self.graph
+        if graph.edge_weights is not None:
+            check_weights(graph.edge_weights, graph.indices, graph.indptr)
+        return graph.edge_weights
 
     def _pick_without(self, nodes: Tensor, fanout: int, epoch: int, batch: int, gone: Tensor, **options: Any) -> Picked:
         """Picks from the lists without some edges, of which a small graph is made."""

@@ -22,7 +22,7 @@ from loader.dgl.sampling.lists import Picked, lists_of
 from loader.dgl.theirs import drawn
 from loader.graph.checks import check_weights
 from loader.loaders.torch_options import refuse
-from loader.machine.arguments import as_flag, shown
+from loader.machine.arguments import as_flag, as_index, shown
 from loader.machine.kept import Kept
 
 _INSTEAD = "dgl.sampling, which has it on the CPU"
@@ -134,46 +134,108 @@ def sample_labors(
     exclude_edges: Any = None,
     output_device: Any = None,
 ) -> tuple[Any, list[Tensor]]:
-    """`dgl.sampling.sample_labors`: LABOR-0, see `loader.dgl.LaborSampler`.
+    """`dgl.sampling.sample_labors`: LABOR, see `loader.dgl.LaborSampler`.
 
     A node gets `fanout` neighbors on average, by each edge type. A neighbor has one random number for all nodes and
-    edge types that may pick it.
+    edge types that may pick it. With `prob` or `importance_sampling` the law is that of
+    `loader.samplers.labor.labor_picks`, and the graph lies on the CPU.
 
     Args:
         random_seed: a tensor of one integer: calls with the same one give a neighbor the same random number. By default
             DGL's generator draws it.
-        prob, importance_sampling, seed2_contribution: options of DGL; must have their defaults, None, 0 and 0:
-            neighbors are picked with equal probability.
+        prob: name in `g.edata` of weights, float32 or float64, or of a mask. Edges of weight 0 are as if they were not
+            there. Edge types without it are picked with equal probability. None: so are all.
+        importance_sampling: iterations after which the neighbors that several nodes may pick are picked more often
+            (LABOR-i); a negative number goes on until that converges.
+        seed2_contribution: an option of DGL; must have its default, 0.
         exclude_edges: see `sample_neighbors`; they are left out after they were picked.
         g, nodes, fanout, edge_dir, copy_ndata, copy_edata, output_device: see `sample_neighbors`.
 
     Returns:
-        The graph, and for each edge type an empty tensor in place of the weights of importance sampling, as in DGL.
+        The graph, and for each edge type `[n]` weights of the messages of its edges, of the type of `prob` or float32,
+        whose mean is 1 for each node. It is an empty tensor where nothing is picked, and of edge types that are picked
+        with equal probability.
 
     Raises:
-        NotImplementedError: an option of DGL is not supported.
+        NotImplementedError: an option of DGL is not supported, or the graph does not lie on the CPU.
         TypeError, ValueError: as `sample_neighbors`.
     """
+    refuse("sample_labors", _INSTEAD, {"seed2_contribution": (seed2_contribution or None, None)})
+    epoch = drawn() if random_seed is None else _as_seed(random_seed)
+    how = {"prob": prob, "importance_sampling": importance_sampling, "exclude_edges": exclude_edges}
+    made, importances = labor_frontier(
+        g, nodes, fanout, epoch, 0, edge_dir=edge_dir, copy_ndata=copy_ndata, copy_edata=copy_edata, **how
+    )
+    none = torch.empty(0, dtype=torch.int64)
+    importances = {key: importances.get(key, none) for key in g.canonical_etypes}
+    made = made if output_device is None else made.to(output_device)
+    return made, [of.to(made.device) for of in importances.values()]
+
+
+def labor_frontier(
+    g: Any,
+    nodes: Any,
+    fanout: Any,
+    epoch: int,
+    batch: int,
+    *,
+    edge_dir: str = "in",
+    prob: str | None = None,
+    importance_sampling: int = 0,
+    exclude_edges: Any = None,
+    copy_ndata: bool = True,
+    copy_edata: bool = True,
+) -> tuple[Any, dict[EdgeType, Tensor]]:
+    """What `sample_labors` returns, the weights by edge type if there are any.
+
+    Args:
+        epoch, batch: they decide the random numbers of the neighbors.
+        g, nodes, fanout, edge_dir, prob, importance_sampling, exclude_edges, copy_ndata, copy_edata: see
+            `sample_labors`.
+    """
     require_graph(g)
-    asked = {
-        "prob": (prob, None),
-        "importance_sampling": (importance_sampling or None, None),
-        "seed2_contribution": (seed2_contribution or None, None),
-    }
-    refuse("sample_labors", _INSTEAD, asked)
+    iterations = as_index(importance_sampling)
+    if iterations is None:
+        raise TypeError(f"importance_sampling is {shown(importance_sampling)}; it must be an integer")
+    weights = labor_weights(g, prob, iterations)
     left_out = edges_by_type(g, "exclude_edges", exclude_edges)
     seeds, fanouts, out = by_type(g, nodes), by_relation(g, "fanout", fanout), is_out(edge_dir)
-    epoch, picked = drawn() if random_seed is None else _as_seed(random_seed), {}
+    picked, importances = {}, {}
     for key in g.canonical_etypes:
         at = seeds.get(key[0] if out else key[2])
-        if at is not None and fanouts[key] != 0:
-            edges = lists_of(g, key, out=out).pick(at, fanouts[key], epoch, 0, labor=True)
-            if key in left_out:
-                stay = ~torch.isin(edges.ids, left_out[key].to(edges.ids))
-                edges = Picked(*(part[stay] for part in edges))
-            picked[key] = edges
-    made = frontier(g, seeds, picked, out=out, copy_ndata=copy_ndata, copy_edata=copy_edata, device=output_device)
-    return made, [torch.empty(0, dtype=torch.int64, device=made.device) for _ in g.canonical_etypes]
+        if at is None or fanouts[key] == 0:
+            continue
+        lists = lists_of(g, key, weights.get(key), out=out)
+        if key in weights or iterations:
+            edges, importance = lists.pick_by_importance(at, fanouts[key], iterations, epoch, batch)
+            double = key in weights and weights[key].dtype == torch.float64
+            importances[key] = importance if double else importance.float()
+        else:
+            edges = lists.pick(at, fanouts[key], epoch, batch, labor=True)
+        if key in left_out:
+            stay = ~torch.isin(edges.ids, left_out[key].to(edges.ids))
+            edges = Picked(*(part[stay] for part in edges))
+            if key in importances:
+                importances[key] = importances[key][stay]
+        picked[key] = edges
+    made = frontier(g, seeds, picked, out=out, copy_ndata=copy_ndata, copy_edata=copy_edata, device=None)
+    return made, importances
+
+
+def labor_weights(g: Any, prob: str | None, iterations: int) -> dict[EdgeType, Tensor]:
+    """Edge type -> `[num_edges]` weights by which LABOR picks.
+
+    Raises:
+        NotImplementedError: there are some, or iterations, and the graph does not lie on the CPU.
+        TypeError, ValueError: see `weights_by_type`.
+    """
+    weights = weights_by_type(g, "prob", prob)
+    if (weights or iterations) and g.device.type != "cpu":
+        raise NotImplementedError(
+            f"{'prob' if weights else 'importance_sampling'} of LABOR needs a graph on the CPU, and this one lies on "
+            f"{g.device}; give g.cpu()"
+        )
+    return weights
 
 
 def _as_seed(value: Any) -> int:

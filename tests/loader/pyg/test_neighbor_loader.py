@@ -349,11 +349,8 @@ def test_a_seed_may_be_given_several_times(data):
     assert torch.equal(batch.x, data.x[batch.n_id])
     assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
     once = next(iter(NeighborLoader(data, input_nodes=seeds[:2], **given)))
-    for copy_of in (0, 2):  # the first has the picks of a seed that is given once
-        first = batch.e_id[: batch.num_sampled_edges[0]][batch.edge_index[1, : batch.num_sampled_edges[0]] == copy_of]
-        assert torch.equal(
-            first, once.e_id[: once.num_sampled_edges[0]][once.edge_index[1, : once.num_sampled_edges[0]] == 0]
-        )
+    of_seed = [b.e_id[: b.num_sampled_edges[0]][b.edge_index[1, : b.num_sampled_edges[0]] == 0] for b in (batch, once)]
+    assert torch.equal(*of_seed)  # the first has the picks of a seed that is given once
 
 
 def test_the_default_of_an_enumeration_is_taken(data):

@@ -99,24 +99,6 @@ def test_any_number_of_threads_gives_the_same(threads, fanouts):
     assert_same(out, expected(graph, seeds, fanouts, 7))
 
 
-def test_a_seed_given_twice_has_its_edges_twice():
-    graph = graph_of(1)
-    once = sample(graph, torch.tensor([7, 3]), [4, 2], draw=5)
-    row, col, nodes, ids, counts, edges = sample(graph, torch.tensor([7, 3, 7]), [4, 2], draw=5)
-    assert nodes[:3].tolist() == [7, 3, 7]
-    assert torch.equal(nodes[3:], once[2][2:])
-    assert counts == [3, *once[4][1:]]
-    sevens = int((once[1][: once[5][0]] == 0).sum())
-    assert edges == [once[5][0] + sevens, once[5][1]]
-    for target in (0, 2):  # both copies
-        mine, theirs = col[: edges[0]] == target, once[1][: once[5][0]] == 0
-        assert torch.equal(nodes[row[: edges[0]][mine]], once[2][once[0][: once[5][0]][theirs]])
-        assert torch.equal(ids[: edges[0]][mine], once[3][: once[5][0]][theirs])
-    assert not bool((row == 2).any())  # an edge that leads from the vertex begins at its first seed
-    assert torch.equal(graph.indices.long()[ids], nodes[row])
-    assert torch.equal(ids[edges[0] :], once[3][once[5][0] :])
-
-
 def test_fanout_zero_and_no_hops_are_allowed():
     graph = graph_of(2)
     row, col, nodes, ids, counts, edges = sample(graph, torch.tensor([5, 9]), [0])

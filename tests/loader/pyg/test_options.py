@@ -31,10 +31,10 @@ def test_parameters_of_theirs_have_their_places(made):
 # Options of torch's DataLoader and of torch_geometric's bases, with a value that is not the default; what is refused.
 MEANT = {
     "batch_size": 2, "shuffle": True, "drop_last": True, "num_workers": 1, "prefetch_factor": 3, "pin_memory": True,
-    "persistent_workers": True, "generator": torch.Generator(), "input_id": torch.arange(4),
+    "persistent_workers": True, "generator": torch.Generator(), "input_id": torch.arange(4), "worker_init_fn": print,
 }  # fmt: skip
 REFUSED = {
-    "dataset": [1], "collate_fn": print, "timeout": 3, "worker_init_fn": print, "multiprocessing_context": "spawn",
+    "dataset": [1], "collate_fn": print, "timeout": 3, "multiprocessing_context": "spawn",
     "pin_memory_device": "cuda", "in_order": False, "custom_cls": HeteroData,
 }  # fmt: skip
 BY_POSITION = {"sampler": [1, 3], "batch_sampler": [[1], [2, 3]]}

@@ -18,7 +18,6 @@ from torch_geometric.transforms import ToUndirected
 
 import loader.pyg
 from loader.pyg import NeighborLoader
-from loader.pyg.repeated import sample_from
 from loader.stores import HostFeatures
 
 WRITES, CITES, RATES = ("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "rates", "author")
@@ -189,7 +188,7 @@ def test_repeated_seeds_have_edges_of_their_own(data) -> None:
             assert ids[0] == ids[1] == ids[2]
     sampler = NeighborLoader(data, [3], input_nodes="paper").node_sampler
     with pytest.raises(ValueError, match=r"seeds\['paper'\] holds node 120; valid ids are 0 to 119"):
-        sample_from(sampler.sampler, sampler.graph, {"paper": torch.tensor([120, 120])}, 0, 0)
+        sampler.sampler.sample(sampler.graph, {"paper": torch.tensor([120, 120])})
 
 
 @pytest.mark.skipif(loader.pyg.backend() != "loader", reason="pyg-lib or torch-sparse is installed")

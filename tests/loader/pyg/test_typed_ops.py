@@ -205,6 +205,16 @@ def test_induced_edges_are_found_without_hops() -> None:
         )
 
 
+@pytest.mark.parametrize(("hops", "num_hops"), [([2, 2], 1), ([2], 2), ([], 1), ([1], 0)])
+def test_another_number_of_hops_is_refused(hops: list[int], num_hops: int) -> None:
+    key = "a__to__a"
+    lists = {key: torch.tensor([0, 1, 2])}, {key: torch.tensor([1, 0])}
+    asked = ["a"], [("a", "to", "a")], *lists, {"a": torch.tensor([1, 0])}, {key: hops}
+    said = rf"num_hops is {num_hops}, but num_neighbors_dict\['a__to__a'\] has {len(hops)} entries"
+    with pytest.raises(ValueError, match=said):
+        torch.ops.torch_sparse.hetero_neighbor_sample(*asked, num_hops, False, True)
+
+
 @pytest.mark.parametrize(
     "options", [{"time_attr": "time"}, {"time_attr": "time", "temporal_strategy": "last"}, {"disjoint": True}]
 )

@@ -1,4 +1,4 @@
-"""Typed subgraphs around seeds of which some are given several times, as torch_geometric's samplers take them."""
+"""Induced subgraphs with types around seeds of which some are given several times."""
 
 from __future__ import annotations
 
@@ -7,27 +7,24 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from loader.graph import HeteroGraph
-from loader.samplers import SubgraphSampler
-from loader.samples import HeteroSubgraph
+from loader.samples.hetero_subgraph import HeteroSubgraph
 from loader.samples.subgraph import ranges
 
 
-def sample_from(
-    sampler: SubgraphSampler, graph: HeteroGraph, seeds: Mapping[str, Tensor], epoch: int, batch: int
-) -> HeteroSubgraph:
-    """The subgraph around these seeds. A seed that comes several times is a node each time, with the same picks.
+def with_distinct_seeds(sample: HeteroSubgraph) -> tuple[HeteroSubgraph, dict[str, Tensor]]:
+    """A subgraph whose seeds are there once, without its edges, and what `repeated` needs to undo that.
 
-    Args:
-        seeds: node type -> ids within the type.
+    Returns:
+        The subgraph, and node type -> `[n]` of the seeds among those that are left, of types where some come twice.
     """
-    distinct, places = dict(seeds), {}
-    for name, ids in seeds.items():
-        unique, inverse = torch.unique(ids, return_inverse=True)
-        if unique.numel() < ids.numel():  # others stay in the order that they were given in
-            distinct[name], places[name] = unique, inverse
-    sampled = sampler.sample(graph, distinct, epoch=epoch, batch=batch)
-    return repeated(sampled, places) if places else sampled
+    nodes, num_nodes, places = dict(sample.nodes), dict(sample.num_nodes), {}
+    for name, ids in sample.nodes.items():
+        count = sample.num_nodes[name][0]
+        unique, inverse = torch.unique(ids[:count], return_inverse=True)
+        if unique.numel() < count:
+            nodes[name], places[name] = torch.cat([unique, ids[count:]]), inverse
+            num_nodes[name] = unique.numel(), *sample.num_nodes[name][1:]
+    return sample.replace(nodes=nodes, num_nodes=num_nodes), places
 
 
 def repeated(sample: HeteroSubgraph, places: Mapping[str, Tensor]) -> HeteroSubgraph:

@@ -16,7 +16,7 @@ struct Span {
 
 // The mean. A row is a destination, what it picks are sources.
 template <typename P, typename I, typename T, typename O>
-struct MeanPass : MeanArgs<P, I, T, O> {
+struct MeanPass : MeanArgsOf<P, I, T, O> {
   using In = T;
   using S = Sum<T>;
   using Index = P;
@@ -26,7 +26,7 @@ struct MeanPass : MeanArgs<P, I, T, O> {
   static constexpr int kBlocksPerProcessor = kMeanBlocks;
   static constexpr bool kListsLongRows = true;
 
-  using Args = MeanArgs<P, I, T, O>;
+  using Args = MeanArgsOf<P, I, T, O>;
   using Args::block;
   using Args::dim;
   using Args::f;
@@ -60,10 +60,33 @@ struct MeanPass : MeanArgs<P, I, T, O> {
   __device__ Id pick(int64_t e) const { return row_of_source(block.indices[e]); }
   __device__ const T* row_of(Id picked) const { return x.data + int64_t{picked} * x.stride; }
 
+  // f of elements of row `picked` of x, which are decoded if they are codes.
+  template <int N>
+  __device__ __forceinline__ void activated(Id picked, int64_t drawn, int64_t column, const Vector<T, N>& in,
+                                            S (&value)[N]) const {
+    if constexpr (kIsCode<T>) {
+      const Scales& scales = this->scales;
+      Vector<float, N> decoded;
+      if (scales.by_row) {
+        const float one = __ldg(scales.of + picked);
+#pragma unroll
+        for (int i = 0; i < N; ++i) decoded.v[i] = one;
+      } else {
+#pragma unroll
+        for (int i = 0; i < N; ++i) decoded.v[i] = __ldg(scales.of + column + i);
+      }
+#pragma unroll
+      for (int i = 0; i < N; ++i) decoded.v[i] = scaled(value_of(in.v[i]), decoded.v[i]);
+      activate(f, identity, drawn, column, decoded, value);
+    } else {
+      activate(f, identity, drawn, column, in, value);
+    }
+  }
+
   template <int N>
   __device__ void add(Id picked, int64_t column, const Vector<T, N>& in, S (&sum)[N]) const {
     S value[N];
-    activate(f, identity, picked, column, in, value);
+    activated<N>(picked, picked, column, in, value);
 #pragma unroll
     for (int i = 0; i < N; ++i) sum[i] += value[i];
   }
@@ -87,7 +110,8 @@ struct MeanPass : MeanArgs<P, I, T, O> {
     S value[N];
     // A row beyond the block's own, of zeros, has no source.
     const int64_t drawn = f.threshold == 0 || row >= block.num_dst ? row : row_of_source(row);
-    activate(f, identity, drawn, column, early_rows.own, value);
+    const Id source = kIsCode<T> && row < block.num_dst ? row_of_source(row) : 0;
+    activated<N>(source, drawn, column, early_rows.own, value);
     store_scaled<O, N, S>(own.data + row * own.stride + column, value, S(1));
   }
 

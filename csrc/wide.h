@@ -1,5 +1,6 @@
-// Wide SIMD that is chosen when the program runs, so that one build serves every x86-64. (Not by target_clones:
-// its resolvers run before a sanitizer is ready.) No FMA: results then round the same way on every machine.
+// Wide SIMD that is chosen when the program runs, so that one build serves every x86-64. (Not by
+// target_clones: its resolvers run before a sanitizer is ready.) No FMA: results then round the same way on
+// every machine.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__)

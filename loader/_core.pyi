@@ -558,8 +558,8 @@ class CudaGatherer:
             cache, slots, hits: beside a table on the CPU: `[num_cached, ...]`, some of its rows, on the GPU;
                 `[num_rows]` int32 there, where in `cache` a row is, or -1; `[1]` int64, to which is added how many rows
                 were found in `cache`.
-            code, columns, scales: of a table and a cache of codes, `[num_rows, bytes]` uint8: "int8" or "float8_e4m3fn",
-                codes of a row, and `[1, columns]` or `[num_rows, 1]` float32 on the GPU.
+            code, columns, scales: of a table and a cache of codes, `[num_rows, bytes]` uint8: "int8" or
+                "float8_e4m3fn", codes of a row, and `[1, columns]` or `[num_rows, 1]` float32 on the GPU.
         """
 
     blocks: int  # that read from host memory at a time; 0 for the default

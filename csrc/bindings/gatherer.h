@@ -21,8 +21,8 @@ auto with_ids(py::handle ids, int64_t size, const F& f) {
 }
 
 // Rows of codes in a table: "int8" or "float8_e4m3fn", whose scales are [1, columns] or [num_rows, 1].
-inline CodedRows coded_rows(const std::string& code, int64_t columns, const RowsView& table, py::handle scales,
-                            const char* device) {
+inline CodedRows coded_rows(const std::string& code, int64_t columns, const RowsView& table,
+                            py::handle scales, const char* device) {
   if (code != "int8" && code != "float8_e4m3fn")
     throw py::type_error("code is '" + code + "'; it must be int8 or float8_e4m3fn");
   if (columns > table.row_bytes)

@@ -274,8 +274,8 @@ def _check_scales(x: LazyRows) -> None:
     shapes = ((1, x.table.shape[1]), (x.table.shape[0], 1))
     if scales.shape not in shapes or scales.dtype != torch.float32 or not scales.is_contiguous():
         raise ValueError(
-            f"scales has shape {tuple(scales.shape)} and dtype {scales.dtype}; codes {tuple(x.table.shape)} have scales "
-            f"{shapes[0]} or {shapes[1]} of float32, contiguous"
+            f"scales has shape {tuple(scales.shape)} and dtype {scales.dtype}; codes {tuple(x.table.shape)} have "
+            f"scales {shapes[0]} or {shapes[1]} of float32, contiguous"
         )
     if scales.device != x.table.device:
         raise ValueError(f"scales lies on {scales.device}, the table on {x.table.device}; move one of them")

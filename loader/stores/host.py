@@ -50,7 +50,7 @@ class HostFeatures(StoreOfRows):
         **options: Unpack[RowOptions],
     ) -> None:
         self._format, self._device = RowFormat(tensor, line=_LINE, **options), torch.device("cpu")
-        self.tensor = self._format.stored(tensor)
+        self.tensor = self._stored(tensor, self._format)
         self.num_threads = available_cpus() if num_threads is None else as_threads(num_threads)
         watch(self.tensor)
         self._gatherer: _core.Gatherer | None = self._make_gatherer()

@@ -112,19 +112,24 @@ class RowFormat:
                 too much, does not become codes.
         """
         if self.coded:
-            flat = self._scaled(tensor)
-            kept = torch.device("cpu") if device is None else device
-            if kept.type == "cpu" and flat.numel():  # which begins on a line, unlike torch's memory
-                table = host_memory(self.num_rows * self.nbytes).view(self.num_rows, self.nbytes)
+            kept, nbytes = torch.device("cpu") if device is None else device, self.num_rows * self.nbytes
+            if kept.type == "cpu" and nbytes:  # which begins on a line, unlike torch's memory
+                table = host_memory(nbytes).view(self.num_rows, self.nbytes)
             else:
                 table = torch.empty(self.num_rows, self.nbytes, dtype=torch.uint8, device=kept)
-            assert self.scales is not None
-            if flat.numel():
-                loss = codes.write_codes(flat, self.storage_dtype, self.scales, table)
-                codes.say(self.storage_dtype, self.scales, loss)
+            self.write_codes(tensor, table)
             return table
         table = self._narrowed(tensor)
         return table if device is None else table.to(device)
+
+    def write_codes(self, tensor: Tensor, table: Tensor) -> codes.Scales:
+        """Writes the codes of `tensor`, that of the format, to `table`, `[num_rows, nbytes]` uint8; see `stored`."""
+        flat = self._scaled(tensor)
+        assert self.scales is not None
+        if flat.numel():
+            loss = codes.write_codes(flat, self.storage_dtype, self.scales, table)
+            codes.say(self.storage_dtype, self.scales, loss)
+        return self.scales
 
     def codes_of(self, tensor: Tensor, begin: int, end: int) -> Tensor:
         """Codes of some rows, as `stored` has them: for stores that keep a part of the rows."""
@@ -244,6 +249,10 @@ class StoreOfRows:
     @property
     def device(self) -> torch.device:
         return self._device
+
+    def _stored(self, tensor: Tensor, rows: RowFormat) -> Tensor:
+        """The rows of `tensor` as they are kept."""
+        return rows.stored(tensor)
 
 
 def check_ids(ids: Tensor) -> None:

@@ -70,7 +70,7 @@ class StagedFeatures(StoreOfRows):
         self.num_threads = cpus - cpus // 8 if num_threads is None else as_threads(num_threads)
         require_cuda("features=staged")
         self._device = cuda_device(device)
-        self.tensor = self._format.stored(tensor)
+        self.tensor = self._stored(tensor, self._format)
         use_huge_pages(self.tensor)
         watch(self.tensor)
         self._lock = ForkSafeLock()

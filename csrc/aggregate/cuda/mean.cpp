@@ -208,8 +208,8 @@ void launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x,
   const LongRows long_rows{reinterpret_cast<unsigned long long*>(words), words + 1};
   const int64_t max_long = block.num_edges / (kLongRow + 1);
   if (max_long > 0) gpu::set_bytes(words, 0, sizeof(*words), stream);
-  const MeanArgs<P, I, T, O> args{block,   x,          nodes,                 mean, own,
-                                  padding, activation, activation.identity(), dim,  block.num_dst};
+  const MeanArgs<P, I, T, O> args{
+      block, x, nodes, mean, own, padding, activation, activation.identity(), dim, block.num_dst};
   MeanPass<P, I, T, O> pass;
   static_cast<MeanArgs<P, I, T, O>&>(pass) = args;
   if constexpr (kIsCode<T>) pass.scales = scales;

@@ -71,7 +71,8 @@ inline void stream_row(uint8_t* to, const uint8_t* from, int64_t bytes) {
 
 // Calls put(i, row) for the rows begin .. end-1 of a gather, whose memory was asked for ahead.
 template <typename Id, typename Put>
-LOADER_INLINE void visit_rows(const RowTable& table, const Id* ids, int64_t begin, int64_t end, const Put& put) {
+LOADER_INLINE void visit_rows(const RowTable& table, const Id* ids, int64_t begin, int64_t end,
+                              const Put& put) {
   const int64_t bytes = table.row_bytes;
   // A row that does not begin on a line touches one line more than its length says.
   const int64_t lines = std::min((bytes + kLine - 1) / kLine + (bytes % kLine != 0), kMaxRowLines);
@@ -108,7 +109,8 @@ void copy_rows(const RowTable& table, const Id* ids, int64_t begin, int64_t end,
 }
 
 template <typename From>
-LOADER_INLINE void decode_row(const uint8_t* from, int64_t columns, const float* scales, float* __restrict to) {
+LOADER_INLINE void decode_row(const uint8_t* from, int64_t columns, const float* scales,
+                              float* __restrict to) {
   for (int64_t c = 0; c < columns; ++c) to[c] = scaled(value_of(From{from[c]}), scales[c]);
 }
 
@@ -168,7 +170,8 @@ int64_t stride_of(int64_t parts) {
 
 namespace {
 
-// Shares the rows 0 .. n-1 of a gather out among the workers: f(begin, end). `row_bytes`: what is moved of a row.
+// Shares the rows 0 .. n-1 of a gather out among the workers: f(begin, end). `row_bytes`: what is moved of a
+// row.
 template <typename F>
 void share_rows(ThreadPool& pool, int64_t n, int64_t row_bytes, bool in_file, const F& f) {
   if (pool.size() == 1 || n * row_bytes < 2 * kMinShareBytes) return f(0, n);
@@ -206,10 +209,11 @@ void gather_decoded(ThreadPool& pool, const RowTable& table, const CodedRows& ro
              [&](int64_t begin, int64_t end) { decode(table, rows, ids, begin, end, out); });
 }
 
-#define LOADER_GATHER_OF(Id)                                                                         \
-  template void check_ids<Id>(ThreadPool&, int64_t, const Id*, int64_t);                             \
-  template void gather_rows<Id>(ThreadPool&, const RowTable&, const Id*, int64_t, uint8_t*, Reader); \
-  template void gather_decoded<Id>(ThreadPool&, const RowTable&, const CodedRows&, const Id*, int64_t, float*);
+#define LOADER_GATHER_OF(Id)                                                                           \
+  template void check_ids<Id>(ThreadPool&, int64_t, const Id*, int64_t);                               \
+  template void gather_rows<Id>(ThreadPool&, const RowTable&, const Id*, int64_t, uint8_t*, Reader);   \
+  template void gather_decoded<Id>(ThreadPool&, const RowTable&, const CodedRows&, const Id*, int64_t, \
+                                   float*);
 LOADER_GATHER_OF(int32_t)
 LOADER_GATHER_OF(int64_t)
 #undef LOADER_GATHER_OF

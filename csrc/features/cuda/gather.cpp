@@ -119,8 +119,8 @@ void launch(const typename Unit::Args& args, const RowFormat& format, Placement 
     if (grid > kMaxBlocks)
       throw std::overflow_error(std::to_string(args.n) + " rows are too many for one gather");
     gpu::Kernel& kernel = gpu::kernel<ByOutput, Unit, gpu::Int<kDeviceThreads>, gpu::Int<kInFlight>>();
-    return gpu::launch<Args, Tiling>(
-        kernel, device, {static_cast<unsigned>(grid), kDeviceThreads, 0, stream}, args, tiles);
+    return gpu::launch<Args, Tiling>(kernel, device, {static_cast<unsigned>(grid), kDeviceThreads, 0, stream},
+                                     args, tiles);
   }
   const bool cached = placement == Placement::kCached;
   constexpr int kSegment = Group<Unit::kIn>::kSegment, kGroups = kHostThreads / Group<Unit::kIn>::kLanes;
@@ -131,8 +131,8 @@ void launch(const typename Unit::Args& args, const RowFormat& format, Placement 
   const int64_t all = (args.n + tiles.rows - 1) / tiles.rows;
   const auto at_most = [&](int blocks) { return static_cast<unsigned>(std::min<int64_t>(all, blocks)); };
   const auto launch_lines = [&](gpu::Kernel& kernel, unsigned grid, Cold cold) {
-    gpu::launch<Args, Tiling, int64_t, Cold>(kernel, device, {grid, kHostThreads, 0, stream}, args,
-                                                   tiles, format.in_bytes, cold);
+    gpu::launch<Args, Tiling, int64_t, Cold>(kernel, device, {grid, kHostThreads, 0, stream}, args, tiles,
+                                             format.in_bytes, cold);
   };
   using Threads = gpu::Int<kHostThreads>;
   if (!cached) {

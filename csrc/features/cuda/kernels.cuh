@@ -235,8 +235,8 @@ __global__ void __launch_bounds__(kThreads)
         const TilePart place(tiling, t);
         const bool valid = in_range(args, id[k]);
         const int64_t pitch = Unit::pitch(args, in_bytes);
-        const uint8_t* const row = kCached && slot[k] >= 0 ? args.cache + slot[k] * pitch
-                                                           : args.table + (valid ? id[k] : 0) * pitch;
+        const uint8_t* const row =
+            kCached && slot[k] >= 0 ? args.cache + slot[k] * pitch : args.table + (valid ? id[k] : 0) * pitch;
         const int shift = static_cast<int>(reinterpret_cast<uintptr_t>(row) % kSegment);
         at[k] = static_cast<int64_t>(place.part) * kSegment + static_cast<int>(lane * kUnit) - shift;
         if (at[k] >= in_bytes) at[k] = -1;

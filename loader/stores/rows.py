@@ -179,6 +179,11 @@ class RowFormat:
             self.by_row = codes.better_by_row(tensor.view(self.num_rows, self.dim), self.storage_dtype)
 
     @property
+    def all_scale_bytes(self) -> int:
+        """Bytes of all scales, once that is chosen; 0 of rows that are no codes."""
+        return 4 * (self.num_rows if self.by_row else self.dim) if self.coded else 0
+
+    @property
     def scale_bytes(self) -> int:
         """Bytes of scales for each row of the table, which lie where rows are decoded: 0 or 4, once that is chosen."""
         return 4 if self.by_row else 0
@@ -211,6 +216,20 @@ class RowFormat:
         """For a `repr`."""
         kept = "" if self.storage_dtype == self.dtype and not self.coded else f", storage_dtype={self.storage_dtype}"
         return f"num_rows={self.num_rows}, row_shape={self.shape}, dtype={self.dtype}{kept}"
+
+
+def narrower_rows(tensor: Tensor, **options: Unpack[RowOptions]) -> dict[str, RowFormat]:
+    """Formats of the same rows in the narrower types that they can be kept in, the widest first.
+
+    Args:
+        tensor: of the rows.
+        options: of the format that they would be narrower than.
+    """
+    kept = RowFormat(tensor, **options)
+    if tensor.dtype not in CONVERTIBLE:
+        return {}
+    found = {name: RowFormat(tensor, storage_dtype=name, dtype=kept.dtype) for name in ("bfloat16", "int8")}
+    return {name: rows for name, rows in found.items() if rows.nbytes < kept.nbytes}
 
 
 class StoreOfRows:

@@ -213,9 +213,15 @@ void launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x,
   MeanPass<P, I, T, O> pass;
   static_cast<MeanArgs<P, I, T, O>&>(pass) = args;
   if constexpr (kIsCode<T>) pass.scales = scales;
-  with_vectors<T>(Alignment(dim).of(x).of(mean).of(own), [&](auto width) {
+  const auto sum = [&](auto width) {
     sum_rows<decltype(width)::value>(pass, block.num_dst, long_rows, max_long, device, stream);
-  });
+  };
+  if constexpr (kIsCode<T>) {  // what they become is written as several words
+    constexpr int kWritten = std::min<int>(kWidestOf<T>, 16 / sizeof(O));
+    if (Alignment(dim).of(x).allows(kWidestOf<T>) && Alignment(dim).of(mean).of(own).allows(kWritten))
+      return sum(gpu::Int<kWidestOf<T>>());
+  }
+  with_vectors<T>(Alignment(dim).of(x).of(mean).of(own), sum);
 }
 
 template <typename P, typename I, typename T>

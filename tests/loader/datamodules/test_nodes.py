@@ -121,7 +121,7 @@ def test_resuming_gives_exactly_the_rest(
 
 @resumes
 def test_a_checkpoint_of_other_rows_is_refused(tmp_path: Path) -> None:
-    def module(kept: str | None) -> GraphDataModule:
+    def module(kept: str | None) -> Any:
         return make_datamodule(features=partial(HostFeatures, num_threads=1, storage_dtype=kept))
 
     make_trainer(tmp_path, 3, max_epochs=1).fit(Recorder(tmp_path / "first.log"), datamodule=module("int8"))

@@ -23,7 +23,6 @@ from loader.stores import (
     HostFeatures,
     MemmapFeatures,
     PinnedFeatures,
-    ShardedFeatures,
     StagedFeatures,
 )
 from loader.stores.rows import CONVERTIBLE
@@ -45,7 +44,6 @@ def helped(tensor: Tensor, **options: Any) -> CachedFeatures:
 
 STORES: dict[str, Any] = {
     "device": DeviceFeatures,
-    "sharded": ShardedFeatures,
     "pinned": PinnedFeatures,
     "copied": partial(PinnedFeatures, copy=True),
     "staged": partial(StagedFeatures, num_threads=2, buffer_mib=1),

@@ -122,7 +122,7 @@ class CachedFeatures(KernelStore):
             slots = torch.full((rows.num_rows,), -1, dtype=torch.int32)
             slots[hot] = torch.arange(self.num_cached, dtype=torch.int32)
             slots = slots.to(self.device)
-            table = PinnedTensor(stored, copy=copy)
+            table = PinnedTensor(stored, copy=copy and not rows.coded)  # codes begin on a line
             self.in_place = table.tensor is tensor
             self._hits = torch.zeros(1, dtype=torch.int64, device=self.device)
             self._start(

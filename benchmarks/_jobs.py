@@ -31,13 +31,17 @@ def read_jobs(folders: Iterable[Path]) -> list[dict[str, Any]]:
 
 
 def side_of(job: dict[str, Any]) -> str:
-    """How the job's sampler is called in tables."""
+    """How the job's sampler is called in tables, with the types of its rows and of its step if they are not float32."""
     sampler = job["config"]["sampler"]
     name = sampler["_target_"].rsplit(".", 1)[-1]
     if name == "fused":
         kind = "labor" if sampler.get("labor") else "fused"
-        return kind if sampler["device"] == "cpu" else f"{kind}, GPU"
-    return _NAMES.get(name, name)
+        name = kind if sampler["device"] == "cpu" else f"{kind}, GPU"
+    name = _NAMES.get(name, name)
+    if kept := (job["config"].get("features") or {}).get("storage_dtype"):
+        name += f", {kept} rows"
+    precision = (job["config"].get("trainer") or {}).get("precision")
+    return name if precision in (None, 32, "32", "32-true") else f"{name}, {precision}"
 
 
 def setting_of(job: dict[str, Any]) -> tuple[str, int]:

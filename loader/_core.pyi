@@ -509,6 +509,12 @@ class Gatherer:
     def gather(self, table: Tensor, ids: Tensor, out: Tensor) -> None:
         """`out[i] = table[ids[i]]`."""
 
+    def gather_decoded(self, table: Tensor, ids: Tensor, out: Tensor, code: str, scales: Tensor) -> None:
+        """`out[i] = code(table[ids[i]]) * scale`, float32.
+
+        `table`: `[num_rows, bytes]` uint8, of which the first `out.shape[1]` of a row are codes; `code`: "int8" or
+        "float8_e4m3fn"; `scales`: `[1, columns]` or `[num_rows, 1]` float32."""
+
 class RowUploader:
     """Threads gather rows of tables in host memory into pinned buffers, which are copied to a GPU."""
 
@@ -541,6 +547,9 @@ class CudaGatherer:
         cache: Tensor | None = None,
         slots: Tensor | None = None,
         hits: Tensor | None = None,
+        code: str = "",
+        columns: int = 0,
+        scales: Tensor | None = None,
     ) -> None:
         """
         Args:
@@ -552,6 +561,8 @@ class CudaGatherer:
             cache, slots, hits: beside a table on the CPU: `[num_cached, ...]`, some of its rows, on the GPU;
                 `[num_rows]` int32 there, where in `cache` a row is, or -1; `[1]` int64, to which is added how many rows
                 were found in `cache`.
+            code, columns, scales: of a table and a cache of codes, `[num_rows, bytes]` uint8: "int8" or
+                "float8_e4m3fn", codes of a row, and `[1, columns]` or `[num_rows, 1]` float32 on the GPU.
         """
 
     blocks: int  # that read from host memory at a time; 0 for the default
@@ -690,6 +701,7 @@ _Block = tuple[
 ]  # indptr, indices, num_dst, num_src, num_edges, bytes, bytes, live
 _Rows = tuple[int, int]  # address, stride in elements
 _Activation = tuple[bool, int, int]  # ReLU, threshold, key
+_Scales = tuple[int, bool]  # address or 0, whether each row of the table has one
 
 def cuda_mean_forward(
     where: _Where,
@@ -704,11 +716,12 @@ def cuda_mean_forward(
     padding: int,
     activation: _Activation,
     workspace: int,
+    scales: _Scales,
     /,
 ) -> None:
     """Launches the mean (csrc/aggregate/cuda/mean.h). Addresses: the caller checked and owns what lies there; those of
     `own`, of a live block and of `nodes`, the sources' rows in `x`, may be 0. Types are numbered by their place in
-    `cuda_mean_dtypes`."""
+    `cuda_mean_dtypes`, and after these in `cuda_mean_codes`, whose rows have scales."""
 
 def cuda_mean_backward(
     where: _Where,
@@ -748,6 +761,7 @@ def cuda_mean_forward_workspace(num_edges: int, /) -> int: ...
 def cuda_mean_backward_workspace(num_src: int, num_edges: int, index_bytes: int, id_bytes: int, /) -> int: ...
 
 cuda_mean_dtypes: tuple[str, ...]
+cuda_mean_codes: tuple[str, ...]
 cuda_mean_long_row: int  # rows with more edges are summed by thread blocks of their own
 
 class SubgraphSampler:

@@ -206,7 +206,7 @@ class RGCN(nn.Module):
         wide, dropped = width > _WIDE * self.hidden, self.input_dropout > 0 and self.training
         if isinstance(layout.unique_x, LazyFeatures) and not (wide or dropped):
             left = layout.unique_x.lazy.get(name)
-            if left is not None and left.dtype == weight.dtype and left.shape[1] == width:
+            if left is not None and left.scales is None and left.dtype == weight.dtype and left.shape[1] == width:
                 return (left.table, weight.t()), left.nodes
         x = layout.unique_x.get(name)
         if x is None or x.shape[-1] != width:

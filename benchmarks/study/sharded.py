@@ -35,11 +35,17 @@ class ShardedFeatures(DeviceFeatures):
 
         def fill(part: Tensor, begin: int) -> None:
             first, last = begin // rows.nbytes, -(-(begin + part.numel()) // rows.nbytes)
-            some = rows.stored(tensor[first:last]).contiguous().view(-1).view(torch.uint8)
+            if rows.coded:
+                some = rows.codes_of(tensor, first, last).view(-1)
+            else:
+                some = rows.stored(tensor[first:last]).contiguous().view(-1).view(torch.uint8)
             skipped = begin - first * rows.nbytes
             part.copy_(some[skipped : skipped + part.numel()])
 
-        shape = (rows.num_rows, *rows.shape)
+        shape, dtype = (rows.num_rows, *rows.shape), rows.storage_dtype
+        if rows.coded:
+            shape, dtype = (rows.num_rows, rows.nbytes), torch.uint8
+            tensor = tensor.cpu()
         if rows.num_rows * rows.nbytes == 0:
-            return torch.empty(shape, dtype=rows.storage_dtype, device=self.device)
-        return peer_table(shape, rows.storage_dtype, self.device, fill)
+            return torch.empty(shape, dtype=dtype, device=self.device)
+        return peer_table(shape, dtype, self.device, fill)

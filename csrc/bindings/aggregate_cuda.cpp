@@ -32,7 +32,7 @@ void with_index_types(int index_bytes, int id_bytes, const F& f) {
 }
 
 // As `cuda_mean_dtypes` names them.
-enum Dtype : int { kFloat32, kFloat64, kFloat16, kBFloat16 };
+enum Dtype : int { kFloat32, kFloat64, kFloat16, kBFloat16, kInt8, kFloat8 };
 
 template <typename F>
 void with_dtype(int dtype, const F& f) {
@@ -60,6 +60,8 @@ using BlockArgs = std::tuple<uintptr_t, uintptr_t, int64_t, int64_t, int64_t, in
 using RowsArgs = std::tuple<uintptr_t, int64_t>;
 // ReLU, threshold and key of dropout.
 using ActivationArgs = std::tuple<bool, uint32_t, uint32_t>;
+// Address of the scales of rows of codes, and whether each row has one; 0 of other rows.
+using ScalesArgs = std::tuple<uintptr_t, bool>;
 // Device and stream.
 using WhereArgs = std::tuple<int, uintptr_t>;
 
@@ -95,9 +97,10 @@ StridedRows<T> rows(const RowsArgs& args) {
 // of one stride; behind the mean `padding` columns; workspace [mean_forward_workspace(num_edges)] bytes.
 void forward(const WhereArgs& where, const BlockArgs& block, int dtype, const RowsArgs& x, uintptr_t nodes,
              int64_t dim, int out_dtype, const RowsArgs& mean, const RowsArgs& own, int padding,
-             const ActivationArgs& active, uintptr_t workspace) {
+             const ActivationArgs& active, uintptr_t workspace, const ScalesArgs& coding) {
   const Activation f = activation(active);
   const auto [device, stream] = where;
+  const Scales scales{reinterpret_cast<const float*>(std::get<0>(coding)), std::get<1>(coding)};
   const auto launch = [&, device = device, stream = stream](auto input, auto output) {
     using T = typename decltype(input)::type;
     using O = typename decltype(output)::type;
@@ -106,13 +109,25 @@ void forward(const WhereArgs& where, const BlockArgs& block, int dtype, const Ro
       using I = typename decltype(i)::type;
       launch_mean_forward(block_of<P, I>(block), rows<const T>(x), reinterpret_cast<const I*>(nodes), dim,
                           rows<O>(mean), rows<O>(own), padding, f, reinterpret_cast<void*>(workspace), device,
-                          reinterpret_cast<gpu::Stream>(stream));
+                          reinterpret_cast<gpu::Stream>(stream), scales);
     });
+  };
+  const auto launch_coded = [&](auto input) {
+    if (out_dtype == kFloat32) return launch(input, Type<float>{});
+    if (out_dtype == kFloat16) return launch(input, Type<half>{});
+    if (out_dtype == kBFloat16) return launch(input, Type<bfloat16>{});
+    throw py::type_error("the mean of decoded rows is written as float32, float16 or bfloat16");
   };
   doing("the mean over neighbours on the GPU", [&, device = device] {
     const py::gil_scoped_release nogil;
     const gpu::OnDevice current(device);
-    if (dtype == out_dtype) {
+    if ((dtype == kInt8 || dtype == kFloat8) != (scales.of != nullptr)) {
+      throw py::type_error("rows of codes have scales, and no other rows do");
+    } else if (dtype == kInt8) {
+      launch_coded(Type<int8>{});
+    } else if (dtype == kFloat8) {
+      launch_coded(Type<float8>{});
+    } else if (dtype == out_dtype) {
       with_dtype(dtype, [&](auto type) { launch(type, type); });
     } else if (dtype == kFloat32 && out_dtype == kBFloat16) {
       launch(Type<float>{}, Type<bfloat16>{});
@@ -188,6 +203,7 @@ void bind_aggregate_cuda(py::module_& m) {
   m.def("cuda_mean_forward_workspace", &mean_forward_workspace);
   m.def("cuda_mean_backward_workspace", &mean_backward_workspace);
   m.attr("cuda_mean_dtypes") = py::make_tuple("float32", "float64", "float16", "bfloat16");
+  m.attr("cuda_mean_codes") = py::make_tuple("int8", "float8_e4m3fn");  // their numbers follow
   m.attr("cuda_mean_long_row") = kLongRow;
   m.def("cuda_write_live_blocks", &write_live);
   m.attr("cuda_live_block_bytes") = sizeof(LiveBlock);

@@ -49,7 +49,9 @@ void bind_features(py::module_& m) {
       .def_property_readonly("num_threads", &Gatherer::num_threads)
       .def("gather", &Gatherer::gather, py::arg("table"), py::arg("ids"), py::arg("out"),
            "out[i] = table[ids[i]]; ids int32 or int64, table and out contiguous, of one dtype, on the "
-           "CPU.");
+           "CPU.")
+      .def("gather_decoded", &Gatherer::gather_decoded, py::arg("table"), py::arg("ids"), py::arg("out"),
+           py::arg("code"), py::arg("scales"), "The same of codes, decoded to float32.");
   py::class_<PooledBuffer>(m, "PooledBuffer", py::buffer_protocol(),
                            "Writable bytes that return to their BufferPool with the last reference.")
       .def_buffer([](const PooledBuffer& buffer) { return buffer.info(); });

@@ -37,7 +37,7 @@ class CudaGatherer {
 
   CudaGatherer(const py::object& table, uintptr_t address, const std::string& to, const py::object& raised,
                const py::object& notes, const py::object& cache, const py::object& slots,
-               const py::object& hits) {
+               const py::object& hits, const std::string& code, int64_t columns, const py::object& scales) {
     const bool on_gpu = table.attr("device").attr("type").cast<std::string>() == "cuda";
     if (slots.is_none() != hits.is_none() || slots.is_none() != cache.is_none())
       throw py::value_error("cache, slots and hits belong together; give all of them or none");
@@ -48,8 +48,16 @@ class CudaGatherer {
 
     const RowsView rows = rows_view(table, "table", on_gpu ? "cuda" : "cpu");  // [num_rows, ...]
     const auto from = dtype_of(table);
-    format_.convert = from != to;
+    format_.coded = !scales.is_none();
+    format_.convert = from != to && !format_.coded;
     format_.in_bytes = format_.out_bytes = rows.row_bytes;
+    if (format_.coded) {
+      format_.to = element_type(to);
+      format_.codes = coded_rows(code, columns, rows, scales, kGpu);
+      format_.pitch = rows.row_bytes;
+      format_.in_bytes = columns;
+      format_.out_bytes = columns * (format_.to == ElementType::kFloat32 ? 4 : 2);
+    }
     if (format_.convert) {
       format_.from = element_type(from);
       format_.to = element_type(to);
@@ -72,7 +80,7 @@ class CudaGatherer {
     args_.raised = reinterpret_cast<unsigned int*>(view<int32_t>(raised, "raised", 1, "cuda").data);  // [1]
     args_.notes =
         reinterpret_cast<Notes*>(view<uint8_t>(notes, "notes", sizeof(Notes)).data);  // [cuda_notes_bytes]
-    order_from_ = gather_order_from(rows.num_rows * format_.in_bytes, placement_);
+    order_from_ = gather_order_from(rows.num_rows * rows.row_bytes, placement_);
   }
 
   void gather(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t out, uintptr_t scratch,
@@ -283,10 +291,12 @@ uintptr_t device_address(uintptr_t host_address, int device) {
 void bind_features_cuda(py::module_& m) {
   py::class_<CudaGatherer>(m, "CudaGatherer")
       .def(py::init<const py::object&, uintptr_t, const std::string&, const py::object&, const py::object&,
-                    const py::object&, const py::object&, const py::object&>(),
+                    const py::object&, const py::object&, const py::object&, const std::string&, int64_t,
+                    const py::object&>(),
            py::arg("table"), py::arg("address"), py::arg("dtype"), py::kw_only(), py::arg("raised"),
            py::arg("notes"), py::arg("cache") = py::none(), py::arg("slots") = py::none(),
-           py::arg("hits") = py::none())
+           py::arg("hits") = py::none(), py::arg("code") = "", py::arg("columns") = 0,
+           py::arg("scales") = py::none())
       .def("gather", &CudaGatherer::gather, py::arg("ids"), py::arg("wide_ids"), py::arg("n"), py::arg("out"),
            py::arg("scratch"), py::arg("stream"), py::kw_only(), py::arg("cold_below") = CudaGatherer::kAll,
            py::arg("marks") = 0)

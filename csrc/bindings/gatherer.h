@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "bindings/views.h"
 #include "features/gather.h"
@@ -17,6 +18,24 @@ template <typename F>
 auto with_ids(py::handle ids, int64_t size, const F& f) {
   if (dtype_of(ids) == dtype_name<int32_t>()) return f(view<const int32_t>(ids, "ids", size));
   return f(view<const int64_t>(ids, "ids", size));
+}
+
+// Rows of codes in a table: "int8" or "float8_e4m3fn", whose scales are [1, columns] or [num_rows, 1].
+inline CodedRows coded_rows(const std::string& code, int64_t columns, const RowsView& table,
+                            py::handle scales, const char* device) {
+  if (code != "int8" && code != "float8_e4m3fn")
+    throw py::type_error("code is '" + code + "'; it must be int8 or float8_e4m3fn");
+  if (columns > table.row_bytes)
+    throw py::value_error("rows have " + std::to_string(columns) + " columns, and the table " +
+                          std::to_string(table.row_bytes) + " bytes for each; it needs a byte for a column");
+  const auto shape = scales.attr("shape").cast<std::pair<int64_t, int64_t>>();
+  const bool by_column = shape.first == 1 && shape.second == columns;
+  if (!by_column && !(shape.first == table.num_rows && shape.second == 1))
+    throw py::value_error("scales has shape [" + std::to_string(shape.first) + ", " +
+                          std::to_string(shape.second) + "]; it must be [1, " + std::to_string(columns) +
+                          "] or [" + std::to_string(table.num_rows) + ", 1]");
+  const float* const of = view<const float>(scales, "scales", -1, device).data;
+  return {code == "int8" ? Code::kInt8 : Code::kFloat8, columns, {of, !by_column}};
 }
 
 class Gatherer {
@@ -46,6 +65,20 @@ class Gatherer {
       with_pool([&](ThreadPool& pool, bool in_file) {
         gather_rows(pool, {from.data, from.num_rows, from.row_bytes, in_file}, wanted.data, wanted.size,
                     to.data);
+      });
+    });
+  }
+
+  void gather_decoded(py::handle table, py::handle ids, py::handle out, const std::string& code,
+                      py::handle scales) {
+    const RowsView from = rows_view(table, "table");  // [num_rows, bytes]
+    const RowsView to = rows_view(out, "out");        // [n, columns]
+    const auto floats = view<float>(out, "out");      // the same
+    const CodedRows rows = coded_rows(code, to.row_bytes / sizeof(float), from, scales, "cpu");
+    with_ids(ids, to.num_rows, [&](const auto& wanted) {  // [n]
+      with_pool([&](ThreadPool& pool, bool in_file) {
+        loader::gather_decoded(pool, {from.data, from.num_rows, from.row_bytes, in_file}, rows, wanted.data,
+                               wanted.size, floats.data);
       });
     });
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "codes.h"
 #include "parallel.h"
 
 namespace loader {
@@ -31,5 +32,10 @@ void check_ids(ThreadPool& pool, int64_t num_rows, const Id* ids, int64_t n);
 template <typename Id>
 void gather_rows(ThreadPool& pool, const RowTable& table, const Id* ids, int64_t n, uint8_t* out,
                  Reader reader = Reader::kThreads);
+
+// The same of a table whose rows are codes: decodes row ids[i] to row i of `out` [n, rows.columns].
+template <typename Id>
+void gather_decoded(ThreadPool& pool, const RowTable& table, const CodedRows& rows, const Id* ids, int64_t n,
+                    float* out);
 
 }  // namespace loader

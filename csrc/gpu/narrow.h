@@ -1,5 +1,5 @@
-// The 16-bit floating-point types, as their bits: neither the host's compiler nor one at run time need have
-// them.
+// The floating-point types of 16 and 8 bits, as their bits: neither the host's compiler nor one at run time
+// need have them. And numbers of 8 bits that are elements of a row, see codes.h.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,12 @@ struct half {
 };
 struct bfloat16 {
   uint16_t bits;
+};
+struct int8 {
+  uint8_t bits;  // two's complement
+};
+struct float8 {
+  uint8_t bits;  // e4m3fn: a sign, 4 bits of the exponent, 3 of the mantissa; no infinity
 };
 
 }  // namespace loader

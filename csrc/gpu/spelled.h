@@ -54,6 +54,8 @@ LOADER_SPELLED(float, "float")
 LOADER_SPELLED(double, "double")
 LOADER_SPELLED(half, "loader::half")
 LOADER_SPELLED(bfloat16, "loader::bfloat16")
+LOADER_SPELLED(int8, "loader::int8")
+LOADER_SPELLED(float8, "loader::float8")
 #undef LOADER_SPELLED
 
 template <int V>

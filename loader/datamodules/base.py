@@ -8,9 +8,11 @@ from lightning.pytorch import LightningDataModule
 
 from loader.datasets.errors import DatasetError
 from loader.datasets.hetero import HeteroDataset
+from loader.stores.rows import StoreOfRows
 
 if TYPE_CHECKING:
     from loader.datasets import NodeDataset
+    from loader.stores import FeatureStore
 
 
 class DatasetModule(LightningDataModule):
@@ -21,18 +23,39 @@ class DatasetModule(LightningDataModule):
     """
 
     data: NodeDataset | HeteroDataset | None
+    _features: FeatureStore | dict[str, FeatureStore] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Which dataset a checkpoint is of (`NodeDataset.identity`); of tables, what `TableDataset.extend` takes."""
+        """Which dataset a checkpoint is of (`NodeDataset.identity`), and in which types features are kept; of tables,
+        what `TableDataset.extend` takes.
+        """
         if self.data is None:
             return {}
         tables = self.data.tables
-        return {"data": self.data.identity(), **({} if tables is None else {"tables": tables.rows.to_json()})}
+        state = {"data": self.data.identity(), **({} if tables is None else {"tables": tables.rows.to_json()})}
+        return {**state, "kept": kept} if (kept := self._kept()) else state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Raises ValueError if the checkpoint is of another dataset."""
+        """Raises ValueError if the checkpoint is of another dataset, or of rows in other types."""
         if self.data is not None and "data" in state_dict:
             self.data.require(state_dict["data"], "the checkpoint")
+        theirs, ours = state_dict.get("kept"), self._kept()
+        if theirs and ours and theirs != ours:
+            name = next(name for name in ours if theirs.get(name) != ours[name])
+            raise ValueError(
+                f"the checkpoint was trained with {name} kept as {theirs.get(name)}, and this run keeps them as "
+                f"{ours[name]}; give features.storage_dtype={theirs.get(name)}, or begin without the checkpoint"
+            )
+
+    def _kept(self) -> dict[str, str]:
+        """Features -> the type that their store keeps them in."""
+        stores = self._features
+        named = {} if stores is None else stores if isinstance(stores, dict) else {"": stores}
+        return {
+            f"features of {kind}" if kind else "features": str(store.storage_dtype).removeprefix("torch.")
+            for kind, store in named.items()
+            if isinstance(store, StoreOfRows)
+        }
 
 
 def refuse_types(data: Any, taker: str) -> None:

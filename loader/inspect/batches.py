@@ -61,6 +61,7 @@ def show_memory_and_time(graph: dict[str, Any], card: dict[str, Any], console: C
     for what, value in (
         ("graph", readable(graph["topology_bytes"])),
         ("features of the graph", readable(graph["feature_bytes"])),
+        *((f"with storage_dtype={name}", readable(n)) for name, n in graph.get("narrower_bytes", {}).items()),
         ("topology of a mini-batch", readable(memory["topology_bytes_a_batch"]["mean"])),
         ("features of a mini-batch", readable(memory["feature_bytes_a_batch"]["mean"])),
         (f"in flight at most, prefetch={memory['prefetch']}", readable(memory["in_flight_bytes"])),

@@ -23,6 +23,7 @@ from loader.memory.plan import as_memory
 from loader.samplers import FusedSampler, resolve_fanouts
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures, degree_hotness
+from loader.stores.rows import RowFormat, narrower_rows
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,6 +42,7 @@ def inspect(
     seed: int = 0,
     memory_gib: str | float | None = None,
     eval_batch_size: int | None = None,
+    storage_dtype: str | None = None,
 ) -> dict[str, Any]:
     """Statistics of training mini-batches, as a dict that can be written as JSON.
 
@@ -58,9 +60,11 @@ def inspect(
         memory_gib: a budget of GPU memory in GiB, or "auto" for that of the current GPU. Shows the plan that a
             `GraphDataModule` makes for this `memory` if its sampler is on a GPU.
         eval_batch_size: seeds of a mini-batch of validation, which the budget holds, too; by default `batch_size`.
+        storage_dtype: type in which the features are kept, e.g. "int8", see `loader.stores.RowOptions`.
 
     Returns:
-        `graph`: sizes and bytes.
+        `graph`: sizes and bytes. `feature_bytes` are those of the features as they are kept, and `narrower_bytes` those
+        that they would take in narrower types.
 
         `hops`, from the seeds outward: `fanout`; `mean`, `min` and `max` of `vertices` (all sources of the block) and
         of `edges`; `edges_per_source`, the mean number of picks of a picked vertex; `picked_degree`, the mean
@@ -79,8 +83,8 @@ def inspect(
         `edges`, and the new `nodes` by type; `input_rows` are by type, too.
 
     Raises:
-        ValueError: a fanout, `batch_size`, count or `memory_gib` is out of range, or `memory_gib` or `eval_batch_size`
-            is given for a dataset with several types.
+        ValueError: a fanout, `batch_size`, count or `memory_gib` is out of range, or `memory_gib`, `eval_batch_size` or
+            `storage_dtype` is given for a dataset with several types.
     """
     if not isinstance(data, (NodeDataset, HeteroDataset)):
         raise TypeError(f"data is {kind_of(data)}; it must be a loader.datasets.NodeDataset or HeteroDataset")
@@ -88,7 +92,8 @@ def inspect(
     check_numbers(batches, prefetch, num_threads, seed, eval_batch_size)
     memory = as_memory(memory_gib, "memory_gib")
     if isinstance(data, HeteroDataset):
-        for name, value in (("memory_gib", memory_gib), ("eval_batch_size", eval_batch_size)):
+        options = {"memory_gib": memory_gib, "eval_batch_size": eval_batch_size, "storage_dtype": storage_dtype}
+        for name, value in options.items():
             if value is not None:
                 raise ValueError(f"{name} is {value}, but {data.name} has several types of nodes; leave it out")
         return inspect_types(
@@ -97,9 +102,12 @@ def inspect(
     graph, train = data.graph, seeds_of(data)
     plan = {}
     if memory is not None:
-        plan = {"plan": memory_card(memory, data, fanouts, (batch_size, eval_batch_size), prefetch, seed)}
+        sizes = (batch_size, eval_batch_size)
+        plan = {"plan": memory_card(memory, data, fanouts, sizes, prefetch, seed, storage_dtype)}
     sampler = FusedSampler(resolve_fanouts(fanouts), seed=seed, num_threads=num_threads)
-    store = HostFeatures(data.features, num_threads=num_threads)
+    store = HostFeatures(data.features, num_threads=num_threads, storage_dtype=storage_dtype)
+    kept = RowFormat(data.features, storage_dtype=storage_dtype)
+    kept.choose(data.features)
     places = places_of(NodeItems(train), batch_size, batches, seed)
     for epoch, index, seeds in places[:2]:  # warm up: threads, workspaces, pages
         store.gather(sampler.sample(graph, seeds, epoch=epoch, batch=index).input_nodes)
@@ -129,7 +137,7 @@ def inspect(
     sampler.close()
     store.close()
 
-    row_bytes = data.num_features * data.features.element_size()
+    row_bytes = kept.dim * kept.dtype.itemsize  # as they are gathered
     label_bytes = batch_size * data.labels[:1].nbytes
     most_topology, most_rows = max(topology), max(rows) * row_bytes
     return {
@@ -146,7 +154,11 @@ def inspect(
             "mean_degree": float(degrees.double().mean()),
             "max_degree": int(degrees.max()),
             "topology_bytes": topology_bytes(graph),
-            "feature_bytes": graph.num_nodes * row_bytes,
+            "feature_bytes": graph.num_nodes * kept.nbytes + kept.all_scale_bytes,
+            "narrower_bytes": {
+                name: graph.num_nodes * rows.nbytes + rows.all_scale_bytes
+                for name, rows in narrower_rows(data.features, storage_dtype=storage_dtype).items()
+            },
         },
         "hops": [_over_batches(k, found) for k, found in zip(sampler.fanouts, hops, strict=True)],
         "input_rows": spread([float(n) for n in rows]),

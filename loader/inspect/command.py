@@ -101,6 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--eval-batch-size", type=int, default=None, help="seeds of a mini-batch of validation (default: --batch-size)"
     )
+    kept = "type in which features are kept: float16, bfloat16, int8 or float8 (default: that of the dataset)"
+    parser.add_argument("--storage-dtype", default=None, help=kept)
     parser.add_argument("--num-threads", type=int, default=None, help="default: one per processor")
     parser.add_argument("--seed", type=int, default=0, help="of all random choices (default: 0)")
     leaks = "look for edges, nodes and features that are later than the seed that sees them"
@@ -114,8 +116,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if args.json not in (None, "-"):
             check_output("--json", Path(args.json), args.dataset)
-        for option, given in (("--times", args.times), ("--memory", args.memory)):
-            if given is not None and args.leaks == (option == "--memory"):
+        options = {"--times": args.times, "--memory": args.memory, "--storage-dtype": args.storage_dtype}
+        for option, given in options.items():
+            if given is not None and args.leaks == (option != "--times"):
                 raise ValueError(f"{option} is {given}, which goes {'without' if args.leaks else 'with'} --leaks")
         check_numbers(args.batches, args.prefetch, args.num_threads, args.seed, args.eval_batch_size)
         data = open_dataset(
@@ -141,6 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             seed=args.seed,
             memory_gib=args.memory,
             eval_batch_size=args.eval_batch_size,
+            storage_dtype=args.storage_dtype,
         )
         note = ""
         if batch_size < args.batch_size:

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from loader.loaders.nodes import NodeLoader
 from loader.machine.devices import as_device
-from loader.machine.gpu import free_bytes
+from loader.machine.gpu import counted_bytes, free_bytes
 from loader.memory.graph import COUNTED, GraphMemory
-from loader.memory.plan import MemoryNeeds, MemoryPlan, as_memory, check_budget, readable
+from loader.memory.plan import MemoryNeeds, MemoryPlan, NarrowerPlan, as_memory, check_budget, readable
 from loader.memory.split import Reads
 from loader.samplers import FusedSampler, Sampler
 from loader.samplers.gpu.needs import SamplerNeeds, check_counted
@@ -28,7 +28,7 @@ from loader.stores import FeatureStore, StoreContext, auto_features
 from loader.stores.auto import GPU_SHARE, may_lock, open_rows
 from loader.stores.cached import is_large
 from loader.stores.host_part import gpu_bytes
-from loader.stores.rows import RowFormat, RowOptions
+from loader.stores.rows import RowFormat, RowOptions, narrower_rows
 from loader.stores.tensor import narrowest_dtype
 
 if TYPE_CHECKING:
@@ -118,7 +118,8 @@ class MemoryBudget:
         seed: int,
         available: int | None = None,
     ) -> MemoryPlan:
-        """What of lists and rows lies in GPU memory. Reads the graph, but neither features nor GPU.
+        """What of lists and rows lies in GPU memory. Reads the graph, of features that are kept in 8 bits a sample, and
+        nothing of the GPU.
 
         Args:
             data: the dataset.
@@ -139,11 +140,14 @@ class MemoryBudget:
                 "most that, or 'auto'"
             )
         rows = RowFormat(data.features, **self.options)
+        rows.choose(data.features)
         # The same on every machine, whatever its processors: all processes choose the same.
         helped = is_large(rows)
         loaders = 2 if data.splits["val"].numel() else 1
         needs, bound = _needs(data, samplers, prefetch, int(helped), loaders)
-        check_budget(budget, needs)  # before anything is read
+        scales = counted_bytes(rows.all_scale_bytes) if rows.coded else 0
+        needs = needs._replace(tables=needs.tables + scales)
+        check_budget(budget, needs)  # before mini-batches are counted
         # Threads of the host read rows where they lie. Rows that were converted cannot be taken into a cache.
         lookahead = _LOOKAHEAD if prefetch and not helped and rows.dtype == rows.storage_dtype else 0
 
@@ -169,7 +173,7 @@ class MemoryBudget:
         needs = needs.with_rows(most_rows, out_bytes, prefetch, loaders, beside)
         plan = MemoryPlan.make(budget, needs, data.graph, rows.nbytes, reads)
         if lookahead and plan.rows == "cached":
-            needs, _ = _needs(data, samplers, prefetch, 0, loaders, lookahead)
+            needs, _ = _needs(data, samplers, prefetch, 0, loaders, lookahead)  # without codes, which are not renewed
             together = max(lookahead, *(_options(sampler).batches_per_launch for sampler, _ in samplers))
             needs = needs.with_rows(most_rows, out_bytes, prefetch, loaders, announced=together)
             if budget >= needs.total:
@@ -177,6 +181,10 @@ class MemoryBudget:
                 kept = renewed.share_of_rows * data.num_nodes / float(reads.rows_of.double().mean())
                 if renewed.lookahead and _LEAST_RENEWED <= kept <= _MOST_RENEWED:
                     plan = renewed
+        if plan.rows != "device" and not rows.coded and (eight := narrower_rows(data.features, **self.options)):
+            name, codes = list(eight.items())[-1]
+            narrow = MemoryPlan.make(budget, plan.needs, data.graph, codes.nbytes, reads)
+            plan = plan._replace(narrower=NarrowerPlan(name, narrow.share_of_rows, narrow.split.bus))
         locked = 0 if plan.rows == "device" else rows.num_rows * rows.nbytes
         if plan.lists != "device":
             locked += data.graph.indptr.nbytes + data.graph.indices.nbytes

@@ -15,6 +15,7 @@ from loader.samplers import resolve_fanouts
 from loader.samplers.gpu.needs import check_counted
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samplers.placement import TOGETHER
+from loader.stores import RowOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,6 +28,7 @@ def memory_card(
     sizes: tuple[int, int | None],
     prefetch: int,
     seed: int,
+    storage_dtype: str | None = None,
 ) -> dict[str, Any]:
     """What a `GraphDataModule` with this budget and `sampler=fused` on a GPU chooses, see `MemoryPlan.card`.
 
@@ -37,6 +39,7 @@ def memory_card(
         sizes: seeds of a mini-batch of training, and of validation (None: the same).
         prefetch: of the loaders.
         seed: of the order and of the picks.
+        storage_dtype: see `RowOptions`.
 
     Raises:
         ValueError: the budget does not hold what training needs, see `MemoryBudget.plan`.
@@ -51,7 +54,8 @@ def memory_card(
         available = available_bytes(memory, cuda_device(None), None)
     size = as_size("batch_size", sizes[0])
     samplers = [(sampler, size), (sampler, size if sizes[1] is None else as_size("eval_batch_size", sizes[1]))]
-    return MemoryBudget(memory, {}).plan(data, samplers, prefetch, seed, available).card()
+    options: RowOptions = {} if storage_dtype is None else {"storage_dtype": storage_dtype}
+    return MemoryBudget(memory, options).plan(data, samplers, prefetch, seed, available).card()
 
 
 def show_memory(plan: dict[str, Any], console: Console) -> None:
@@ -78,5 +82,8 @@ def show_memory(plan: dict[str, Any], console: Console) -> None:
     ahead = f" (fewer with lookahead {plan['lookahead']})" if plan["lookahead"] else ""
     table.add_row("over the bus per mini-batch" + ahead, readable(plan["bus_bytes_a_batch"]))
     table.add_row("with nothing in GPU memory", readable(plan["bus_bytes_a_batch_without"]))
+    if narrower := plan["narrower"]:
+        name, share = narrower["storage_dtype"], narrower["share_of_rows"]
+        table.add_row(f"with rows of {name}, {share:.1%} of all in GPU memory", readable(narrower["bus"]))
     console.print(table)
     console.print(f"option of train.py: memory={plan['budget_bytes'] / 2**30:.6g}")

@@ -162,6 +162,20 @@ def in_flight(prefetch: int, together: int, begun: int = 0, loaders: int = 2) ->
     return loaders * (ready + consumed), loaders * (prefetch + begun + consumed)
 
 
+class NarrowerPlan(NamedTuple):
+    """What the same budget would do with rows of a narrower type.
+
+    Attributes:
+        storage_dtype: of the rows.
+        share_of_rows: kept in GPU memory.
+        bus: bytes that are expected to cross the bus per mini-batch.
+    """
+
+    storage_dtype: str
+    share_of_rows: float
+    bus: float
+
+
 class MemoryPlan(NamedTuple):
     """What of the lists and rows a budget keeps in GPU memory.
 
@@ -172,6 +186,7 @@ class MemoryPlan(NamedTuple):
         share_of_edges, share_of_rows: kept.
         nbytes: the most that torch's allocator counts for all of it.
         lookahead: of the cache of rows, see `CachedFeatures`; 0 if it does not change.
+        narrower: what rows of 8 bits would do, if there is something to gain.
     """
 
     budget: int
@@ -181,6 +196,7 @@ class MemoryPlan(NamedTuple):
     share_of_rows: float
     nbytes: int
     lookahead: int = 0
+    narrower: NarrowerPlan | None = None
 
     @classmethod
     def make(
@@ -244,6 +260,7 @@ class MemoryPlan(NamedTuple):
             "expected_bytes": self.nbytes,
             "bus_bytes_a_batch": self.split.bus,
             "bus_bytes_a_batch_without": self.split.bus_without,
+            "narrower": self.narrower and self.narrower._asdict(),
         }
 
     def __str__(self) -> str:
@@ -252,8 +269,14 @@ class MemoryPlan(NamedTuple):
             f"memory {readable(self.budget)}: {self.share_of_edges:.1%} of the edges and {self.share_of_rows:.1%} of "
             f"the feature rows lie in GPU memory, {readable(self.needs.total)} go to the workspace and mini-batches in "
             f"flight; {readable(self.split.bus)} per mini-batch are expected to cross the bus, with neither "
-            f"{readable(self.split.bus_without)}{ahead}"
+            f"{readable(self.split.bus_without)}{ahead}{self._narrower()}"
         )
+
+    def _narrower(self) -> str:
+        if self.narrower is None:
+            return ""
+        name, share, bus = self.narrower
+        return f"; features.storage_dtype={name} would keep {share:.1%} of the rows and read {readable(bus)}"
 
 
 def check_budget(budget: int, needs: MemoryNeeds) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from loader.samples import LazyRows
+
 
 def autocast_dtype(device_type: str) -> torch.dtype | None:
     """The dtype of autocast on "cpu" or "cuda"; None if autocast is off there."""
@@ -15,7 +17,7 @@ def autocast_dtype(device_type: str) -> torch.dtype | None:
     return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
 
 
-def working_dtype(x: Tensor) -> torch.dtype:
+def working_dtype(x: Tensor | LazyRows) -> torch.dtype:
     """The dtype of `x`, or for float32 under autocast that of autocast. `x` of a live block counts as on a GPU."""
     if x.dtype != torch.float32:
         return x.dtype

@@ -16,6 +16,8 @@ from loader.ops.live import LiveBlock, draw_keys
 from loader.samples import Block
 
 _DTYPES = {getattr(torch, name): number for number, name in enumerate(getattr(_core, "cuda_mean_dtypes", ()))}
+# Rows of codes, which only a first layer reads.
+_CODES = {getattr(torch, name): len(_DTYPES) + i for i, name in enumerate(getattr(_core, "cuda_mean_codes", ()))}
 _INDEX_DTYPES = ((torch.int32, torch.int32), (torch.int64, torch.int32), (torch.int64, torch.int64))
 _DROPOUT_STEPS = 65536  # a dropped element is told by 16 random bits
 _PADDING_BYTES = 16
@@ -41,6 +43,13 @@ class Edges(NamedTuple):
     live: int
 
 
+class Scales(NamedTuple):
+    """Scales of codes, `[1, F]` or `[num_rows, 1]` float32, and whether there is one for each row. See `LazyRows`."""
+
+    of: Tensor
+    by_row: bool
+
+
 def draw_activation(relu: bool, dropout: float, block: Block) -> Activation:
     """The activation of one call, its key from torch's CPU generator; that of a live block is drawn by its owner."""
     if not dropout:
@@ -54,11 +63,14 @@ def draw_activation(relu: bool, dropout: float, block: Block) -> Activation:
     return Activation(relu, threshold, draw_keys(1)[0])
 
 
-def check(x: Tensor, block: Block) -> None:
+def check(x: Tensor, block: Block, *, codes: bool = False) -> None:
     """What can be known without waiting for the GPU: the kernels get no more than addresses."""
     if not _DTYPES:
         require_cuda("an aggregation on the GPU")
-    if x.dtype not in _DTYPES:
+    if codes:
+        if x.dtype not in _CODES:
+            raise TypeError(f"the table has dtype {x.dtype}; rows with scales are int8 or float8_e4m3fn")
+    elif x.dtype not in _DTYPES:
         raise TypeError(f"x has dtype {x.dtype}; on the GPU it must be float32, float64, float16 or bfloat16")
     if block.live:
         return
@@ -97,16 +109,18 @@ def concat_of(
     activation: Activation,
     device: torch.device,
     nodes: Tensor | None = None,
+    scales: Scales | None = None,
 ) -> Tensor:
     """`[num_dst, 2 F + padding]`: own features, mean, then a one and zeros; without autograd.
 
-    With `nodes`, source `s` has row `nodes[s]` of `x`.
+    With `nodes`, source `s` has row `nodes[s]` of `x`. With `scales`, `x` has codes.
     """
     dim = x.shape[1]
     both = torch.empty(edges.num_dst, 2 * dim + padding, dtype=dtype, device=device)
     if edges.num_dst and dim:
         begin = both.data_ptr()
-        _forward(_rows(x), edges, begin + dim * both.element_size(), begin, both, padding, activation, nodes)
+        mean = begin + dim * both.element_size()
+        _forward(_rows(x), edges, mean, begin, both, padding, activation, nodes, scales)
     return both
 
 
@@ -190,10 +204,12 @@ class LinearOfSelfAndMean(torch.autograd.Function):
         dtype: torch.dtype,
         activation: Activation,
         nodes: Tensor | None,
+        scales: Scales | None,
     ) -> Tensor:
         dim, padding = x.shape[1], _PADDING_BYTES // dtype.itemsize
         edges = Edges(indptr, indices, num_dst, live)
-        both = concat_of(x, edges, dtype, padding, activation, weight_self.device, nodes)  # a live `x` has none
+        device = weight_self.device  # a live `x` has none
+        both = concat_of(x, edges, dtype, padding, activation, device, nodes, scales)
         weight = torch.cat((weight_self, weight_mean), 1)
         if weight.dtype != dtype:
             weight, bias = weight.to(dtype), bias.to(dtype)
@@ -218,7 +234,7 @@ class LinearOfSelfAndMean(torch.autograd.Function):
             grad_both = grad @ weight
             edges = Edges(indptr, indices, ctx.num_dst, ctx.live)
             grad_x = _concat_backward(edges, ctx.shape, ctx.dtype, grad_both, x, ctx.activation)
-        return grad_x, grad_self, grad_mean, grad_bias, None, None, None, None, None, None, None
+        return grad_x, grad_self, grad_mean, grad_bias, *[None] * 8
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -235,6 +251,7 @@ def _forward(
     padding: int,
     activation: Activation,
     nodes: Tensor | None = None,
+    scales: Scales | None = None,
 ) -> None:
     """Launches the mean to addresses inside of `out`."""
     num_edges = edges.indices.shape[0]
@@ -246,7 +263,7 @@ def _forward(
     _core.cuda_mean_forward(
         (device, current_stream_handle(device)),
         _block(edges, out.shape[0], x.shape[0]),
-        _DTYPES[x.dtype],
+        (_DTYPES if scales is None else _CODES)[x.dtype],
         (x.data_ptr(), x.stride(0)),
         0 if nodes is None else nodes.data_ptr(),
         x.shape[1],
@@ -256,6 +273,7 @@ def _forward(
         padding,
         activation,
         0 if workspace is None else workspace.data_ptr(),
+        (0, False) if scales is None else (scales.of.data_ptr(), scales.by_row),
     )
 
 

@@ -28,6 +28,22 @@ def draw_keys(count: int) -> list[int]:
     return keys
 
 
+class Codes(NamedTuple):
+    """Of features that are codes, see `LazyRows`: a graph has them of one table.
+
+    Attributes:
+        dtype: of the codes.
+        pitch: bytes from one row to the next.
+        scales: where they lie.
+        by_row: whether each row has one.
+    """
+
+    dtype: torch.dtype
+    pitch: int
+    scales: int
+    by_row: bool
+
+
 class Kind(NamedTuple):
     """What mini-batches have to have in common to take turns under one graph."""
 
@@ -36,6 +52,7 @@ class Kind(NamedTuple):
     index_dtypes: tuple[tuple[torch.dtype, torch.dtype], ...]
     features: tuple[torch.dtype, int]
     labels: tuple[torch.dtype, torch.Size]
+    codes: Codes | None = None
 
     @classmethod
     def of(cls, batch: MiniBatch) -> Kind | None:
@@ -49,13 +66,17 @@ class Kind(NamedTuple):
         if isinstance(x, Tensor) and x.requires_grad:
             return None
         held = x.table if isinstance(x, LazyRows) else x
-        readable = held.is_cuda and held.dim() == 2 and held.is_contiguous() and held.data_ptr() % _ALIGNMENT == 0
+        codes = None
+        if isinstance(x, LazyRows) and x.scales is not None:
+            codes = Codes(held.dtype, held.stride(0), x.scales.data_ptr(), x.by_row)
+        whole = held.is_contiguous() or (codes is not None and held.stride(1) == 1)
+        readable = held.is_cuda and held.dim() == 2 and whole and held.data_ptr() % _ALIGNMENT == 0
         if not readable or len(batch.blocks) > _core.cuda_max_live_blocks:
             return None
         if isinstance(x, LazyRows) and x.nodes.dtype != batch.blocks[0].indices.dtype:
             return None
         dtypes = tuple((block.indptr.dtype, block.indices.dtype) for block in batch.blocks)
-        return cls(x.device, batch.batch_size, dtypes, (x.dtype, x.shape[1]), (y.dtype, y.shape))
+        return cls(x.device, batch.batch_size, dtypes, (x.dtype, x.shape[1]), (y.dtype, y.shape), codes)
 
     @property
     def has_classes(self) -> bool:
@@ -131,7 +152,8 @@ class LiveBatch:
 
     Attributes:
         batch: what to give to the model while it is captured. Only the functions of `loader.ops` can read its blocks,
-            and only `linear_self_mean` its `x`: they are tensors without memory, any other use of them is an error.
+            and only `linear_self_mean` its `x` (`rows` of codes): they are tensors without memory, any other use of
+            them is an error.
             `y` is an ordinary tensor.
     """
 
@@ -152,11 +174,20 @@ class LiveBatch:
             LiveBlock(src[i], dst[i], room.edges[i], block, self._live.data_ptr() + i * _core.cuda_live_block_bytes)
             for i, block in enumerate(like.blocks)
         )
+        nodes = torch.empty(room.frontiers[-1], dtype=like.nodes.dtype, device="meta")
+        size = (room.frontiers[-1], kind.features[1])
+        x: Tensor | None = torch.empty(size, dtype=kind.features[0], device="meta")
+        rows: LazyRows | None = None
+        if kind.codes is not None:
+            assert like.rows is not None
+            table = torch.empty_strided(size, (kind.codes.pitch, 1), dtype=kind.codes.dtype, device="meta")
+            x, rows = None, LazyRows(table, nodes, like.rows.scales, kind.features[0], kind.codes.by_row)
         self.batch = MiniBatch(
-            nodes=torch.empty(room.frontiers[-1], dtype=like.nodes.dtype, device="meta"),
+            nodes=nodes,
             frontier_sizes=room.frontiers,
             blocks=self.blocks,
-            x=torch.empty(room.frontiers[-1], kind.features[1], dtype=kind.features[0], device="meta"),
+            x=x,
+            rows=rows,
             y=torch.empty_like(like.y, memory_format=torch.contiguous_format),
         )
 

@@ -191,7 +191,7 @@ class LiveHops:
             count = self.room.unique[like.segments.type_of(name)]
             if table:
                 left = like.x.lazy[name]
-                lazy[name] = LazyRows(left.table, self._zeros(count, dtype=left.nodes.dtype))
+                lazy[name] = left.of(self._zeros(count, dtype=left.nodes.dtype))
             else:
                 made[name] = self._zeros(count, width, dtype=dtype)
         return LazyFeatures(made, lazy) if lazy else made

@@ -179,19 +179,22 @@ def linear_self_mean(
     Raises:
         As `concat_self_mean`.
     """
-    nodes = None
+    nodes = scales = None
     _check_weights(x, weight_self, weight_mean, bias)
     if isinstance(x, LazyRows):
         _check_lazy(x, block)
-        nodes = x.nodes
+        dtype = working_dtype(x)
+        nodes = None if block.live else x.nodes
+        scales = None if x.scales is None else ops_gpu.Scales(x.scales, x.by_row)
         x = x.table
     elif not (x.is_cuda or block.live):
         both = concat_self_mean(x, block, relu=relu, dropout=dropout)
         return F.linear(both, torch.cat((weight_self, weight_mean), 1), bias)
     else:
         _check(x, block, may_be_live=True)
+        dtype = working_dtype(x)
     _check_dropout(dropout)
-    activation, dtype = ops_gpu.draw_activation(relu, dropout, block), working_dtype(x)
+    activation = ops_gpu.draw_activation(relu, dropout, block)
     out: Tensor = ops_gpu.LinearOfSelfAndMean.apply(
         x,
         weight_self,
@@ -204,6 +207,7 @@ def linear_self_mean(
         dtype,
         activation,
         nodes,
+        scales,
     )
     return out
 
@@ -256,6 +260,8 @@ def _check_lazy(x: LazyRows, block: Block) -> None:
             f"the table has shape {tuple(x.table.shape)}, nodes {tuple(x.nodes.shape)}; "
             f"the block needs [num_nodes, F] and [{block.num_src}]"
         )
+    if block.live:  # the table of the moment is of this kind
+        return ops_gpu.check(x.table, block, codes=True)
     if not x.table.is_cuda or x.table.device != block.indices.device or x.nodes.device != x.table.device:
         raise ValueError(
             f"the table lies on {x.table.device}, nodes on {x.nodes.device}, the block on {block.indices.device}; "
@@ -265,9 +271,25 @@ def _check_lazy(x: LazyRows, block: Block) -> None:
         raise TypeError(f"nodes has dtype {x.nodes.dtype}, the block's indices {block.indices.dtype}; make them equal")
     if x.table.requires_grad:
         raise ValueError("the table gets no gradient; gather its rows first (LazyRows.gather)")
-    if not (x.table.is_contiguous() and x.nodes.is_contiguous()):
+    apart = x.scales is not None and x.table.stride(1) == 1  # rows of codes may be
+    if not ((apart or x.table.is_contiguous()) and x.nodes.is_contiguous()):
         raise ValueError("table and nodes must be contiguous; call .contiguous() first")
-    ops_gpu.check(x.table, block)
+    if x.scales is not None:
+        _check_scales(x)
+    ops_gpu.check(x.table, block, codes=x.scales is not None)
+
+
+def _check_scales(x: LazyRows) -> None:
+    scales = x.scales
+    assert scales is not None
+    shapes = ((1, x.table.shape[1]), (x.table.shape[0], 1))
+    if scales.shape not in shapes or scales.dtype != torch.float32 or not scales.is_contiguous():
+        raise ValueError(
+            f"scales has shape {tuple(scales.shape)} and dtype {scales.dtype}; codes {tuple(x.table.shape)} have "
+            f"scales {shapes[0]} or {shapes[1]} of float32, contiguous"
+        )
+    if scales.device != x.table.device:
+        raise ValueError(f"scales lies on {scales.device}, the table on {x.table.device}; move one of them")
 
 
 class _CpuSelfAndMean(torch.autograd.Function):

@@ -422,5 +422,5 @@ def _mapped(x: Mapping[str, Tensor], f: Callable[[Tensor], Tensor]) -> Mapping[s
         return {name: f(rows) for name, rows in x.items()}
     return LazyFeatures(
         {name: f(rows) for name, rows in x.made.items() if name not in ids},
-        {name: LazyRows(x.lazy[name].table, moved) for name, moved in ids.items()},
+        {name: x.lazy[name].of(moved) for name, moved in ids.items()},
     )

@@ -18,21 +18,36 @@ class LazyRows:
     no dataclass, because a Trainer converts the tensors of dataclasses to its precision, and would convert the table.
 
     Attributes:
-        table: `[num_nodes, F]` on a GPU, contiguous; it gets no gradient.
+        table: `[num_nodes, F]` on a GPU, contiguous; it gets no gradient. Or codes of 8 bits, int8 or float8_e4m3fn,
+            whose rows may be further apart.
         nodes: `[n]` ids in `[0, num_nodes)`, of the type of the block's `indices`, on the same GPU.
+        scales: of codes, float32: `[1, F]` or `[num_nodes, 1]` on the same GPU. An element is its code times its scale,
+            a float32, rounded to `dtype`. Else None.
+        dtype: of the rows.
+        by_row: whether codes have a scale for each row; None: as the shape of `scales` says.
     """
 
-    def __init__(self, table: Tensor, nodes: Tensor) -> None:
+    def __init__(
+        self,
+        table: Tensor,
+        nodes: Tensor,
+        scales: Tensor | None = None,
+        dtype: torch.dtype | None = None,
+        by_row: bool | None = None,
+    ) -> None:
         self.table = table
         self.nodes = nodes
+        self.scales = scales
+        self.dtype = dtype or (table.dtype if scales is None else torch.float32)
+        self.by_row = scales is not None and scales.shape == (table.shape[0], 1) if by_row is None else by_row
+
+    def of(self, nodes: Tensor) -> LazyRows:
+        """The rows of other nodes of the same table."""
+        return LazyRows(self.table, nodes, self.scales, self.dtype, self.by_row)
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.nodes.shape[0], self.table.shape[1]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.table.dtype
 
     @property
     def device(self) -> torch.device:
@@ -40,11 +55,18 @@ class LazyRows:
 
     def gather(self) -> Tensor:
         """The rows `[n, F]`, as a tensor of their own."""
-        return self.table.index_select(0, self.nodes)
+        if self.scales is None:
+            return self.table.index_select(0, self.nodes)
+        # As bytes: torch does not pick rows of every type of 8 bits.
+        codes = self.table.view(torch.uint8).index_select(0, self.nodes).view(self.table.dtype)
+        scales = self.scales.index_select(0, self.nodes) if self.by_row else self.scales
+        return codes.float().mul_(scales).to(self.dtype)
 
     def record_stream(self, stream: Any) -> None:
         """Tells torch's allocator that `stream` reads the table; the ids are the mini-batch's."""
         self.table.record_stream(stream)
+        if self.scales is not None:
+            self.scales.record_stream(stream)
 
 
 class LazyFeatures(Mapping[str, Tensor]):

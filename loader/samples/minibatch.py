@@ -230,7 +230,7 @@ class MiniBatch(Sample):
         if rows is not None:
             ids = f(rows.nodes)
             stays = ids.device == rows.device  # a table is not copied
-            x, rows = (x, LazyRows(rows.table, ids)) if stays else (f(rows.gather()), None)
+            x, rows = (x, rows.of(ids)) if stays else (f(rows.gather()), None)
         return self.replace(nodes=nodes, blocks=blocks, x=x, rows=rows, y=opt(self.y))
 
     def __repr__(self) -> str:

@@ -70,8 +70,7 @@ def auto_features(
         raise ValueError(f"gpu_share is {gpu_share}; it must be in (0, 1]")
     if device is not None and as_device(device).type == "cpu":
         rows = RowFormat(tensor, **options)
-        kept = rows.storage_dtype == tensor.dtype  # another type makes a copy
-        if rows.num_rows * rows.nbytes > _HOST_SHARE * usable_memory() and kept and is_mapped(tensor):
+        if rows.num_rows * rows.nbytes > _HOST_SHARE * usable_memory() and is_mapped(tensor):
             return MemmapFeatures(tensor, "cpu", num_threads=num_threads, **options)
         return HostFeatures(tensor, num_threads, **options)
     require_cuda("features=auto on a GPU")
@@ -123,11 +122,6 @@ def open_rows(
         return PinnedFeatures(tensor, gpu, **options)
     if kind == "cached":
         return CachedFeatures(tensor, gpu, context=context, **cache, **options)
-    if RowFormat(tensor, **options).storage_dtype != tensor.dtype:
-        raise ValueError(
-            f"storage_dtype is {options['storage_dtype']}, but {tensor.nbytes / 2**30:.3g} GiB of rows stay in their "
-            f"file, as {tensor.dtype}; leave it null (dtype converts gathered rows)"
-        )
     return MemmapFeatures(tensor, gpu, num_threads=num_threads, **options)
 
 

@@ -106,6 +106,7 @@ class CachedFeatures(KernelStore):
         **options: Unpack[RowOptions],
     ) -> None:
         rows = RowFormat(tensor, **options)
+        rows.choose(tensor)
         self.lookahead = checked_lookahead(rows, lookahead, host_threads)
         self.num_cached = cached_rows(rows, fraction, budget_gib, self.lookahead)
         self.host_threads = 0 if self.lookahead else threads_for(rows, host_threads)
@@ -121,7 +122,7 @@ class CachedFeatures(KernelStore):
             slots = torch.full((rows.num_rows,), -1, dtype=torch.int32)
             slots[hot] = torch.arange(self.num_cached, dtype=torch.int32)
             slots = slots.to(self.device)
-            table = PinnedTensor(stored, copy=copy)
+            table = PinnedTensor(stored, copy=copy and not rows.coded)  # codes begin on a line
             self.in_place = table.tensor is tensor
             self._hits = torch.zeros(1, dtype=torch.int64, device=self.device)
             self._start(
@@ -157,7 +158,7 @@ class CachedFeatures(KernelStore):
     @property
     def cached_bytes(self) -> int:
         """GPU memory of the cached rows, of the table of their places, and of what `lookahead` needs."""
-        per_slot, per_row = _sizes(self._format.nbytes, self.lookahead)
+        per_slot, per_row = _sizes(self._format, self.lookahead)
         return self.num_cached * per_slot + self.num_rows * per_row
 
     @property
@@ -338,15 +339,16 @@ def checked_lookahead(rows: RowFormat, lookahead: int, host_threads: int | None)
     if lookahead and rows.dtype != rows.storage_dtype:
         raise ValueError(
             f"lookahead is {lookahead}, rows are kept as {rows.storage_dtype} and returned as {rows.dtype}; with "
-            "lookahead both must be the same: give only storage_dtype, or lookahead=0"
+            f"lookahead both must be the same: give {'no' if rows.coded else 'only'} storage_dtype, or lookahead=0"
         )
     return lookahead
 
 
-def _sizes(row_bytes: int, lookahead: int) -> tuple[int, int]:
+def _sizes(rows: RowFormat, lookahead: int, row_bytes: int | None = None) -> tuple[int, int]:
     """GPU memory per cached row, and per row of the table."""
     more_per_slot, more_per_row = (BYTES_PER_SLOT, BYTES_PER_ROW) if lookahead else (0, 0)
-    return row_bytes + more_per_slot, SLOT_BYTES + more_per_row
+    kept = rows.nbytes if row_bytes is None else row_bytes
+    return kept + more_per_slot, SLOT_BYTES + rows.scale_bytes + more_per_row
 
 
 def cached_rows(
@@ -370,7 +372,7 @@ def cached_rows(
         return int(fraction * rows.num_rows)
     assert budget_gib is not None
     budget_gib = as_finite("budget_gib", budget_gib)
-    per_slot, per_row = _sizes(rows.nbytes if row_bytes is None else row_bytes, lookahead)
+    per_slot, per_row = _sizes(rows, lookahead, row_bytes)
     table = rows.num_rows * per_row
     room = int(budget_gib * 2**30) - table
     if room < 0:

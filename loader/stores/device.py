@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+_SECTOR = 32  # bytes that a GPU reads of its memory at a time
+
+
 class DeviceFeatures(KernelStore):
     """All rows in GPU memory, gathered by a kernel that converts them on the way. See `KernelStore`.
 
@@ -26,7 +29,8 @@ class DeviceFeatures(KernelStore):
         device: the GPU, by default the tensor's, else the current one.
         lazy: True: a loader does not gather these features. Its mini-batches have `rows` in place of `x`, and the first
             layer of the model reads the features here, as `models.sage.GraphSAGE` does. The rows must be `[num_rows,
-            F]` of floating point, and `dtype` the type that they are kept in. None: True if the rows are such.
+            F]` of floating point, and `dtype` the type that they are kept in, unless that has 8 bits. None: True if the
+            rows are such.
         options: see `RowOptions`.
 
     Raises:
@@ -43,12 +47,13 @@ class DeviceFeatures(KernelStore):
         lazy: bool | None = False,
         **options: Unpack[RowOptions],
     ) -> None:
-        rows = RowFormat(tensor, ("cpu", "cuda"), **options)
-        possible = len(rows.shape) == 1 and rows.dtype.is_floating_point and rows.storage_dtype == rows.dtype
+        rows = RowFormat(tensor, ("cpu", "cuda"), line=_SECTOR, **options)
+        kept = rows.coded or (rows.dtype.is_floating_point and rows.storage_dtype == rows.dtype)
+        possible = len(rows.shape) == 1 and kept
         if lazy and not possible:
             raise ValueError(
-                f"lazy rows are read as they are kept, [num_rows, F] of floating point; these are {rows.describe()}: "
-                "give lazy=False"
+                "lazy rows are read as they are kept, [num_rows, F] of floating point or of 8 bits; these are "
+                f"{rows.describe()}: give lazy=False"
             )
         require_cuda(type(self).__name__)
         if device is None and tensor.device.type == "cuda":
@@ -64,7 +69,7 @@ class DeviceFeatures(KernelStore):
 
     def _placed(self, tensor: Tensor) -> Tensor:
         """The table of `tensor`'s rows in GPU memory."""
-        return self._format.stored(tensor).to(self.device)
+        return self._format.stored(tensor.cpu() if self._format.coded else tensor, self.device)
 
     @property
     def can(self) -> Abilities:
@@ -79,6 +84,8 @@ class DeviceFeatures(KernelStore):
         """
         self._open()
         assert self._table is not None
+        if self._format.coded:
+            return LazyRows(self._format.view_of(self._table), ids, self._scales, self.dtype, self._format.by_row)
         return LazyRows(self._table, ids)
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Smaller outputs come from torch's allocator, which reuses blocks of that size by itself.
 _POOLED_BYTES = 1 << 20
+_LINE = 64  # bytes that a processor reads at a time
 # Idle outputs kept for reuse: in the steady state the model returns one while the next is written.
 _IDLE_BUFFERS = 4
 
@@ -33,7 +34,8 @@ class HostFeatures(StoreOfRows):
         tensor: `[num_rows, ...]` of any type, contiguous, on the CPU; it may be memory-mapped, and is not copied
             unless `storage_dtype` differs.
         num_threads: threads of one gather, by default one per processor.
-        options: see `RowOptions`. If `dtype` is another type, rows are converted after the gather.
+        options: see `RowOptions`. If `dtype` is another type, rows are converted after the gather; those that are kept
+            in 8 bits are decoded by it.
 
     Raises:
         TypeError: `tensor` is not a tensor, or a type cannot be converted.
@@ -47,8 +49,8 @@ class HostFeatures(StoreOfRows):
         num_threads: int | None = None,
         **options: Unpack[RowOptions],
     ) -> None:
-        self._format, self._device = RowFormat(tensor, **options), torch.device("cpu")
-        self.tensor = self._format.stored(tensor)
+        self._format, self._device = RowFormat(tensor, line=_LINE, **options), torch.device("cpu")
+        self.tensor = self._stored(tensor, self._format)
         self.num_threads = available_cpus() if num_threads is None else as_threads(num_threads)
         watch(self.tensor)
         self._gatherer: _core.Gatherer | None = self._make_gatherer()
@@ -71,7 +73,11 @@ class HostFeatures(StoreOfRows):
             raise RuntimeError("this HostFeatures was closed; make a new one")
         check_ids(ids)
         out = self._output(ids.numel())
-        gatherer.gather(self.tensor, ids.contiguous(), out)
+        if self._format.coded:
+            core = self._format.for_core(self._device)
+            gatherer.gather_decoded(self.tensor, ids.contiguous(), out, core["code"], core["scales"])
+        else:
+            gatherer.gather(self.tensor, ids.contiguous(), out)
         return out.to(self.dtype)
 
     def check(self) -> None:
@@ -86,10 +92,11 @@ class HostFeatures(StoreOfRows):
         return _core.Gatherer(self.num_threads, is_mapped(self.tensor))
 
     def _output(self, num_rows: int) -> Tensor:
-        shape, nbytes = (num_rows, *self.row_shape), num_rows * self._format.nbytes
+        dtype = torch.float32 if self._format.coded else self.storage_dtype
+        shape, nbytes = (num_rows, *self.row_shape), num_rows * self.dim * dtype.itemsize
         if nbytes < _POOLED_BYTES:
-            return torch.empty(shape, dtype=self.storage_dtype)
-        return torch.frombuffer(self._pool.take(nbytes), dtype=self.storage_dtype).view(shape)
+            return torch.empty(shape, dtype=dtype)
+        return torch.frombuffer(self._pool.take(nbytes), dtype=dtype).view(shape)
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy has the rows, or those of its own, and threads of its own."""

@@ -146,6 +146,7 @@ class HostPart:
         convert = form.dtype != form.storage_dtype
         flat = table.view(form.num_rows, -1)
         self._table = flat if convert else flat.view(_word(form.nbytes, int(table.storage_offset()) * table.itemsize))
+        self._columns = form.dim if convert else self._table.shape[1]
         self._out_dtype = form.dtype if convert else self._table.dtype
         self._room = rows_of_room(form)
         self._ring: UploadRing | None = UploadRing(form, _BUFFER_BYTES, device, num_threads)
@@ -192,7 +193,7 @@ class HostPart:
             side.wait_event(ready)
             # `out` is memory of this stream, whose kernels write it while others are still at work.
             with torch.cuda.stream(side):
-                out = torch.empty((n, self._table.shape[1]), dtype=self._out_dtype, device=self._device)
+                out = torch.empty((n, self._columns), dtype=self._out_dtype, device=self._device)
                 ids.record_stream(side)
                 begin.record(side)
                 kernels.launch(ids, out, cold_below=first)
@@ -255,11 +256,14 @@ class HostPart:
     def _copy(self, ring: UploadRing, ids: Tensor, positions: Tensor, out: Tensor, stream: torch.cuda.Stream) -> None:
         """Puts the rows of `ids`, which are on the CPU, to these places of `out`."""
         part = self._room
-        room = torch.empty((min(part, len(ids)), out.shape[1]), dtype=self._table.dtype, device=self._device)
+        width = self._table.shape[1]
+        room = torch.empty((min(part, len(ids)), width), dtype=self._table.dtype, device=self._device)
         for begin in range(0, len(ids), part):
             wanted = ids[begin : begin + part]
             near = room[: len(wanted)]
             ring.core.upload(self._table, wanted, near, stream.cuda_stream)
+            if self._format.coded:
+                near = self._format.decoded(near, wanted.to(self._device)).view(len(wanted), self._columns)
             out.index_copy_(0, positions[begin : begin + part], near.to(out.dtype))
 
 
@@ -277,6 +281,8 @@ def gpu_bytes(form: RowFormat, ids: int) -> int:
     pieces = [part * form.nbytes, *[8 * ids, 8 * ids, _COUNTS_BYTES] * 2]  # room; ids, their positions and counts
     if form.dtype != form.storage_dtype:
         pieces.append(part * form.dim * form.dtype.itemsize)
+    if form.coded:  # decoded as float32, by scales that are picked by the ids
+        pieces += [part * form.dim * 4, 8 * part, 4 * part]
     return sum(counted_bytes(nbytes) for nbytes in pieces)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,6 +39,7 @@ class KernelStore(StoreOfRows):
     def __init__(self, rows: RowFormat, device: torch.device) -> None:
         self._format, self._device = rows, device
         self._gatherer: _core.CudaGatherer | None = None
+        self._scales: Tensor | None = None  # of codes, on the GPU
         self._finalizer: weakref.finalize | None = None
 
     @property
@@ -62,9 +64,10 @@ class KernelStore(StoreOfRows):
 
     def close(self) -> None:
         """Waits for the GPU and frees the rows."""
-        self._gatherer = None
+        self._gatherer = self._scales = None
         if self._finalizer is not None:
             self._finalizer()
+        self._format.forget_scales()
 
     def _open(self) -> _core.CudaGatherer:
         if self._gatherer is None:
@@ -111,22 +114,26 @@ class KernelStore(StoreOfRows):
         address: int,
         *,
         release: Callable[[], None] | None = None,
-        **cache: Tensor,
+        **cache: Any,
     ) -> None:
         """Makes the gatherer of the rows of `table`.
 
         Args:
-            table: `[num_rows, ...]`, on the GPU or, pinned, on the CPU.
+            table: `[num_rows, ...]`, or codes, on the GPU or, pinned, on the CPU.
             address: where the GPU sees it.
             release: frees what is not a tensor, once the GPU is done.
             cache: of a table with a cache: `cache`, `slots` and `hits`, see `_core.CudaGatherer`.
         """
         raised = torch.zeros(1, dtype=torch.int32, device=self._device)
         notes = torch.zeros(_core.cuda_notes_bytes, dtype=torch.uint8, pin_memory=True)
+        coded = self._format.for_core(self._device)
         # The memory was filled on the current stream; gathers come on any.
         torch.cuda.current_stream(self._device).synchronize()
-        self._gatherer = _core.CudaGatherer(table, address, str(self.dtype), raised=raised, notes=notes, **cache)
-        memory = [table, raised, notes, *cache.values()]
+        self._gatherer = _core.CudaGatherer(
+            table, address, str(self.dtype), raised=raised, notes=notes, **cache, **coded
+        )
+        self._scales = coded.get("scales")
+        memory = [table, raised, notes, *cache.values(), *([coded["scales"]] if coded else [])]
         self._finalizer = weakref.finalize(self, free_when_done, self._device, partial(_free, memory, release))
 
     def __repr__(self) -> str:

@@ -20,6 +20,7 @@ from loader.machine.cpus import available_cpus
 from loader.machine.devices import as_device
 from loader.machine.pages import advise_random
 from loader.stores.host import HostFeatures
+from loader.stores.in_file import RowsInFile
 from loader.stores.rows import RowFormat, RowOptions, StoreOfRows, as_dtype
 from loader.stores.staged import StagedFeatures
 
@@ -29,6 +30,14 @@ if TYPE_CHECKING:
 # A thread that reads a row from disk only waits: more of them than processors keep the disk's queue filled.
 _THREADS_A_CPU = 4
 _ARCHIVES = (".npz", ".pt", ".pth")  # of numpy.savez and torch.save
+
+
+class HostRowsInFile(RowsInFile, HostFeatures):
+    """`HostFeatures` whose rows stay in files."""
+
+
+class StagedRowsInFile(RowsInFile, StagedFeatures):
+    """`StagedFeatures` whose rows stay in files."""
 
 
 class MemmapFeatures(StoreOfRows):
@@ -45,13 +54,15 @@ class MemmapFeatures(StoreOfRows):
         offset: for a raw file: bytes before the first row.
         num_threads: threads of one gather, by default four per processor.
         buffer_mib: with a GPU: see `StagedFeatures`.
-        options: see `RowOptions`. `storage_dtype` is the type of a raw file's elements; of other sources it is known.
+        options: see `RowOptions`. `storage_dtype` is the type of a raw file's elements. If it is another type than that
+            of a `.npy` file or a tensor, the rows are converted once, to a file beside theirs, see `stored_in_file`.
 
     Raises:
         FileNotFoundError: there is no such file.
         TypeError, ValueError: the file is shorter than its shape says, or an option is missing, superfluous or out of
             range; and as `RowFormat`.
         RuntimeError: `device` is a GPU, and the build or the machine has no CUDA.
+        OSError: converted rows cannot be written.
     """
 
     def __init__(
@@ -68,7 +79,7 @@ class MemmapFeatures(StoreOfRows):
         self._source = source
         self._options: dict[str, Any] = {"device": device, "shape": shape, "offset": offset, "num_threads": num_threads}
         self._options |= {"buffer_mib": buffer_mib, **options}
-        storage_dtype = options.pop("storage_dtype", None)
+        storage_dtype = options.get("storage_dtype")
         if not isinstance(source, (Tensor, str, os.PathLike)):
             raise TypeError(f"source is {kind_of(source)}; it must be the path of a file, or a tensor mapped from one")
         offset, buffer_mib = as_size("offset", offset, least=0), as_size("buffer_mib", buffer_mib)
@@ -90,22 +101,18 @@ class MemmapFeatures(StoreOfRows):
                 what = "a folder" if self.path.is_dir() else "no file"
                 raise FileNotFoundError(f"source is {self.path}, which is {what}; give the path of a file of rows")
             tensor = _open_raw(self.path, shape, storage_dtype, offset) if raw else _open_npy(self.path)
-        if storage_dtype is not None and tensor.dtype != as_dtype("storage_dtype", storage_dtype):
-            raise TypeError(
-                f"storage_dtype is {storage_dtype}, the file holds {tensor.dtype}; leave it out (dtype converts "
-                "gathered rows)"
-            )
         self._format = RowFormat(tensor, **options)
         if num_threads is None:
             num_threads = min(_THREADS_A_CPU * available_cpus(), _core.max_threads)
         self._store: HostFeatures | StagedFeatures | None
         if as_device(device).type == "cpu":
-            self._store = HostFeatures(tensor, num_threads, **options)
+            self._store = HostRowsInFile(tensor, num_threads, **options)
         else:
-            self._store = StagedFeatures(tensor, device, num_threads=num_threads, buffer_mib=buffer_mib, **options)
+            self._store = StagedRowsInFile(tensor, device, num_threads=num_threads, buffer_mib=buffer_mib, **options)
         self._device = self._store.device
         self.num_threads = self._store.num_threads
-        advise_random(tensor)
+        self._format = self._store._format
+        advise_random(self._store.tensor)
 
     @property
     def asynchronous(self) -> bool:

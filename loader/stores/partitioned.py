@@ -18,13 +18,13 @@ from loader.machine.lost import LostProcessError
 from loader.machine.pages import advise_random
 from loader.machine.shared import shared_block
 from loader.stores.abilities import Abilities
-from loader.stores.base import FeatureStore, StoreContext
+from loader.stores.base import StoreContext
 from loader.stores.cached import SLOT_BYTES, cached_rows, check_hotness, hotness_scores
 from loader.stores.device import DeviceFeatures
 from loader.stores.exchange import RowExchange
 from loader.stores.host import HostFeatures
+from loader.stores.memmap import HostRowsInFile, StagedRowsInFile
 from loader.stores.rows import RowFormat, RowOptions, StoreOfRows, check_ids, check_range
-from loader.stores.staged import StagedFeatures
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -96,7 +96,8 @@ class PartitionedFeatures(StoreOfRows):
         num_threads: threads of one gather by the CPU, see `HostFeatures` and `StagedFeatures`.
         hosts: of the run, by default as `loader.machine.hosts.hosts_of_run` finds them.
         context: the graph, and for `hotness="visits"` the mini-batches; `open_store` passes it.
-        options: see `RowOptions`. Rows cross in `dtype`. `storage_dtype` must be that of `tensor`.
+        options: see `RowOptions`. Rows cross, and are cached, in `dtype`. With another `storage_dtype` than that of
+            `tensor`, each host converts all rows once, to a file beside theirs (`stored_in_file`).
 
     Attributes:
         hosts: of the run.
@@ -129,11 +130,6 @@ class PartitionedFeatures(StoreOfRows):
     ) -> None:
         global _stores
         rows = self._format = RowFormat(tensor, **options)
-        if rows.storage_dtype != tensor.dtype:
-            raise ValueError(
-                f"storage_dtype is {rows.storage_dtype}, but the rows stay in their file, as {tensor.dtype}; leave it "
-                "null (dtype converts rows before they cross)"
-            )
         together = as_size("batches_per_exchange", batches_per_exchange)
         self._timeout = as_number("timeout", timeout)
         if not 0 < self._timeout <= 86400:
@@ -151,19 +147,20 @@ class PartitionedFeatures(StoreOfRows):
         self.num_cached = min(count, rows.num_rows - self._num_own()) if self.collective else 0
         if self.num_cached:
             check_hotness(hotness, rows.num_rows, context)
-        self._local: FeatureStore
+        self._local: HostRowsInFile | StagedRowsInFile
         if as_device(device).type == "cpu":
-            self._local = HostFeatures(tensor, num_threads, dtype=rows.dtype)
+            self._local = HostRowsInFile(tensor, num_threads, **options)
         else:
-            self._local = StagedFeatures(tensor, device, num_threads=num_threads, dtype=rows.dtype)
+            self._local = StagedRowsInFile(tensor, device, num_threads=num_threads, **options)
+        self._format = self._local._format
         self._device = self._local.device
         if self.collective:
-            advise_random(tensor)
+            advise_random(self._local.tensor)
         _stores += 1
         self._cache: HostFeatures | DeviceFeatures | None = None
         self._slots: Tensor | None = None
         if self.num_cached:
-            self._fill_cache(tensor, hotness, context, num_threads)
+            self._fill_cache(tensor, hotness, context, num_threads, options)
         self._id_type = torch.int32 if rows.num_rows < 2**31 else torch.int64
         self.traffic = Traffic()
         self._own: RowExchange | None = None  # of `gather`
@@ -333,7 +330,12 @@ class PartitionedFeatures(StoreOfRows):
         return others[order[: self.num_cached]].sort().values
 
     def _fill_cache(
-        self, tensor: Tensor, hotness: str | Tensor, context: StoreContext | None, num_threads: int | None
+        self,
+        tensor: Tensor,
+        hotness: str | Tensor,
+        context: StoreContext | None,
+        num_threads: int | None,
+        options: RowOptions,
     ) -> None:
         """Reads the cached rows; the processes of a host share them, and the table of their places."""
         table = self.num_rows * SLOT_BYTES
@@ -346,7 +348,7 @@ class PartitionedFeatures(StoreOfRows):
             slots = memory[:table].view(torch.int32).fill_(-1)
             slots[hot] = torch.arange(self.num_cached, dtype=torch.int32)
             rows = memory[begin:].view(dtype).view(shape)
-            source = HostFeatures(tensor, num_threads, dtype=dtype)
+            source = HostRowsInFile(tensor, num_threads, **options)
             some = max(1, _COPIED // max(1, self._format.nbytes))
             for part, ids in zip(rows.split(some), hot.split(some), strict=True):
                 part.copy_(source.gather(ids))

@@ -60,6 +60,6 @@ class PinnedFeatures(KernelStore):
         require_cuda("features=pinned")
         super().__init__(rows, cuda_device(device))
         with torch.cuda.device(self.device):
-            table = PinnedTensor(rows.stored(tensor), copy=copy)
+            table = PinnedTensor(rows.stored(tensor), copy=copy and not rows.coded)  # codes begin on a line
             self.in_place = table.tensor is tensor
             self._start(table.tensor, table.address, release=table.release)

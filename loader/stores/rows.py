@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypedDict
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 from torch import Tensor
 
 from loader.machine.arguments import check_dense, kind_of
+from loader.machine.pinning import host_memory
+from loader.stores import codes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 CONVERTIBLE = (torch.float32, torch.float16, torch.bfloat16)
+_NAMES = {"float8": "float8_e4m3fn"}  # of torch's types, where they differ
 
 
 class RowOptions(TypedDict, total=False):
@@ -21,9 +25,11 @@ class RowOptions(TypedDict, total=False):
 
     Attributes:
         dtype: element type of the rows that `gather` returns, or its name, e.g. "float16"; by default (None)
-            `storage_dtype`. What is too large for it becomes infinite.
+            `storage_dtype`, or that of the tensor if rows are kept in 8 bits. What is too large for it becomes
+            infinite.
         storage_dtype: element type in which the store keeps the rows, or its name; by default (None) that of the
-            tensor. Numbers that are too large for it are refused.
+            tensor. Numbers that are too large for it are refused. "int8" and "float8" (e4m3fn) have scales, see
+            `RowFormat`.
     """
 
     dtype: torch.dtype | str | None
@@ -36,10 +42,21 @@ class RowFormat:
     Args:
         tensor: `[num_rows, ...]`.
         device_types: types of the devices that the tensor may lie on.
+        line: bytes in which the store's memory is read, see `loader.stores.codes.pitch_of`.
         options: see `RowOptions`.
 
     float32, float16 and bfloat16 can be converted to each other, rounded to nearest even as by `Tensor.to`. A NaN stays
     a NaN, but its payload is not defined. Rows of other types are returned in their own type.
+
+    Rows of these three types can be kept in 8 bits, as int8 or float8_e4m3fn: then `stored` makes codes `[num_rows,
+    nbytes]` and sets `scales`, one for each column or one for each row. An element is its code times its scale, one
+    multiplication of float32, and then converted to `dtype`. All stores return equal bytes.
+
+    Attributes:
+        coded: whether rows are kept so.
+        nbytes: of a row, as it is kept. Codes may be followed by some bytes, so that a row is read in fewer lines.
+        by_row: whether codes have a scale for each row, once `choose` was called.
+        scales: of codes, once there are any.
 
     Raises:
         TypeError: `tensor` is not a tensor, or a type cannot be converted.
@@ -50,6 +67,7 @@ class RowFormat:
         self,
         tensor: Tensor,
         device_types: tuple[str, ...] = ("cpu",),
+        line: int = 128,
         **options: Unpack[RowOptions],
     ) -> None:
         if unknown := options.keys() - RowOptions.__annotations__:
@@ -73,16 +91,115 @@ class RowFormat:
         self.num_rows = tensor.shape[0]
         self.shape = tuple(tensor.shape[1:])
         self.dim = math.prod(self.shape)
-        self.storage_dtype = _converted("storage_dtype", options.get("storage_dtype"), tensor.dtype)
-        self.dtype = _converted("dtype", options.get("dtype"), self.storage_dtype)
-        self.nbytes = self.dim * self.storage_dtype.itemsize  # of a row, as it is kept
+        self.storage_dtype = _converted("storage_dtype", options.get("storage_dtype"), tensor.dtype, codes.MOST)
+        self.coded = self.storage_dtype in codes.MOST and self.storage_dtype != tensor.dtype
+        self.dtype = _converted("dtype", options.get("dtype"), tensor.dtype if self.coded else self.storage_dtype)
+        self.nbytes = codes.pitch_of(self.dim, line) if self.coded else self.dim * self.storage_dtype.itemsize
+        self.scales: codes.Scales | None = None
+        self.by_row: bool | None = None if self.coded else False
+        self._scales_on: dict[torch.device, Tensor] = {}
 
-    def stored(self, tensor: Tensor) -> Tensor:
-        """`tensor` in the type in which it is kept, or `tensor` itself if it has that type.
+    def stored(self, tensor: Tensor, device: torch.device | None = None) -> Tensor:
+        """`tensor` in the type in which it is kept, or `tensor` itself if it has that type; codes are `[num_rows,
+        nbytes]` uint8.
+
+        Args:
+            tensor: that of the format.
+            device: where to, by default the CPU. Codes are made in parts, so nothing but them takes memory.
 
         Raises:
-            ValueError: a finite number is too large for that type.
+            ValueError: a finite number is too large for that type; or one that is not finite, or a column that loses
+                too much, does not become codes.
         """
+        if self.coded:
+            kept, nbytes = torch.device("cpu") if device is None else device, self.num_rows * self.nbytes
+            if kept.type == "cpu" and nbytes:  # which begins on a line, unlike torch's memory
+                table = host_memory(nbytes).view(self.num_rows, self.nbytes)
+            else:
+                table = torch.empty(self.num_rows, self.nbytes, dtype=torch.uint8, device=kept)
+            self.write_codes(tensor, table)
+            return table
+        table = self._narrowed(tensor)
+        return table if device is None else table.to(device)
+
+    def write_codes(self, tensor: Tensor, table: Tensor) -> codes.Scales:
+        """Writes the codes of `tensor`, that of the format, to `table`, `[num_rows, nbytes]` uint8; see `stored`."""
+        flat = self._scaled(tensor)
+        assert self.scales is not None
+        if flat.numel():
+            loss = codes.write_codes(flat, self.storage_dtype, self.scales, table)
+            codes.say(self.storage_dtype, self.scales, loss)
+        return self.scales
+
+    def codes_of(self, tensor: Tensor, begin: int, end: int) -> Tensor:
+        """Codes of some rows, as `stored` has them: for stores that keep a part of the rows."""
+        flat = self._scaled(tensor)
+        assert self.scales is not None
+        of = self.scales.of[begin:end] if self.scales.by_row else self.scales.of
+        table = torch.zeros(end - begin, self.nbytes, dtype=torch.uint8)
+        table[:, : self.dim] = codes.encode(flat[begin:end], self.storage_dtype, of).view(torch.uint8)
+        return table
+
+    def decoded(self, table: Tensor, ids: Tensor) -> Tensor:
+        """`[n, *shape]` of `dtype`: what gathered codes stand for.
+
+        Args:
+            table: `[n, nbytes]` uint8, codes.
+            ids: `[n]`, whose rows they are, on the same device.
+        """
+        of = self.scales_on(table.device)
+        rows = codes.decode(self.view_of(table), of[ids.long()] if self.by_row else of)
+        return rows.to(self.dtype).view(len(table), *self.shape)
+
+    def view_of(self, table: Tensor) -> Tensor:
+        """Codes `[n, nbytes]` uint8 as `[n, dim]` of `storage_dtype`, without what follows those of a row."""
+        return table[:, : self.dim].view(self.storage_dtype)
+
+    def for_core(self, device: torch.device) -> dict[str, Any]:
+        """What the core's gathers are told of codes on top; nothing of other rows."""
+        if not self.coded:
+            return {}
+        name = str(self.storage_dtype).removeprefix("torch.")
+        return {"code": name, "columns": self.dim, "scales": self.scales_on(device)}
+
+    def scales_on(self, device: torch.device) -> Tensor:
+        """`[1, dim]` or `[num_rows, 1]` float32: the scales of codes, copied to the device once."""
+        assert self.scales is not None
+        if device not in self._scales_on:
+            self._scales_on[device] = self.scales.of.to(device)
+        return self._scales_on[device]
+
+    def forget_scales(self) -> None:
+        """Frees copies of scales on devices."""
+        self._scales_on.clear()
+
+    def choose(self, tensor: Tensor) -> None:
+        """Chooses whether codes have a scale for each row, by a sample of `tensor`, the format's own."""
+        if self.by_row is None:
+            self.by_row = codes.better_by_row(tensor.view(self.num_rows, self.dim), self.storage_dtype)
+
+    @property
+    def all_scale_bytes(self) -> int:
+        """Bytes of all scales, once that is chosen; 0 of rows that are no codes."""
+        return 4 * (self.num_rows if self.by_row else self.dim) if self.coded else 0
+
+    @property
+    def scale_bytes(self) -> int:
+        """Bytes of scales for each row of the table, which lie where rows are decoded: 0 or 4, once that is chosen."""
+        return 4 if self.by_row else 0
+
+    def _scaled(self, tensor: Tensor) -> Tensor:
+        """`tensor` as `[num_rows, dim]`, after which `scales` is known."""
+        flat = tensor.view(self.num_rows, self.dim)
+        if self.scales is None:
+            self.choose(tensor)
+            if flat.numel():
+                self.scales = codes.scales_of(flat, self.storage_dtype, bool(self.by_row))
+            else:
+                self.scales = codes.Scales(torch.ones(1, self.dim), by_row=False)
+        return flat
+
+    def _narrowed(self, tensor: Tensor) -> Tensor:
         if tensor.dtype == self.storage_dtype:
             return tensor
         if tensor.numel():
@@ -97,8 +214,22 @@ class RowFormat:
 
     def describe(self) -> str:
         """For a `repr`."""
-        kept = "" if self.storage_dtype == self.dtype else f", storage_dtype={self.storage_dtype}"
+        kept = "" if self.storage_dtype == self.dtype and not self.coded else f", storage_dtype={self.storage_dtype}"
         return f"num_rows={self.num_rows}, row_shape={self.shape}, dtype={self.dtype}{kept}"
+
+
+def narrower_rows(tensor: Tensor, **options: Unpack[RowOptions]) -> dict[str, RowFormat]:
+    """Formats of the same rows in the narrower types that they can be kept in, the widest first.
+
+    Args:
+        tensor: of the rows.
+        options: of the format that they would be narrower than.
+    """
+    kept = RowFormat(tensor, **options)
+    if tensor.dtype not in CONVERTIBLE:
+        return {}
+    found = {name: RowFormat(tensor, storage_dtype=name, dtype=kept.dtype) for name in ("bfloat16", "int8")}
+    return {name: rows for name, rows in found.items() if rows.nbytes < kept.nbytes}
 
 
 class StoreOfRows:
@@ -138,6 +269,10 @@ class StoreOfRows:
     def device(self) -> torch.device:
         return self._device
 
+    def _stored(self, tensor: Tensor, rows: RowFormat) -> Tensor:
+        """The rows of `tensor` as they are kept."""
+        return rows.stored(tensor)
+
 
 def check_ids(ids: Tensor) -> None:
     """Raises TypeError or ValueError unless `ids` is a vector of int32 or int64."""
@@ -160,18 +295,24 @@ def check_range(ids: Tensor, num_rows: int) -> None:
 
 def as_dtype(name: str, dtype: torch.dtype | str) -> torch.dtype:
     """`torch.float16` or its name, "float16", as a configuration gives it."""
-    found = getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
+    found: Any = dtype
+    if isinstance(dtype, str):
+        known = dtype.removeprefix("torch.")
+        found = getattr(torch, _NAMES.get(known, known), None)
     if not isinstance(found, torch.dtype):
         raise TypeError(f"{name} is {dtype!r}; it must be a torch.dtype or its name, e.g. float16")
     return found
 
 
-def _converted(name: str, wanted: torch.dtype | str | None, given: torch.dtype) -> torch.dtype:
+def _converted(
+    name: str, wanted: torch.dtype | str | None, given: torch.dtype, also: Collection[torch.dtype] = ()
+) -> torch.dtype:
     if wanted is None:
         return given
     dtype = as_dtype(name, wanted)
-    if dtype != given and not (dtype in CONVERTIBLE and given in CONVERTIBLE):
+    if dtype != given and not ((dtype in CONVERTIBLE or dtype in also) and given in CONVERTIBLE):
+        eight = ", and into int8 and float8" if also else ""
         raise TypeError(
-            f"{name} is {dtype} for rows of {given}; only float32, float16 and bfloat16 convert into each other"
+            f"{name} is {dtype} for rows of {given}; only float32, float16 and bfloat16 convert into each other{eight}"
         )
     return dtype

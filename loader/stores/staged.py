@@ -70,7 +70,7 @@ class StagedFeatures(StoreOfRows):
         self.num_threads = cpus - cpus // 8 if num_threads is None else as_threads(num_threads)
         require_cuda("features=staged")
         self._device = cuda_device(device)
-        self.tensor = self._format.stored(tensor)
+        self.tensor = self._stored(tensor, self._format)
         use_huge_pages(self.tensor)
         watch(self.tensor)
         self._lock = ForkSafeLock()
@@ -96,11 +96,17 @@ class StagedFeatures(StoreOfRows):
                 raise RuntimeError("this StagedFeatures was closed; make a new one")
             stream = torch.cuda.current_stream(self._device)
             ids = _on_host(ids, stream)
-            out = torch.empty((ids.numel(), *self._format.shape), dtype=self.storage_dtype, device=self._device)
+            rows = self._format
+            if rows.coded:
+                out = torch.empty((ids.numel(), rows.nbytes), dtype=torch.uint8, device=self._device)
+            else:
+                out = torch.empty((ids.numel(), *rows.shape), dtype=self.storage_dtype, device=self._device)
             if self.dim:
                 self._ring.core.upload(self.tensor, ids, out, stream.cuda_stream)
             elif ids.numel():
                 check_range(ids, self.num_rows)
+            if rows.coded:
+                return rows.decoded(out, ids.to(self._device))
             return out.to(self.dtype)
 
     def check(self) -> None:
@@ -112,6 +118,7 @@ class StagedFeatures(StoreOfRows):
             if self._ring is not None:
                 self._ring.close()
                 self._ring = None
+            self._format.forget_scales()
 
     def __repr__(self) -> str:
         return f"StagedFeatures({self._format.describe()}, device='{self._device}', num_threads={self.num_threads})"

@@ -194,7 +194,9 @@ class Classifier(MatmulPrecision):
 
     def in_precision(self, batch: MiniBatch) -> MiniBatch:
         """What a trainer of another precision did not convert: rows that still lie in their table."""
-        if batch.rows is None or autocast_dtype(batch.rows.device.type) is not None:
+        if batch.rows is None or batch.rows.device.type == "meta":  # of a live batch, whose mini-batches were
+            return batch
+        if autocast_dtype(batch.rows.device.type) is not None:
             return batch
         dtype = next(self.parameters()).dtype
         return batch if batch.rows.dtype == dtype else batch.replace(x=batch.rows.gather().to(dtype), rows=None)

@@ -44,6 +44,17 @@ def test_single_seeds_are_shown_without_a_difference(job) -> None:
     assert row["sides"]["dgl"]["test_std"] is None
 
 
+def test_types_of_rows_and_steps_are_sides(job) -> None:
+    plain, eight, half = (job("FusedSampler", 0, 0.5) for _ in range(3))
+    eight["config"]["features"] = {"storage_dtype": "int8"}
+    half["config"]["features"] = {"storage_dtype": "bfloat16"}
+    half["config"]["trainer"]["precision"] = "bf16-mixed"
+    plain["config"]["trainer"]["precision"] = "32-true"
+    sides = ["fused", "fused, int8 rows", "fused, bfloat16 rows, bf16-mixed"]
+    assert [side_of(one) for one in (plain, eight, half)] == sides
+    check_comparable([plain, eight, half])
+
+
 def test_the_command_writes_json_and_pictures(jobs, tmp_path: Path, monkeypatch, capsys) -> None:
     for i, result in enumerate(jobs):
         (tmp_path / "sweep" / str(i)).mkdir(parents=True)

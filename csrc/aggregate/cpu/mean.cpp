@@ -5,17 +5,11 @@
 #include <functional>
 #include <memory>
 
-// Wide SIMD is chosen when the program runs, so one build serves every x86-64. (Not by target_clones: its
-// resolvers run before a sanitizer is ready.) No FMA: sums then round the same way on every machine.
-#if defined(__x86_64__) && defined(__GNUC__)
-#define LOADER_AVX2 __attribute__((target("avx2")))
-#endif
+#include "wide.h"
 
 #if defined(__GNUC__)
-#define LOADER_INLINE inline __attribute__((always_inline))
 #define LOADER_PREFETCH(address) __builtin_prefetch(address)
 #else
-#define LOADER_INLINE inline
 #define LOADER_PREFETCH(address) (void)(address)
 #endif
 

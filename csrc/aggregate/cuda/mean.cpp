@@ -13,7 +13,7 @@ namespace {
 
 // Passes of passes.cuh, of which the host knows what they work on.
 template <typename P, typename I, typename T, typename O>
-struct MeanPass : MeanArgs<P, I, T, O> {
+struct MeanPass : MeanArgsOf<P, I, T, O> {
   using In = T;
   static constexpr int kBlocksPerProcessor = kMeanBlocks;
 };
@@ -72,10 +72,14 @@ class Alignment {
   uint64_t bits_;
 };
 
+// Elements of the widest vectors: 16 bytes of them, or 8 codes.
+template <typename T>
+constexpr int kWidestOf = kIsCode<T> ? 8 : 16 / static_cast<int>(sizeof(T));
+
 // Calls `f` with the width of the vectors, as a constant.
 template <typename T, typename F>
 void with_vectors(const Alignment& alignment, const F& f) {
-  constexpr int kWidest = 16 / sizeof(T);
+  constexpr int kWidest = kWidestOf<T>;
   if (alignment.allows(kWidest)) return f(std::integral_constant<int, kWidest>{});
   if constexpr (kWidest > 2) {
     if (alignment.allows(kWidest / 2)) return f(std::integral_constant<int, kWidest / 2>{});
@@ -199,16 +203,25 @@ int64_t mean_backward_workspace(int64_t num_src, int64_t num_edges, int64_t inde
 template <typename P, typename I, typename T, typename O>
 void launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x, const I* nodes, int64_t dim,
                          StridedRows<O> mean, StridedRows<O> own, int padding, Activation activation,
-                         void* workspace, int device, gpu::Stream stream) {
+                         void* workspace, int device, gpu::Stream stream, Scales scales) {
   auto* const words = static_cast<int64_t*>(workspace);
   const LongRows long_rows{reinterpret_cast<unsigned long long*>(words), words + 1};
   const int64_t max_long = block.num_edges / (kLongRow + 1);
   if (max_long > 0) gpu::set_bytes(words, 0, sizeof(*words), stream);
-  const MeanPass<P, I, T, O> pass{
-      {block, x, nodes, mean, own, padding, activation, activation.identity(), dim, block.num_dst}};
-  with_vectors<T>(Alignment(dim).of(x).of(mean).of(own), [&](auto width) {
+  const MeanArgs<P, I, T, O> args{
+      block, x, nodes, mean, own, padding, activation, activation.identity(), dim, block.num_dst};
+  MeanPass<P, I, T, O> pass;
+  static_cast<MeanArgs<P, I, T, O>&>(pass) = args;
+  if constexpr (kIsCode<T>) pass.scales = scales;
+  const auto sum = [&](auto width) {
     sum_rows<decltype(width)::value>(pass, block.num_dst, long_rows, max_long, device, stream);
-  });
+  };
+  if constexpr (kIsCode<T>) {  // what they become is written as several words
+    constexpr int kWritten = std::min<int>(kWidestOf<T>, 16 / sizeof(O));
+    if (Alignment(dim).of(x).allows(kWidestOf<T>) && Alignment(dim).of(mean).of(own).allows(kWritten))
+      return sum(gpu::Int<kWidestOf<T>>());
+  }
+  with_vectors<T>(Alignment(dim).of(x).of(mean).of(own), sum);
 }
 
 template <typename P, typename I, typename T>
@@ -234,7 +247,7 @@ void launch_mean_backward(const DeviceBlock<P, I>& block, const I* sorted_source
 #define LOADER_FORWARD(P, I, T, O)                                                                     \
   template void launch_mean_forward(const DeviceBlock<P, I>&, StridedRows<const T>, const I*, int64_t, \
                                     StridedRows<O>, StridedRows<O>, int, Activation, void*, int,       \
-                                    gpu::Stream);
+                                    gpu::Stream, Scales);
 #define LOADER_BACKWARD(P, I, T)                                                                       \
   template void launch_mean_backward(const DeviceBlock<P, I>&, const I*, const int64_t*,               \
                                      StridedRows<const T>, StridedRows<const T>, StridedRows<const T>, \
@@ -246,6 +259,12 @@ void launch_mean_backward(const DeviceBlock<P, I>& block, const I* sorted_source
   LOADER_FORWARD(P, I, double, double)     \
   LOADER_FORWARD(P, I, half, half)         \
   LOADER_FORWARD(P, I, bfloat16, bfloat16) \
+  LOADER_FORWARD(P, I, int8, float)        \
+  LOADER_FORWARD(P, I, int8, half)         \
+  LOADER_FORWARD(P, I, int8, bfloat16)     \
+  LOADER_FORWARD(P, I, float8, float)      \
+  LOADER_FORWARD(P, I, float8, half)       \
+  LOADER_FORWARD(P, I, float8, bfloat16)   \
   LOADER_BACKWARD(P, I, float)             \
   LOADER_BACKWARD(P, I, double)            \
   LOADER_BACKWARD(P, I, half)              \
@@ -258,7 +277,7 @@ namespace {
 
 template <typename Pass>
 void add_pass(std::vector<gpu::Kernel*>& all) {
-  constexpr int kWidest = 16 / sizeof(typename Pass::In);
+  constexpr int kWidest = kWidestOf<typename Pass::In>;
   const auto add = [&](auto width) {
     using Width = decltype(width);
     all.insert(all.end(),
@@ -277,6 +296,12 @@ void add_types(std::vector<gpu::Kernel*>& all) {
   add_pass<MeanPass<P, I, double, double>>(all);
   add_pass<MeanPass<P, I, half, half>>(all);
   add_pass<MeanPass<P, I, bfloat16, bfloat16>>(all);
+  add_pass<MeanPass<P, I, int8, float>>(all);
+  add_pass<MeanPass<P, I, int8, half>>(all);
+  add_pass<MeanPass<P, I, int8, bfloat16>>(all);
+  add_pass<MeanPass<P, I, float8, float>>(all);
+  add_pass<MeanPass<P, I, float8, half>>(all);
+  add_pass<MeanPass<P, I, float8, bfloat16>>(all);
   add_pass<GradientPass<P, I, float>>(all);
   add_pass<GradientPass<P, I, double>>(all);
   add_pass<GradientPass<P, I, half>>(all);

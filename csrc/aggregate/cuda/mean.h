@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
+#include "codes.h"
 #include "gpu/stream.h"
 
 namespace loader {
@@ -90,6 +92,15 @@ struct MeanArgs {
   int64_t rows;  // of the output: those beyond the destinations become zeros
 };
 
+// The same of rows that are codes.
+template <typename P, typename I, typename T, typename O>
+struct CodedMeanArgs : MeanArgs<P, I, T, O> {
+  Scales scales;
+};
+
+template <typename P, typename I, typename T, typename O>
+using MeanArgsOf = std::conditional_t<kIsCode<T>, CodedMeanArgs<P, I, T, O>, MeanArgs<P, I, T, O>>;
+
 // What GradientPass of passes.cuh works on.
 template <typename P, typename I, typename T>
 struct GradientArgs {
@@ -129,11 +140,12 @@ int64_t mean_backward_workspace(int64_t num_src, int64_t num_edges, int64_t inde
 // mean[i] = mean of f(x[indices[e]]) over row i, zero for an empty row; own[i] = f(x[i]) unless own.data is
 // null; after mean[i] follow a one and `padding` - 1 zeros, unless `padding` is 0. f is `activation`.
 // x: [num_src, dim]; mean, own: [num_dst, dim]. With `nodes` [num_src], row nodes[s] of x is that of source
-// s: nothing has to be gathered first. Dropout then goes by that row.
+// s: nothing has to be gathered first. Dropout then goes by that row. Rows of codes have `scales`, and each
+// element is decoded before it is added: so the result has the bits of that of the decoded rows.
 template <typename P, typename I, typename T, typename O>
 void launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x, const I* nodes, int64_t dim,
                          StridedRows<O> mean, StridedRows<O> own, int padding, Activation activation,
-                         void* workspace, int device, gpu::Stream stream);
+                         void* workspace, int device, gpu::Stream stream, Scales scales = {});
 
 // grad_x[s] = f'(x[s]) * (grad_own[s] + sum of grad_mean[i] / deg(i) over the edges s -> i); either gradient
 // may be null, grad_own counts for s < num_dst, x may be null where f is the identity. The block is brought

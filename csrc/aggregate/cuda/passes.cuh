@@ -1,8 +1,8 @@
 // What the kernels of rows.cuh sum: the mean, and its gradient.
 //
 // A pass says which rows there are, which rows of the input each of them picks (`span`, `pick`, `row_of`),
-// and what is done with them: `add` takes one picked vector, `finish` writes a vector of the result. A kernel
-// calls `settle` first, which looks up what is live.
+// and what is done with them: `add` takes one picked vector and what is `common` to its columns, `finish`
+// writes a vector of the result. A kernel calls `settle` first, which looks up what is live.
 #pragma once
 
 #include "aggregate/cuda/activation.cuh"
@@ -14,9 +14,11 @@ struct Span {
   P begin, length;
 };
 
+struct Nothing {};
+
 // The mean. A row is a destination, what it picks are sources.
 template <typename P, typename I, typename T, typename O>
-struct MeanPass : MeanArgs<P, I, T, O> {
+struct MeanPass : MeanArgsOf<P, I, T, O> {
   using In = T;
   using S = Sum<T>;
   using Index = P;
@@ -26,7 +28,7 @@ struct MeanPass : MeanArgs<P, I, T, O> {
   static constexpr int kBlocksPerProcessor = kMeanBlocks;
   static constexpr bool kListsLongRows = true;
 
-  using Args = MeanArgs<P, I, T, O>;
+  using Args = MeanArgsOf<P, I, T, O>;
   using Args::block;
   using Args::dim;
   using Args::f;
@@ -60,10 +62,45 @@ struct MeanPass : MeanArgs<P, I, T, O> {
   __device__ Id pick(int64_t e) const { return row_of_source(block.indices[e]); }
   __device__ const T* row_of(Id picked) const { return x.data + int64_t{picked} * x.stride; }
 
+  // What all elements of these columns have in common, asked for before any of them: scales, if there is one
+  // for each column.
   template <int N>
-  __device__ void add(Id picked, int64_t column, const Vector<T, N>& in, S (&sum)[N]) const {
+  __device__ __forceinline__ auto common(int64_t column) const {
+    if constexpr (kIsCode<T>) {
+      Vector<float, N> scales{};
+      if (this->scales.by_row) return scales;
+#pragma unroll
+      for (int i = 0; i < N; ++i) scales.v[i] = __ldg(this->scales.of + column + i);
+      return scales;
+    } else {
+      return Nothing{};
+    }
+  }
+
+  // f of elements of row `picked` of x, which are decoded if they are codes.
+  template <int N, typename Common>
+  __device__ __forceinline__ void activated(Id picked, int64_t drawn, int64_t column, const Vector<T, N>& in,
+                                            const Common& common, S (&value)[N]) const {
+    if constexpr (kIsCode<T>) {
+      Vector<float, N> decoded = common;
+      if (this->scales.by_row) {
+        const float scale = __ldg(this->scales.of + picked);
+#pragma unroll
+        for (int i = 0; i < N; ++i) decoded.v[i] = scale;
+      }
+#pragma unroll
+      for (int i = 0; i < N; ++i) decoded.v[i] = scaled(value_of(in.v[i]), decoded.v[i]);
+      activate(f, identity, drawn, column, decoded, value);
+    } else {
+      activate(f, identity, drawn, column, in, value);
+    }
+  }
+
+  template <int N, typename Common>
+  __device__ void add(Id picked, int64_t column, const Vector<T, N>& in, const Common& common,
+                      S (&sum)[N]) const {
     S value[N];
-    activate(f, identity, picked, column, in, value);
+    activated<N>(picked, picked, column, in, common, value);
 #pragma unroll
     for (int i = 0; i < N; ++i) sum[i] += value[i];
   }
@@ -87,7 +124,8 @@ struct MeanPass : MeanArgs<P, I, T, O> {
     S value[N];
     // A row beyond the block's own, of zeros, has no source.
     const int64_t drawn = f.threshold == 0 || row >= block.num_dst ? row : row_of_source(row);
-    activate(f, identity, drawn, column, early_rows.own, value);
+    const Id source = kIsCode<T> && row < block.num_dst ? row_of_source(row) : 0;
+    activated<N>(source, drawn, column, early_rows.own, common<N>(column), value);
     store_scaled<O, N, S>(own.data + row * own.stride + column, value, S(1));
   }
 
@@ -140,7 +178,12 @@ struct GradientPass : GradientArgs<P, I, T> {
   __device__ const T* row_of(Id picked) const { return grad_mean.data + int64_t{picked} * grad_mean.stride; }
 
   template <int N>
-  __device__ void add(Id picked, int64_t, const Vector<T, N>& in, S (&sum)[N]) const {
+  __device__ __forceinline__ Nothing common(int64_t) const {
+    return {};
+  }
+
+  template <int N>
+  __device__ void add(Id picked, int64_t, const Vector<T, N>& in, Nothing, S (&sum)[N]) const {
     const S weight = S(1) / S(indptr[picked + 1] - indptr[picked]);
 #pragma unroll
     for (int i = 0; i < N; ++i) sum[i] += weight * widen(in.v[i]);

@@ -34,10 +34,14 @@ __device__ __forceinline__ void sum_tile(const Pass& pass, int64_t row,
   constexpr int K = kVectors<N>;
   const auto column = [&](int k) { return tile + int64_t{k} * lanes * N; };
   typename Pass::template Early<N> early_rows[K];
+  decltype(pass.template common<N>(0)) common[K];
   S sum[K][N] = {};
 #pragma unroll
   for (int k = 0; k < K; ++k)
-    if (column(k) < pass.dim) early_rows[k] = pass.template early<N>(row, column(k));
+    if (column(k) < pass.dim) {
+      early_rows[k] = pass.template early<N>(row, column(k));
+      common[k] = pass.template common<N>(column(k));
+    }
   Id picked[Pass::kInFlight];
 #pragma unroll
   for (int u = 0; u < Pass::kInFlight; ++u) picked[u] = first[u];
@@ -57,7 +61,7 @@ __device__ __forceinline__ void sum_tile(const Pass& pass, int64_t row,
       if (picked[u] == Pass::kNone) continue;
 #pragma unroll
       for (int k = 0; k < K; ++k)
-        if (column(k) < pass.dim) pass.template add<N>(picked[u], column(k), in[u][k], sum[k]);
+        if (column(k) < pass.dim) pass.template add<N>(picked[u], column(k), in[u][k], common[k], sum[k]);
     }
     done += Pass::kInFlight;
 #pragma unroll
@@ -123,6 +127,7 @@ __global__ void __launch_bounds__(kLongThreads) sum_long_rows(Pass pass, LongRow
     const int64_t end = span.begin + span.length;
     S sum[N] = {};
     if (column < pass.dim) {
+      const auto common = pass.template common<N>(column);
       for (int64_t e = span.begin + threadIdx.x / kSliceLanes; e < end; e += kStep * kLongRowsInFlight) {
         Vector<T, N> in[kLongRowsInFlight];
         typename Pass::Id picked[kLongRowsInFlight];
@@ -134,7 +139,7 @@ __global__ void __launch_bounds__(kLongThreads) sum_long_rows(Pass pass, LongRow
           if (picked[u] != Pass::kNone) in[u] = load<T, N>(pass.row_of(picked[u]) + column);
 #pragma unroll
         for (int u = 0; u < kLongRowsInFlight; ++u)
-          if (picked[u] != Pass::kNone) pass.template add<N>(picked[u], column, in[u], sum);
+          if (picked[u] != Pass::kNone) pass.template add<N>(picked[u], column, in[u], common, sum);
       }
     }
 #pragma unroll

@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "disk/ahead.h"
+#include "wide.h"
 
 namespace loader {
 namespace {
@@ -68,9 +69,10 @@ inline void stream_row(uint8_t* to, const uint8_t* from, int64_t bytes) {
 }
 #endif
 
-template <typename Id>
-void copy_rows(const RowTable& table, const Id* ids, int64_t begin, int64_t end, uint8_t* out,
-               Reader reader) {
+// Calls put(i, row) for the rows begin .. end-1 of a gather, whose memory was asked for ahead.
+template <typename Id, typename Put>
+LOADER_INLINE void visit_rows(const RowTable& table, const Id* ids, int64_t begin, int64_t end,
+                              const Put& put) {
   const int64_t bytes = table.row_bytes;
   // A row that does not begin on a line touches one line more than its length says.
   const int64_t lines = std::min((bytes + kLine - 1) / kLine + (bytes % kLine != 0), kMaxRowLines);
@@ -82,22 +84,78 @@ void copy_rows(const RowTable& table, const Id* ids, int64_t begin, int64_t end,
     ahead.flush();
   }
   for (int64_t i = begin; i < std::min(begin + distance, end); ++i) prefetch_row(row(i), lines);
-  const auto each = [&](const auto& copy) {
-    for (int64_t i = begin; i < end; ++i) {
-      if (i + distance < end) prefetch_row(row(i + distance), lines);
-      copy(out + i * bytes, row(i));
-    }
-  };
+  for (int64_t i = begin; i < end; ++i) {
+    if (i + distance < end) prefetch_row(row(i + distance), lines);
+    put(i, row(i));
+  }
+  ahead.done(end - begin);
+}
+
+template <typename Id>
+void copy_rows(const RowTable& table, const Id* ids, int64_t begin, int64_t end, uint8_t* out,
+               Reader reader) {
+  const int64_t bytes = table.row_bytes;
 #if defined(__x86_64__)
   if (reader == Reader::kDevice &&
       (bytes | static_cast<int64_t>(reinterpret_cast<uintptr_t>(out))) % 16 == 0) {
-    each([&](uint8_t* to, const uint8_t* from) { stream_row(to, from, bytes); });
-    _mm_sfence();
-    return ahead.done(end - begin);
+    visit_rows(table, ids, begin, end,
+               [&](int64_t i, const uint8_t* from) { stream_row(out + i * bytes, from, bytes); });
+    return _mm_sfence();
   }
 #endif
-  each([&](uint8_t* to, const uint8_t* from) { std::memcpy(to, from, static_cast<size_t>(bytes)); });
-  ahead.done(end - begin);
+  visit_rows(table, ids, begin, end, [&](int64_t i, const uint8_t* from) {
+    std::memcpy(out + i * bytes, from, static_cast<size_t>(bytes));
+  });
+}
+
+template <typename From>
+LOADER_INLINE void decode_row(const uint8_t* from, int64_t columns, const float* scales,
+                              float* __restrict to) {
+  for (int64_t c = 0; c < columns; ++c) to[c] = scaled(value_of(From{from[c]}), scales[c]);
+}
+
+template <typename From>
+LOADER_INLINE void decode_row(const uint8_t* from, int64_t columns, float scale, float* __restrict to) {
+  for (int64_t c = 0; c < columns; ++c) to[c] = scaled(value_of(From{from[c]}), scale);
+}
+
+template <typename From, typename Id>
+LOADER_INLINE void decode_rows(const RowTable& table, const CodedRows& rows, const Id* ids, int64_t begin,
+                               int64_t end, float* out) {
+  const float* const scales = rows.scales.of;
+  if (rows.scales.by_row)
+    return visit_rows(table, ids, begin, end, [&](int64_t i, const uint8_t* from) LOADER_INLINED {
+      decode_row<From>(from, rows.columns, scales[ids[i]], out + i * rows.columns);
+    });
+  visit_rows(table, ids, begin, end, [&](int64_t i, const uint8_t* from) LOADER_INLINED {
+    decode_row<From>(from, rows.columns, scales, out + i * rows.columns);
+  });
+}
+
+template <typename From, typename Id>
+void decode_rows_plain(const RowTable& table, const CodedRows& rows, const Id* ids, int64_t begin,
+                       int64_t end, float* out) {
+  decode_rows<From>(table, rows, ids, begin, end, out);
+}
+
+#ifdef LOADER_AVX2
+template <typename From, typename Id>
+LOADER_AVX2 void decode_rows_avx2(const RowTable& table, const CodedRows& rows, const Id* ids, int64_t begin,
+                                  int64_t end, float* out) {
+  decode_rows<From>(table, rows, ids, begin, end, out);
+}
+#endif
+
+template <typename Id>
+using Decoder = void(const RowTable&, const CodedRows&, const Id*, int64_t, int64_t, float*);
+
+template <typename Id>
+Decoder<Id>* decoder(Code code) {
+#ifdef LOADER_AVX2
+  if (__builtin_cpu_supports("avx2"))
+    return code == Code::kInt8 ? decode_rows_avx2<int8, Id> : decode_rows_avx2<float8, Id>;
+#endif
+  return code == Code::kInt8 ? decode_rows_plain<int8, Id> : decode_rows_plain<float8, Id>;
 }
 
 // How far apart two parts are that are taken one after the other. Any few of them in a row then lie all over
@@ -110,29 +168,52 @@ int64_t stride_of(int64_t parts) {
 
 }  // namespace
 
+namespace {
+
+// Shares the rows 0 .. n-1 of a gather out among the workers: f(begin, end). `row_bytes`: what is moved of a
+// row.
+template <typename F>
+void share_rows(ThreadPool& pool, int64_t n, int64_t row_bytes, bool in_file, const F& f) {
+  if (pool.size() == 1 || n * row_bytes < 2 * kMinShareBytes) return f(0, n);
+  const int64_t bytes =
+      std::clamp(n * row_bytes / (kPartsPerWorker * pool.size()), kMinPartBytes, kMaxPartBytes);
+  const int64_t rows = std::max({bytes / row_bytes, n / kMaxParts + 1, int64_t{1}});
+  const int64_t parts = (n + rows - 1) / rows;
+  // Ids of a mini-batch ascend. Were parts taken from the front, all threads would read one narrow region of
+  // the table at a time, from a few of the memory's channels. A file is read best from the front.
+  const int64_t stride = in_file ? 1 : stride_of(parts);
+  pool.each(parts, [&](int part, int) {
+    const int64_t begin = part * stride % parts * rows;
+    f(begin, std::min(begin + rows, n));
+  });
+}
+
+}  // namespace
+
 template <typename Id>
 void gather_rows(ThreadPool& pool, const RowTable& table, const Id* ids, int64_t n, uint8_t* out,
                  Reader reader) {
   check_ids(pool, table.num_rows, ids, n);
   if (n == 0 || table.row_bytes == 0) return;
-  if (pool.size() == 1 || n * table.row_bytes < 2 * kMinShareBytes)
-    return copy_rows(table, ids, 0, n, out, reader);
-  const int64_t bytes =
-      std::clamp(n * table.row_bytes / (kPartsPerWorker * pool.size()), kMinPartBytes, kMaxPartBytes);
-  const int64_t rows = std::max({bytes / table.row_bytes, n / kMaxParts + 1, int64_t{1}});
-  const int64_t parts = (n + rows - 1) / rows;
-  // Ids of a mini-batch ascend. Were parts taken from the front, all threads would read one narrow region of
-  // the table at a time, from a few of the memory's channels. A file is read best from the front.
-  const int64_t stride = table.in_file ? 1 : stride_of(parts);
-  pool.each(parts, [&](int part, int) {
-    const int64_t begin = part * stride % parts * rows;
-    copy_rows(table, ids, begin, std::min(begin + rows, n), out, reader);
-  });
+  share_rows(pool, n, table.row_bytes, table.in_file,
+             [&](int64_t begin, int64_t end) { copy_rows(table, ids, begin, end, out, reader); });
 }
 
-#define LOADER_GATHER_OF(Id)                                             \
-  template void check_ids<Id>(ThreadPool&, int64_t, const Id*, int64_t); \
-  template void gather_rows<Id>(ThreadPool&, const RowTable&, const Id*, int64_t, uint8_t*, Reader);
+template <typename Id>
+void gather_decoded(ThreadPool& pool, const RowTable& table, const CodedRows& rows, const Id* ids, int64_t n,
+                    float* out) {
+  check_ids(pool, table.num_rows, ids, n);
+  if (n == 0 || rows.columns == 0) return;
+  auto* const decode = decoder<Id>(rows.code);
+  share_rows(pool, n, rows.columns * static_cast<int64_t>(sizeof(float)), table.in_file,
+             [&](int64_t begin, int64_t end) { decode(table, rows, ids, begin, end, out); });
+}
+
+#define LOADER_GATHER_OF(Id)                                                                           \
+  template void check_ids<Id>(ThreadPool&, int64_t, const Id*, int64_t);                               \
+  template void gather_rows<Id>(ThreadPool&, const RowTable&, const Id*, int64_t, uint8_t*, Reader);   \
+  template void gather_decoded<Id>(ThreadPool&, const RowTable&, const CodedRows&, const Id*, int64_t, \
+                                   float*);
 LOADER_GATHER_OF(int32_t)
 LOADER_GATHER_OF(int64_t)
 #undef LOADER_GATHER_OF

@@ -47,10 +47,10 @@ constexpr int64_t kMaxBlocks = 0x7fffffff;
 // 0.1 ms, because the check waits for thread blocks of the training.
 constexpr int64_t kOrderedIds = 32768, kOrderedTableBytes = int64_t{768} << 20;
 
-// Segments that a row at `base` + a multiple of `in_bytes` touches at most. All starts are congruent modulo
+// Segments that a row at `base` + a multiple of `pitch` touches at most. All starts are congruent modulo
 // the greatest common divisor, and the worst is as far into a segment as that allows.
-int64_t most_segments(const uint8_t* base, int64_t in_bytes, int segment) {
-  const int64_t step = std::gcd(in_bytes, static_cast<int64_t>(segment));
+int64_t most_segments(const uint8_t* base, int64_t in_bytes, int64_t pitch, int segment) {
+  const int64_t step = std::gcd(pitch, static_cast<int64_t>(segment));
   const int64_t worst = segment - step + static_cast<int64_t>(reinterpret_cast<uintptr_t>(base) % step);
   return (worst + in_bytes + segment - 1) / segment;
 }
@@ -58,10 +58,18 @@ int64_t most_segments(const uint8_t* base, int64_t in_bytes, int segment) {
 // What one thread moves at a time, see units.cuh: its bytes in a row of the table.
 template <int Bytes>
 struct Copied {
+  using Args = GatherArgs;
   static constexpr int kIn = Bytes;
 };
 template <typename From, typename To, int Count>
 struct Converted {
+  using Args = GatherArgs;
+  static constexpr int kIn = Count * static_cast<int>(sizeof(From));
+};
+
+template <typename From, typename To, int Count>
+struct Decoded {
+  using Args = CodedArgs;
   static constexpr int kIn = Count * static_cast<int>(sizeof(From));
 };
 
@@ -84,6 +92,10 @@ template <typename From, typename To, int Count>
 struct Spelled<Converted<From, To, Count>> {
   static constexpr Spelling text = spelling<From, To, Int<Count>>("loader::Converted");
 };
+template <typename From, typename To, int Count>
+struct Spelled<Decoded<From, To, Count>> {
+  static constexpr Spelling text = spelling<From, To, Int<Count>>("loader::Decoded");
+};
 
 }  // namespace gpu
 
@@ -97,8 +109,9 @@ Tiling tiling(int64_t parts_a_row, int64_t parts_a_tile) {
 }
 
 template <typename Unit>
-void launch(const GatherArgs& args, const RowFormat& format, Placement placement, int device,
+void launch(const typename Unit::Args& args, const RowFormat& format, Placement placement, int device,
             gpu::Stream stream) {
+  using Args = typename Unit::Args;
   if (placement == Placement::kDevice) {
     constexpr int kInFlight = kDeviceInFlight<Unit::kIn>;
     const Tiling tiles = tiling(format.in_bytes / Unit::kIn, kDeviceThreads * kInFlight);
@@ -106,19 +119,20 @@ void launch(const GatherArgs& args, const RowFormat& format, Placement placement
     if (grid > kMaxBlocks)
       throw std::overflow_error(std::to_string(args.n) + " rows are too many for one gather");
     gpu::Kernel& kernel = gpu::kernel<ByOutput, Unit, gpu::Int<kDeviceThreads>, gpu::Int<kInFlight>>();
-    return gpu::launch<GatherArgs, Tiling>(
-        kernel, device, {static_cast<unsigned>(grid), kDeviceThreads, 0, stream}, args, tiles);
+    return gpu::launch<Args, Tiling>(kernel, device, {static_cast<unsigned>(grid), kDeviceThreads, 0, stream},
+                                     args, tiles);
   }
   const bool cached = placement == Placement::kCached;
   constexpr int kSegment = Group<Unit::kIn>::kSegment, kGroups = kHostThreads / Group<Unit::kIn>::kLanes;
-  int64_t segments = most_segments(args.table, format.in_bytes, kSegment);
-  if (cached) segments = std::max(segments, most_segments(args.cache, format.in_bytes, kSegment));
+  const int64_t pitch = format.coded ? format.pitch : format.in_bytes;
+  int64_t segments = most_segments(args.table, format.in_bytes, pitch, kSegment);
+  if (cached) segments = std::max(segments, most_segments(args.cache, format.in_bytes, pitch, kSegment));
   const Tiling tiles = tiling(segments, kGroups * (cached ? kCachedInFlight : kHostInFlight));
   const int64_t all = (args.n + tiles.rows - 1) / tiles.rows;
   const auto at_most = [&](int blocks) { return static_cast<unsigned>(std::min<int64_t>(all, blocks)); };
   const auto launch_lines = [&](gpu::Kernel& kernel, unsigned grid, Cold cold) {
-    gpu::launch<GatherArgs, Tiling, int64_t, Cold>(kernel, device, {grid, kHostThreads, 0, stream}, args,
-                                                   tiles, format.in_bytes, cold);
+    gpu::launch<Args, Tiling, int64_t, Cold>(kernel, device, {grid, kHostThreads, 0, stream}, args, tiles,
+                                             format.in_bytes, cold);
   };
   using Threads = gpu::Int<kHostThreads>;
   if (!cached) {
@@ -127,7 +141,7 @@ void launch(const GatherArgs& args, const RowFormat& format, Placement placement
                         {});
   }
   const int processors = gpu::attribute(device, gpu::Attribute::kMultiprocessors);
-  const bool large = args.num_rows * format.in_bytes > kLargeTableBytes;
+  const bool large = args.num_rows * pitch > kLargeTableBytes;
   const int most_cold = large ? kLargeColdBlocks : kColdBlocks;
   Cold cold{0, 1};
   if (args.cold_below > 0) {
@@ -146,7 +160,7 @@ void launch(const GatherArgs& args, const RowFormat& format, Placement placement
 // The widest unit that every address and the length of a row are multiples of.
 bool fits(const GatherArgs& args, const RowFormat& format, int in, int out) {
   const auto source = reinterpret_cast<uintptr_t>(args.table) | reinterpret_cast<uintptr_t>(args.cache) |
-                      static_cast<uintptr_t>(format.in_bytes);
+                      static_cast<uintptr_t>(format.in_bytes) | static_cast<uintptr_t>(format.pitch);
   return source % in == 0 && reinterpret_cast<uintptr_t>(args.out) % out == 0;
 }
 
@@ -183,6 +197,29 @@ void launch_from(const GatherArgs& args, const RowFormat& format, Placement plac
       return launch_converted<From, half>(args, format, placement, device, stream);
     case ElementType::kBFloat16:
       return launch_converted<From, bfloat16>(args, format, placement, device, stream);
+  }
+}
+
+template <typename From, typename To>
+void launch_decoded(const CodedArgs& args, const RowFormat& format, Placement placement, int device,
+                    gpu::Stream stream) {
+  if (fits(args, format, 4 * sizeof(From), 4 * sizeof(To)))
+    return launch<Decoded<From, To, 4>>(args, format, placement, device, stream);
+  if (fits(args, format, 2 * sizeof(From), 2 * sizeof(To)))
+    return launch<Decoded<From, To, 2>>(args, format, placement, device, stream);
+  launch<Decoded<From, To, 1>>(args, format, placement, device, stream);
+}
+
+template <typename From>
+void launch_codes(const CodedArgs& args, const RowFormat& format, Placement placement, int device,
+                  gpu::Stream stream) {
+  switch (format.to) {
+    case ElementType::kFloat32:
+      return launch_decoded<From, float>(args, format, placement, device, stream);
+    case ElementType::kFloat16:
+      return launch_decoded<From, half>(args, format, placement, device, stream);
+    case ElementType::kBFloat16:
+      return launch_decoded<From, bfloat16>(args, format, placement, device, stream);
   }
 }
 
@@ -234,6 +271,11 @@ void launch_gather(GatherArgs args, const RowFormat& format, Placement placement
   if (args.n == 0 || format.in_bytes == 0) return;
   args.positions = nullptr;
   if (args.scratch) launch_order(args, device, stream);
+  if (format.coded) {
+    const CodedArgs coded{args, format.codes.scales, format.pitch};
+    if (format.codes.code == Code::kInt8) return launch_codes<int8>(coded, format, placement, device, stream);
+    return launch_codes<float8>(coded, format, placement, device, stream);
+  }
   if (!format.convert || format.from == format.to)
     return launch_copied(args, format, placement, device, stream);
   switch (format.from) {
@@ -255,6 +297,13 @@ void add(std::vector<gpu::Kernel*>& all) {
              {&gpu::kernel<ByOutput, Unit, gpu::Int<kDeviceThreads>, gpu::Int<kDeviceInFlight<Unit::kIn>>>(),
               &gpu::kernel<ByLine, Unit, gpu::Bool<false>, Threads, gpu::Int<kHostInFlight>>(),
               &gpu::kernel<ByLine, Unit, gpu::Bool<true>, Threads, gpu::Int<kCachedInFlight>>()});
+}
+
+template <typename From, typename To>
+void add_decoding(std::vector<gpu::Kernel*>& all) {
+  add<Decoded<From, To, 4>>(all);
+  add<Decoded<From, To, 2>>(all);
+  add<Decoded<From, To, 1>>(all);
 }
 
 template <typename From, typename To>
@@ -280,6 +329,12 @@ std::vector<gpu::Kernel*> gather_kernels() {
   add_conversion<half, bfloat16>(all);
   add_conversion<bfloat16, float>(all);
   add_conversion<bfloat16, half>(all);
+  add_decoding<int8, float>(all);
+  add_decoding<int8, half>(all);
+  add_decoding<int8, bfloat16>(all);
+  add_decoding<float8, float>(all);
+  add_decoding<float8, half>(all);
+  add_decoding<float8, bfloat16>(all);
   return all;
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "codes.h"
 #include "gpu/stream.h"
 
 namespace loader {
@@ -18,6 +19,9 @@ struct RowFormat {
   bool convert;
   ElementType from, to;
   int64_t in_bytes, out_bytes;
+  bool coded = false;  // rows of codes, which are decoded to `to`
+  CodedRows codes{};   // their scales lie in device memory; columns == in_bytes
+  int64_t pitch = 0;   // bytes from one of them to the next
 };
 
 // What kernels tell the host without its waiting. In pinned host memory.
@@ -48,6 +52,12 @@ struct GatherArgs {
   const uint32_t* positions;  // set by the launch: [n], of the ids, in the order of reading
   // kCached: what `launch_mark_cold` wrote, to read these rows only; null to read all, as `slots` says.
   const uint32_t* marks;
+};
+
+// What a gather of codes needs on top.
+struct CodedArgs : GatherArgs {
+  Scales scales;
+  int64_t pitch;  // bytes from one row of the table, or of the cache, to the next
 };
 
 // A counting sort of ids into buckets of equally many rows, see order.cuh.

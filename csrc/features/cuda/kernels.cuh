@@ -47,7 +47,7 @@ __device__ __forceinline__ Word read_once(const uint8_t* address) {
 
 template <typename Unit, int kThreads, int kInFlight>
 __global__ void __launch_bounds__(kThreads)
-    by_output(const __grid_constant__ GatherArgs args, const __grid_constant__ Tiling tiling) {
+    by_output(const __grid_constant__ typename Unit::Args args, const __grid_constant__ Tiling tiling) {
   using In = typename Unit::In;
   using Out = typename Unit::Out;
   const int64_t in_bytes = static_cast<int64_t>(tiling.parts) * sizeof(In);
@@ -58,6 +58,7 @@ __global__ void __launch_bounds__(kThreads)
   for (uint32_t begin = threadIdx.x; begin < total; begin += kThreads * kInFlight) {
     int64_t id[kInFlight];
     In word[kInFlight];
+    typename Unit::Scale scale[kInFlight];
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
       const uint32_t t = begin + k * kThreads;
@@ -67,17 +68,19 @@ __global__ void __launch_bounds__(kThreads)
     for (int k = 0; k < kInFlight; ++k) {
       const uint32_t t = begin + k * kThreads;
       word[k] = In{};
+      scale[k] = {};
       if (t >= total) continue;
       const TilePart place(tiling, t);
-      if (in_range(args, id[k]))
-        word[k] = read_once<In>(args.table + id[k] * in_bytes + place.part * sizeof(In));
-      else
+      if (in_range(args, id[k])) {
+        word[k] = read_once<In>(args.table + id[k] * Unit::pitch(args, in_bytes) + place.part * sizeof(In));
+        scale[k] = Unit::scale(args, id[k]);
+      } else
         report(args, first + place.row, id[k]);
     }
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
       const uint32_t t = begin + k * kThreads;
-      if (t < total) out[t] = Unit::apply(word[k]);
+      if (t < total) out[t] = Unit::apply(args, word[k], scale[k], TilePart(tiling, t).part);
     }
   }
 }
@@ -122,7 +125,7 @@ struct ColdRows {
 
 // What of a gather is not in the cache, by the first blocks of the grid.
 template <typename Unit, int kThreads, int kInFlight>
-__device__ __forceinline__ void read_cold(const GatherArgs& args, const Cold& cold, uint32_t parts,
+__device__ __forceinline__ void read_cold(const typename Unit::Args& args, const Cold& cold, uint32_t parts,
                                           int64_t in_bytes) {
   using In = typename Unit::In;
   using Out = typename Unit::Out;
@@ -148,25 +151,31 @@ __device__ __forceinline__ void read_cold(const GatherArgs& args, const Cold& co
       int64_t position[kInFlight];
       int64_t at[kInFlight];  // in bytes of the row; negative before its begin
       In word[kInFlight];
+      typename Unit::Scale scale[kInFlight];
 #pragma unroll
       for (int k = 0; k < kInFlight; ++k) {
         const uint32_t t = begin + k * kGroups;
         word[k] = In{};
+        scale[k] = {};
         at[k] = -1;
         if (t >= total) continue;
         const uint32_t row = t / parts, part = t - row * parts;
         position[k] = rows.position[row];
         const int64_t id = rows.id[row];
-        const uint8_t* const source = args.table + (id < 0 ? 0 : id) * in_bytes;
+        const uint8_t* const source = args.table + (id < 0 ? 0 : id) * Unit::pitch(args, in_bytes);
         const int shift = static_cast<int>(reinterpret_cast<uintptr_t>(source) % kSegment);
         at[k] = static_cast<int64_t>(part) * kSegment + static_cast<int>(lane * kUnit) - shift;
         if (at[k] >= in_bytes) at[k] = -1;
-        if (id >= 0 && at[k] >= 0) word[k] = read_once<In>(source + at[k]);
+        if (id >= 0 && at[k] >= 0) {
+          word[k] = read_once<In>(source + at[k]);
+          scale[k] = Unit::scale(args, id);
+        }
       }
 #pragma unroll
       for (int k = 0; k < kInFlight; ++k) {
         if (at[k] < 0) continue;
-        reinterpret_cast<Out*>(args.out)[position[k] * row_units + at[k] / kUnit] = Unit::apply(word[k]);
+        reinterpret_cast<Out*>(args.out)[position[k] * row_units + at[k] / kUnit] =
+            Unit::apply(args, word[k], scale[k], at[k] / kUnit);
       }
     }
     __syncthreads();
@@ -175,7 +184,7 @@ __device__ __forceinline__ void read_cold(const GatherArgs& args, const Cold& co
 
 template <typename Unit, bool kCached, int kThreads, int kInFlight>
 __global__ void __launch_bounds__(kThreads)
-    by_line(const __grid_constant__ GatherArgs args, const __grid_constant__ Tiling tiling,
+    by_line(const __grid_constant__ typename Unit::Args args, const __grid_constant__ Tiling tiling,
             const int64_t in_bytes, const __grid_constant__ Cold cold) {
   using In = typename Unit::In;
   using Out = typename Unit::Out;
@@ -202,6 +211,7 @@ __global__ void __launch_bounds__(kThreads)
       int32_t slot[kInFlight];
       int64_t at[kInFlight];  // in bytes of the row; negative before its begin
       In word[kInFlight];
+      typename Unit::Scale scale[kInFlight];
 #pragma unroll
       for (int k = 0; k < kInFlight; ++k) {
         const uint32_t t = begin + k * kGroups;
@@ -219,16 +229,21 @@ __global__ void __launch_bounds__(kThreads)
       for (int k = 0; k < kInFlight; ++k) {
         const uint32_t t = begin + k * kGroups;
         word[k] = In{};
+        scale[k] = {};
         at[k] = -1;
         if (t >= total || (kCached && slot[k] < 0)) continue;
         const TilePart place(tiling, t);
         const bool valid = in_range(args, id[k]);
-        const uint8_t* const row = kCached && slot[k] >= 0 ? args.cache + slot[k] * in_bytes
-                                                           : args.table + (valid ? id[k] : 0) * in_bytes;
+        const int64_t pitch = Unit::pitch(args, in_bytes);
+        const uint8_t* const row =
+            kCached && slot[k] >= 0 ? args.cache + slot[k] * pitch : args.table + (valid ? id[k] : 0) * pitch;
         const int shift = static_cast<int>(reinterpret_cast<uintptr_t>(row) % kSegment);
         at[k] = static_cast<int64_t>(place.part) * kSegment + static_cast<int>(lane * kUnit) - shift;
         if (at[k] >= in_bytes) at[k] = -1;
-        if (valid && at[k] >= 0) word[k] = read_once<In>(row + at[k]);
+        if (valid && at[k] >= 0) {
+          word[k] = read_once<In>(row + at[k]);
+          scale[k] = Unit::scale(args, id[k]);
+        }
         if (lane == 0 && place.part == 0) {
           hits += slot[k] >= 0;
           if (!valid) report(args, position[k], id[k]);
@@ -237,7 +252,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int k = 0; k < kInFlight; ++k) {
         if (at[k] < 0) continue;
-        reinterpret_cast<Out*>(args.out)[position[k] * row_units + at[k] / kUnit] = Unit::apply(word[k]);
+        reinterpret_cast<Out*>(args.out)[position[k] * row_units + at[k] / kUnit] =
+            Unit::apply(args, word[k], scale[k], at[k] / kUnit);
       }
     }
   }

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import loader
 from loader.machine.gpu import NoGpuError
-from loader.stores import DeviceFeatures
+from loader.stores import DeviceFeatures, HostFeatures
 
 ROWS, WIDTH = 400_003, 33  # rows that lie on two parts
 
@@ -46,11 +46,13 @@ def one_rank(gpu: int) -> None:
     assert torch.equal(store.gather(ids).cpu(), x[ids])
     half = ShardedFeatures(x, device, storage_dtype="bfloat16")
     assert torch.equal(half.gather(ids.to(device)).cpu(), x[ids].bfloat16())
+    eight = ShardedFeatures(x, device, storage_dtype="int8")
+    assert torch.equal(eight.gather(ids).cpu(), HostFeatures(x, 1, storage_dtype="int8").gather(ids))
     store.check()
     print(taken)
     sys.stdout.flush()
     sys.stdin.readline()  # nobody frees memory that another still reads
-    for each in (store, small, half):
+    for each in (store, small, half, eight):
         each.close()
 
 

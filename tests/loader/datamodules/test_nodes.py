@@ -119,6 +119,22 @@ def test_resuming_gives_exactly_the_rest(
     assert trainer.global_step == len(expected)
 
 
+@resumes
+def test_a_checkpoint_of_other_rows_is_refused(tmp_path: Path) -> None:
+    def module(kept: str | None) -> Any:
+        return make_datamodule(features=partial(HostFeatures, num_threads=1, storage_dtype=kept))
+
+    make_trainer(tmp_path, 3, max_epochs=1).fit(Recorder(tmp_path / "first.log"), datamodule=module("int8"))
+    checkpoint = tmp_path / "step=3.ckpt"
+    for kept, name in ((None, "float32"), ("float8", "float8_e4m3fn")):
+        trainer = make_trainer(tmp_path, 3)
+        with pytest.raises(
+            ValueError, match=rf"trained with features kept as int8, .* as {name}; .*storage_dtype=int8"
+        ):
+            trainer.fit(Recorder(tmp_path / "other.log"), datamodule=module(kept), ckpt_path=checkpoint)
+    make_trainer(tmp_path, 3).fit(Recorder(tmp_path / "same.log"), datamodule=module("int8"), ckpt_path=checkpoint)
+
+
 class Scheduled(Recorder):
     """Asks for the number of steps, for which Lightning makes the loader before it reads the loader's state."""
 

@@ -51,6 +51,25 @@ def test_figures_of_a_graph_of_one_degree() -> None:
     json.dumps(card)
 
 
+def test_bytes_are_those_of_the_kept_type() -> None:
+    data = dataset(equal_degrees(500, 9), 100, num_features=100)
+    data.features.copy_(torch.rand(500, 100) + 1)
+    whole = inspect(data, [5, 2], 10, batches=4, num_threads=1)
+    assert whole["graph"]["feature_bytes"] == 500 * 400
+    # A row of 100 codes begins on a line of 128 bytes; beside the rows lies a scale for each column.
+    assert whole["graph"]["narrower_bytes"] == {"bfloat16": 500 * 200, "int8": 500 * 128 + 400}
+    eight = inspect(data, [5, 2], 10, batches=4, num_threads=1, storage_dtype="float8")
+    assert eight["graph"]["feature_bytes"] == 500 * 128 + 400
+    assert eight["graph"]["narrower_bytes"] == {}
+    assert eight["memory"]["feature_bytes_a_batch"] == whole["memory"]["feature_bytes_a_batch"]
+    half = inspect(data, [5, 2], 10, batches=4, num_threads=1, storage_dtype="float16")
+    assert half["graph"]["feature_bytes"] == 500 * 200
+    assert half["memory"]["feature_bytes_a_batch"]["mean"] * 2 == whole["memory"]["feature_bytes_a_batch"]["mean"]
+    console = Console(record=True, width=80)
+    show(whole, console)
+    assert "with storage_dtype=int8" in console.export_text()
+
+
 def test_mini_batches_are_the_loaders() -> None:
     data = dataset(messy_graph(300, 3000, 0), 64)
     loader = NodeLoader(
@@ -138,6 +157,7 @@ def test_memory_is_split_over_lists_and_rows(share: float, graph: str) -> None:
     assert plan["graph"] == graph
     assert plan["budget_bytes"] == memory >= plan["expected_bytes"] >= plan["needed_bytes"] == needed
     assert plan["bus_bytes_a_batch"] <= plan["bus_bytes_a_batch_without"]
+    assert (plan["narrower"] is None) == (plan["features"] == "device")
     json.dumps(card)
     console = Console(record=True, width=80)
     show(card, console)

@@ -241,6 +241,26 @@ def test_a_cache_of_some_mini_batches_is_renewed(monkeypatch: pytest.MonkeyPatch
     assert plan_of(data, 0.6).lookahead == 0
 
 
+def test_rows_of_8_bits_take_what_they_take() -> None:
+    data = large_dataset()
+    whole = plan_of(data, 0.3)
+    assert whole.narrower is not None
+    samplers: list[Any] = [(SamplerOfGPU([10, 5]), 1024)] * 2
+    eight = MemoryBudget(whole.budget, {"storage_dtype": "int8"}).plan(data, samplers, 2, 0)
+    assert eight.narrower is None
+    assert eight.nbytes <= eight.budget
+    assert eight.needs.tables == whole.needs.tables + 512  # scales of 64 columns, as torch's allocator counts them
+    assert eight.split.row_bytes == pytest.approx(64 * eight.share_of_rows * data.num_nodes)
+    assert eight.share_of_rows > 2 * whole.share_of_rows
+    assert whole.narrower.storage_dtype == "int8"
+    assert whole.narrower.share_of_rows == pytest.approx(eight.share_of_rows, rel=0.05)
+    assert whole.narrower.bus == pytest.approx(eight.split.bus, rel=0.05)
+    assert f"; features.storage_dtype=int8 would keep {whole.narrower.share_of_rows:.1%} of the rows" in str(whole)
+    data.features.mul_(torch.logspace(-3, 3, data.num_nodes)[:, None])  # a scale for each row
+    by_row = MemoryBudget(whole.budget, {"storage_dtype": "int8"}).plan(data, samplers, 2, 0)
+    assert by_row.needs.tables - eight.needs.tables >= 4 * data.num_nodes - 512
+
+
 def test_rows_that_must_not_be_locked_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_budget, "may_lock", lambda nbytes: nbytes == 0)
     sampler = SamplerOfGPU([4, 3])

@@ -86,8 +86,8 @@ def test_stores_are_given_their_options(on_gpu: Any) -> None:
     assert pinned == {"args": (GPU,), "dtype": "float16", "storage_dtype": "float16"}
     _, mapped = on_gpu(200_000, 1000, dtype="float16", num_threads=3)
     assert mapped == {"args": (GPU,), "dtype": "float16", "num_threads": 3}
-    with pytest.raises(ValueError, match=r"storage_dtype is float16, but .* GiB of rows stay in their file"):
-        on_gpu(1000, 1000, storage_dtype="float16")
+    _, narrow = on_gpu(1000, 1000, storage_dtype="float16")
+    assert narrow == {"args": (GPU,), "storage_dtype": "float16", "num_threads": None}
 
 
 def test_a_share_that_is_no_number_is_refused() -> None:

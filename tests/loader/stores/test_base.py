@@ -69,9 +69,9 @@ def test_each_file_shows_every_option_of_its_store(name: str) -> None:
     assert make.func.__name__.lower().replace("_", "") == f"{name}features"
     options = set(options_of(make.func)) - {"context"}
     if name == "memmap":
-        options -= {"shape", "offset", "storage_dtype"}  # of a raw file; here is a tensor
+        options -= {"shape", "offset"}  # of a raw file; here is a tensor
     if name == "partitioned":
-        options -= {"hosts", "storage_dtype"}  # the hosts are those of the run, the type is that of the file
+        options -= {"hosts"}  # those of the run
     assert set(config) - {"_target_", "_partial_"} == options
 
 

@@ -329,7 +329,7 @@ class TestRefusals:
             ({"budget_gib": -1}, "budget_gib is -1; it must be at least 0 and finite"),
             ({"hosts": 2}, r"hosts is 2; it must be a loader\.machine\.hosts\.Hosts"),
             ({"batches_per_exchange": 0}, "batches_per_exchange is 0"),
-            ({"storage_dtype": "float16"}, "storage_dtype is torch.float16, but the rows stay in their file"),
+            ({"storage_dtype": "int32"}, "storage_dtype is torch.int32 for rows of torch.float32"),
         ],
     )
     def test_invalid_options_are_refused(self, options: dict[str, Any], message: str) -> None:

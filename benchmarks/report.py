@@ -85,6 +85,10 @@ def _scaling(r: Result) -> tuple[str, str, str]:
     return f"{row['epoch_s']:.3f} s", f"one GPU: {r['rows'][0]['epoch_s']:.3f} s", f"{row['faster_by']:.2f}x"
 
 
+def _theirs(r: Result) -> Result:
+    return next(row for row in r["rows"] if row["by"] == "torch_geometric")
+
+
 # What is measured, the file, and: the figure, beside what, how the two compare.
 HEADLINES: tuple[tuple[str, str, Callable[[Result], tuple[str, str, str]]], ...] = (
     ("Sampling, 2 threads", "sampler_cpu", lambda r: ("", "DGL", _range(r, "comparison: dgl.fused_is_faster_by ?"))),
@@ -116,8 +120,8 @@ HEADLINES: tuple[tuple[str, str, Callable[[Result], tuple[str, str, str]]], ...]
         "tasks_gpu",
         lambda r: (
             f"{r['rows'][0]['step_ms']:.1f} ms",
-            f"torch_geometric: {r['rows'][-1]['step_ms']:.0f} ms",
-            f"{r['rows'][-1]['step_ms'] / r['rows'][0]['step_ms']:.1f}x",
+            f"torch_geometric: {_theirs(r)['step_ms']:.0f} ms",
+            f"{_theirs(r)['step_ms'] / r['rows'][0]['step_ms']:.1f}x",
         ),
     ),
     ("An epoch, features in GPU memory", "pipeline_gpu", _epoch("lazy")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -12,11 +13,13 @@ from torch import Tensor
 from typed_datasets import make_typed
 
 from loader.datamodules.nodes import GraphDataModule
+from loader.loaders.nodes import NodeLoader
 from loader.ops.live_hops import HopRoom, LiveHops
 from loader.samplers import FusedSampler, fused
 from loader.samples import LazyRows
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.lazy_rows import LazyFeatures
+from loader.stores import DeviceFeatures
 from models import rgcn
 from models.rgcn import RGCN
 from models.training.graphed import GraphedLoss, _Call
@@ -237,25 +240,27 @@ def test_other_mini_batches_are_refused() -> None:
 def test_graphs_train_as_plain_steps_do(options: dict[str, Any]) -> None:
     """With losses that are equal to rounding over 200 steps, most of them replayed, and without a wait of the host."""
     losses: dict[bool, list[float]] = {}
+    data, sizes = make_typed(), module_of([3, 3]).sizes
     for graph in (True, False):
-        module = GraphDataModule(
-            make_typed(), fused([3, 3], expand="new", device="cuda"), batch_size=6, prefetch=0, device="cuda"
-        )
-        module.setup()
+        loader = NodeLoader(
+            data.graph.to("cuda"), {name: DeviceFeatures(x, "cuda", lazy=True) for name, x in data.features.items()},
+            data.labels, (data.target, data.splits["train"]), fused([3, 3], expand="new", device="cuda"), 6,
+            shuffle=True, prefetch=0, device="cuda",
+        )  # fmt: skip
         torch.manual_seed(0)
-        model = RGCNClassifier(**module.sizes, hidden=16, dropout=0.0, matmul_precision="highest", **options).cuda()
+        model = RGCNClassifier(**sizes, hidden=16, dropout=0.0, matmul_precision="highest", **options).cuda()
         graphed = GraphedLoss(model._loss, model.net, -100, live=LiveHops)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
         losses[graph] = []
-        for batch in batches_of(module, 40):
+        for batch in chain.from_iterable(loader for _ in range(40)):
             optimizer.zero_grad()
             loss, _ = (graphed if graph else model._loss)(batch)
             loss.backward()
             optimizer.step()
-            losses[graph].append(float(loss))
+            losses[graph].append(float(loss.detach()))
         if graph:
             assert graphed.replayed > 0.7 * len(losses[True])
             assert graphed.captures < 6
-        module.close()
+        loader.close()
     assert losses[True] == pytest.approx(losses[False], rel=2e-3, abs=2e-4)
     assert losses[True][-1] < 0.5 * losses[True][0]

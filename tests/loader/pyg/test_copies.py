@@ -130,7 +130,7 @@ def test_other_seeds_keep_their_picks() -> None:
     assert torch.equal(again.edge_ids, once.edge_ids)
 
 
-def test_induced_edges_are_among_the_nodes_of_all_copies() -> None:
+def test_induced_edges_are_among_nodes_of_all_copies() -> None:
     graph = graph_of(3)
     options = {"edge_ids": True, "seed": 1}
     seeds = torch.tensor([5, 5, 2])
@@ -204,7 +204,7 @@ def typed_walk(
     number=st.integers(0, 2**33),
     threads=st.integers(1, 3),
 )
-def test_of_several_types_picks_are_those_of_a_walk(seeds, others, fanouts, number, threads) -> None:
+def test_picks_of_several_types_are_a_walks(seeds, others, fanouts, number, threads) -> None:
     graph = typed_graph(number % 3)
     by_relation = {key: tuple(fanouts[2 * i : 2 * i + 2]) for i, key in enumerate(graph.edge_types)}
     sampler = SubgraphSampler(by_relation, edge_ids=True, seed=11, num_threads=threads)

@@ -247,6 +247,7 @@ def leaks_of(
         feature_times=of_features,
         seed=seed,
     )
+    timed = {*of_features, *(graph.timed_types if lists.node_times is not None else ())}
     return {
         "dataset": data.name,
         "fanouts": list(sampler.fanouts),
@@ -255,6 +256,7 @@ def leaks_of(
         "times": times,
         "times_of_seeds": whose,
         "seeds_without_time": left_out,
+        "types_without_times": [name for name in graph.node_types if name not in timed],
         "kinds": [asdict(kind) for kind in kinds],
         "leaks": sum(kind.later for kind in kinds),
     }
@@ -269,6 +271,12 @@ def show_leaks(card: dict[str, Any], console: Console) -> None:
     )
     if count := card["seeds_without_time"]:
         console.print(f"{count:,} seeds without a time are left out")
+    if unchecked := card["types_without_times"]:
+        console.print(
+            f"not checked, since they have no times: nodes of {', '.join(unchecked)}; every seed sees them, so give "
+            "those that came about at some time a time",
+            soft_wrap=True,
+        )
     for kind in card["kinds"]:
         later = f"{kind['later']:,} later than a seed that sees them"
         worst = f", by up to {kind['worst']:,}" if kind["later"] else ""

@@ -226,7 +226,10 @@ def test_the_command_says_that_nothing_leaks(tmp_path: Path, capsys: pytest.Capt
     assert lines[-1] == "no leaks"
     assert [line.split(":")[0] for line in lines[-3:-1]] == ["edges of user rev_of review", "nodes of review"]
     assert all("0 later than a seed that sees them" in line for line in lines[-3:-1])
-    assert json.loads(out.read_text())["leaks"] == 0
+    card = json.loads(out.read_text())
+    assert card["leaks"] == 0
+    assert card["types_without_times"] == ["user"]
+    assert any(line.startswith("not checked, since they have no times: nodes of user;") for line in lines)
 
 
 @pytest.mark.parametrize(("times", "kinds"), [("none", ["edges", "nodes"]), ("node", ["edges"]), ("edge", ["nodes"])])

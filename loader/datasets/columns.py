@@ -344,8 +344,8 @@ class Column:
             words = [text for text in self.categories if not _looks_like_a_number(text)]
             if 0 < len(words) < len(self.categories) / 5:
                 told += (
-                    f"; NOTE: nearly all of them are numbers, but not {words[0]!r}: leave such cells empty for a column "
-                    "of numbers"
+                    f"; NOTE: nearly all of them are numbers, but not {words[0]!r}: leave such cells empty for a "
+                    "column of numbers"
                 )
         else:
             told = f"{self.kind}, standardised: mean {self.mean:g}, standard deviation {self.deviation:g}"

@@ -123,7 +123,8 @@ def _divided(arguments: Sequence[str], conf: Path) -> tuple[list[str], list[str]
                 raise ValueError(f"there is no option {flag}; {meant}")
             way = _nearest(name, [one[2:] for one in known if one.startswith("--")]).replace("mean ", "mean --")
             if not way:
-                name = next(iter(_elsewhere(name.replace("-", "_"), _keys((), conf))), name)
+                if not (conf / name).is_dir():  # which is a group of options
+                    name = next(iter(_elsewhere(name.replace("-", "_"), _keys((), conf))), name)
                 way = f"; options have no dashes: {name}={value or 'VALUE'}"
             raise ValueError(f"there is no option {flag}{way}")
         if action.dest == "config_dir" and not Path(folder := value or next(iter(left), "")).is_dir():

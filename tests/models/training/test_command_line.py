@@ -48,6 +48,7 @@ def refusal(*arguments: str) -> str:
         ("--sampler.fanouts=10", "no option --sampler.fanouts; options have no dashes: sampler.fanouts=10"),
         ("--epochs", "there is no option --epochs; options have no dashes: trainer.max_epochs=VALUE"),
         ("--lr=0.1", "there is no option --lr; options have no dashes: model.lr=0.1"),
+        ("--dataset=cora", "there is no option --dataset; options have no dashes: dataset=cora"),
         ("--num-layers", "there is no option --num-layers; options have no dashes: model.num_layers=VALUE"),
         ("--config-dir=/dev/null", "--config-dir is '/dev/null'; there is no such folder: give one that holds"),
         ("epochs=10", "there is no option epochs; did you mean trainer.max_epochs?"),

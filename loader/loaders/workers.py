@@ -52,6 +52,7 @@ class WorkerInit:
 @contextmanager
 def _as_worker(number: int, count: int, seed: int, dataset: Any) -> Iterator[None]:
     before, of_random = theirs._worker_info, random.getstate()
+    # NumPy's global generator is what a user's function draws from, as in the workers of torch.
     of_numpy = np.random.get_state()  # noqa: NPY002
     with torch.random.fork_rng([]):
         try:

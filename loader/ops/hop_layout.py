@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -86,6 +86,7 @@ class HopLayout:
         unique: number of distinct nodes of each type.
         unique_x: node type -> `[unique, F]` features of the distinct nodes, of types that have any.
         names: the node types.
+        groups: what makes the groups of `group_of`; None: each is made anew.
     """
 
     segments: list[list[Segment]]
@@ -95,6 +96,7 @@ class HopLayout:
     unique: tuple[int, ...]
     unique_x: Mapping[str, Tensor]
     names: tuple[str, ...]
+    groups: Callable[[Sequence[tuple[int, int]]], Grouped] | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(cls, batch: HeteroMiniBatch) -> HopLayout:
@@ -103,15 +105,8 @@ class HopLayout:
         segments = segments_of(batch.sizes, [len(into) for into in seg.into])
         unique = tuple(seg.count(t) for t in range(len(seg.names)))
         device = batch.nodes.device
-        # Types follow on each other, and within a type the hops.
-        shifts, before = [], [sum(unique[:t]) for t in range(len(unique))]
-        for of_hop in segments:
-            for segment in of_hop:
-                shifts.append(before[segment.node_type] - segment.begin)
-                before[segment.node_type] += segment.size
-        sizes = torch.tensor([segment.size for of_hop in segments for segment in of_hop])
-        shift = torch.repeat_interleave(torch.tensor(shifts), sizes).to(device)
-        row = torch.arange(shift.numel(), device=device) + shift
+        firsts = [sum(unique[:t]) for t in range(len(unique))]
+        row = seg.within(device) + seg.spread([firsts] * len(batch.sizes), device)
         x = batch.x or {}
         if batch.expands_all:
             return _AllHops(segments, batch.blocks, row, unique, x, seg.names)
@@ -168,7 +163,7 @@ class HopLayout:
 
     def group_of(self, runs: Sequence[tuple[int, int]]) -> Grouped:
         """Rows of several types, by the type and the number of rows of each run."""
-        return Grouped(runs, 1, self.row.device)
+        return Grouped(runs, 1, self.row.device) if self.groups is None else self.groups(runs)
 
     def group(self, hops: int) -> Grouped:
         """The nodes of the first hops, by type."""

@@ -288,7 +288,7 @@ class LiveHops:
     @property
     def layout(self) -> HopLayout:
         """The loaded mini-batch, each segment at its own place. Computed anew each time; part of a CUDA graph."""
-        return LiveHopLayout(**self._arrays(), groups=self._groups)
+        return HopLayout(**self._arrays(), groups=self._groups)
 
     def _features(self) -> Mapping[str, Tensor]:
         """Those of the distinct nodes. What is gathered of them is gathered anew each time."""
@@ -328,13 +328,3 @@ class LiveHops:
             "unique_x": self._features(),
             "names": self.segments.names,
         }
-
-
-@dataclass(eq=False)
-class LiveHopLayout(HopLayout):
-    """A `HopLayout` with the groups of a `LiveHops`."""
-
-    groups: FixedGroups
-
-    def group_of(self, runs: Sequence[tuple[int, int]]) -> Grouped:
-        return self.groups(runs)

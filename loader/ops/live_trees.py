@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from loader.ops.grouped import Grouped
-from loader.ops.live_hops import FixedGroups, HopKind, HopRoom, LiveHops
+from loader.ops.live_hops import HopKind, HopRoom, LiveHops
 from loader.ops.tree_layout import TreeLayout
 from loader.samples.trees import TreeMiniBatch
 
@@ -72,14 +70,4 @@ class LiveTrees(LiveHops):
     def layout(self) -> TreeLayout:
         """See `LiveHops.layout`."""
         tree = torch.where(self._there(), self._tree[self._node()], 0).long()
-        return LiveTreeLayout(**self._arrays(), tree=tree, seed_times=self._times, groups=self._groups)
-
-
-@dataclass(eq=False)
-class LiveTreeLayout(TreeLayout):
-    """A `TreeLayout` with the groups of a `LiveTrees`."""
-
-    groups: FixedGroups
-
-    def group_of(self, runs: Sequence[tuple[int, int]]) -> Grouped:
-        return self.groups(runs)
+        return TreeLayout(**self._arrays(), tree=tree, seed_times=self._times, groups=self._groups)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from types import MappingProxyType
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from loader.samples.lazy_rows import RowsOnDemand
 from loader.samples.segments import Segments
 
 # Sorting a node costs about as much as a pass over this many places of a table.
@@ -86,7 +87,7 @@ class OnceRows(NamedTuple):
     node_type: str
 
 
-class SpreadRows(Mapping[str, Tensor]):
+class SpreadRows(RowsOnDemand):
     """A name -> rows, one for each node of a type. They are made of the distinct rows when they are first asked for.
 
     Args:
@@ -101,7 +102,9 @@ class SpreadRows(Mapping[str, Tensor]):
         once: Mapping[str, OnceRows] = MappingProxyType({}),
         places: Callable[[str], Tensor] | None = None,
     ) -> None:
-        self.made, self.once, self._places = dict(made), dict(once), places
+        super().__init__(made, once)
+        self.once: dict[str, OnceRows] = self._waiting
+        self._places = places
 
     @classmethod
     def of(cls, rows: Mapping[str, Tensor] | None, places: Callable[[str], Tensor]) -> SpreadRows:
@@ -114,23 +117,11 @@ class SpreadRows(Mapping[str, Tensor]):
         """The rows that are not made of distinct ones."""
         return {name: rows for name, rows in self.made.items() if name not in self.once}
 
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self.made and name in self.once and self._places is not None:
-            rows, node_type = self.once[name]
-            self.made[name] = rows.index_select(0, self._places(node_type))
-        return self.made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**self.once, **self.made})
-
-    def __len__(self) -> int:
-        return len(self.made.keys() | self.once.keys())
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.made or name in self.once
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({list(self)})"
+    def _make(self, name: str) -> Tensor:
+        if self._places is None:
+            raise KeyError(name)
+        rows, node_type = self.once[name]
+        return rows.index_select(0, self._places(node_type))
 
 
 @lru_cache(maxsize=32)

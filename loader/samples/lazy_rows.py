@@ -69,7 +69,39 @@ class LazyRows:
             self.scales.record_stream(stream)
 
 
-class LazyFeatures(Mapping[str, Tensor]):
+class RowsOnDemand(Mapping[str, Tensor]):
+    """A name -> rows, some of which are made when they are first asked for, and kept. A subclass has `_make`.
+
+    Args:
+        made: rows that are there.
+        waiting: what the others are made of, by name.
+    """
+
+    def __init__(self, made: Mapping[str, Tensor], waiting: Mapping[str, Any]) -> None:
+        self.made, self._waiting = dict(made), dict(waiting)
+
+    def _make(self, name: str) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} has no _make(name)")
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.made and name in self._waiting:
+            self.made[name] = self._make(name)
+        return self.made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._waiting, **self.made})
+
+    def __len__(self) -> int:
+        return len(self.made.keys() | self._waiting.keys())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.made or name in self._waiting
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self)})"
+
+
+class LazyFeatures(RowsOnDemand):
     """Node type -> features, some of which lie in their table until they are asked for.
 
     Args:
@@ -80,7 +112,8 @@ class LazyFeatures(Mapping[str, Tensor]):
     def __init__(
         self, made: Mapping[str, Tensor] = MappingProxyType({}), lazy: Mapping[str, LazyRows] = MappingProxyType({})
     ) -> None:
-        self.made, self.lazy = dict(made), dict(lazy)
+        super().__init__(made, lazy)
+        self.lazy: dict[str, LazyRows] = self._waiting
 
     def with_rows(self, rows: Mapping[str, Tensor | LazyRows]) -> LazyFeatures:
         """A copy with rows in place of those of their types."""
@@ -90,19 +123,5 @@ class LazyFeatures(Mapping[str, Tensor]):
         made |= {name: left for name, left in rows.items() if isinstance(left, Tensor)}
         return LazyFeatures(made, {**others, **lazy})
 
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self.made and name in self.lazy:
-            self.made[name] = self.lazy[name].gather()
-        return self.made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**self.lazy, **self.made})
-
-    def __len__(self) -> int:
-        return len(self.made.keys() | self.lazy.keys())
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.made or name in self.lazy
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({list(self)})"
+    def _make(self, name: str) -> Tensor:
+        return self.lazy[name].gather()

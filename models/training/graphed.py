@@ -19,6 +19,8 @@ from models.training.exchange import FlatTensors
 # Loss of a mini-batch, a scalar with gradients, and something else that is computed with it: logits, or scores.
 LossFunction = Callable[[Any], tuple[Tensor, Tensor]]
 
+IGNORED_LABEL = -100  # torch's cross entropy leaves nodes of this class out, and it is that of no logit
+
 _SEEN = 16  # this many mini-batches of a kind are run as usual before it is captured, with room for the largest
 _STEP = 128  # rows: sizes that suit a matrix product
 _WARM_UP = 2

@@ -13,10 +13,8 @@ from loader.samples import MiniBatch
 from models.inference import layerwise_outputs
 from models.sage import GraphSAGE
 from models.training.classifier import Classifier
-from models.training.graphed import GraphedLoss
+from models.training.graphed import IGNORED_LABEL, GraphedLoss
 from models.training.replayed import ReplayedSteps
-
-_IGNORED = -100  # torch's cross entropy leaves vertices of this class out, and it is that of no logit
 
 
 class NodeClassifier(ReplayedSteps, Classifier):
@@ -85,7 +83,7 @@ class NodeClassifier(ReplayedSteps, Classifier):
         self.net = GraphSAGE(num_features, hidden, num_classes, num_layers, dropout, norm, input_dropout)
         self.cuda_graph = cuda_graph if norm != "batch" else False
         own = type(self)._loss is not NodeClassifier._loss or type(self).forward is not NodeClassifier.forward
-        self.graphed = GraphedLoss(self._loss, self.net, None if multilabel or own else _IGNORED)
+        self.graphed = GraphedLoss(self._loss, self.net, None if multilabel or own else IGNORED_LABEL)
         self.whole_step = self.replays_as_a_whole(NodeClassifier)
 
     def forward(self, batch: MiniBatch) -> Tensor:

@@ -12,12 +12,10 @@ from loader.ops.live_hops import LiveHops
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.segments import EdgeType
 from models.rgcn import RGCN
-from models.training.graphed import GraphedLoss
+from models.training.graphed import IGNORED_LABEL, GraphedLoss
 from models.training.hetero_classifier import HeteroClassifier
 from models.training.replayed import ReplayedSteps
 from models.training.whole_step import overrides
-
-_IGNORED = -100  # torch's cross entropy leaves nodes of this class out, and it is that of no logit
 
 
 class RGCNClassifier(ReplayedSteps, HeteroClassifier):
@@ -38,7 +36,7 @@ class RGCNClassifier(ReplayedSteps, HeteroClassifier):
         RuntimeError: on the first training step, `cuda_graph` where graphs are not possible.
     """
 
-    net: RGCN  # type: ignore[assignment]
+    net: RGCN  # type: ignore[assignment]  # which is no HeteroNet, but has what is read of one here
 
     def __init__(
         self,
@@ -72,7 +70,7 @@ class RGCNClassifier(ReplayedSteps, HeteroClassifier):
             input_dropout=input_dropout,
             norm=norm,
         )
-        self.graphed = GraphedLoss(self._loss, self.net, _IGNORED, live=LiveHops)
+        self.graphed = GraphedLoss(self._loss, self.net, IGNORED_LABEL, live=LiveHops)
         self.whole_step = self.replays_as_a_whole(RGCNClassifier)
 
     def loss_of(self, batch: Any, stage: str) -> tuple[Tensor, Tensor]:

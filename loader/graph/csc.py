@@ -20,8 +20,10 @@ from loader.graph.checks import (
     type_ranges,
     weight_vector,
 )
+from loader.graph.interop import check_pyg_edges, dgl_graph_edges, pyg_edges
 from loader.graph.list_cache import ListCache, check_lists, hottest_lists
 from loader.graph.placement import Placement
+from loader.graph.tables import pandas_edges
 from loader.machine.arguments import as_flag, as_size
 from loader.machine.devices import as_device
 from loader.machine.gpu import cuda_device
@@ -210,9 +212,13 @@ class Graph:
             TypeError: `data` has several types, or an attribute is no tensor.
             ValueError: an attribute is missing; and as `from_edges`.
         """
-        from loader.graph.interop import from_pyg
-
-        return from_pyg(cls, data, weight_attr, time_attr)
+        given = pyg_edges(data, weight_attr, time_attr)
+        try:
+            return cls.from_edges(**given, keep_edge_ids=True)
+        except (TypeError, ValueError) as error:
+            refused = error
+        check_pyg_edges(data)  # a message that names what the caller gave, not `src`
+        raise refused
 
     @classmethod
     def from_pandas(
@@ -244,10 +250,8 @@ class Graph:
             ValueError: a column or a value is missing, an id is there twice, or an edge names no node; and as
                 `from_edges`.
         """
-        from loader.graph.tables import from_pandas
-
         columns = {"source": source, "target": target, "id": id, "weight": weight, "time": time}
-        return from_pandas(cls, edges, nodes, columns)
+        return cls.from_edges(**pandas_edges(edges, nodes, columns), keep_edge_ids=True)
 
     @classmethod
     def from_dgl(cls, g: Any, *, weight_attr: str | None = None) -> Graph:
@@ -261,9 +265,7 @@ class Graph:
             TypeError: `g` has several types.
             ValueError: an attribute is missing; and as `from_edges`.
         """
-        from loader.graph.interop import from_dgl
-
-        return from_dgl(cls, g, weight_attr)
+        return cls.from_edges(**dgl_graph_edges(g, weight_attr), keep_edge_ids=True)
 
     @property
     def num_dst(self) -> int:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from loader.graph.checks import MISSING_TIME, check_room
 from loader.graph.csc import Graph, list_order
+from loader.graph.hetero_interop import dgl_relations, pyg_relations, relations_of_graph
 from loader.graph.placement import Placement
 from loader.graph.relations import (
     EdgeType,
@@ -276,9 +277,7 @@ class HeteroGraph:
             TypeError: `data` is no `HeteroData`, or an attribute is no tensor.
             ValueError: an attribute is missing; and as `from_edges`.
         """
-        from loader.graph.hetero_interop import from_pyg
-
-        return from_pyg(cls, data, weight_attr, time_attr)
+        return cls._of_edges(**pyg_relations(data, weight_attr, time_attr))
 
     @classmethod
     def from_dgl(cls, g: Any, *, weight_attr: str | None = None) -> HeteroGraph:
@@ -293,9 +292,7 @@ class HeteroGraph:
             TypeError: `g` is no graph of DGL.
             ValueError: an attribute is missing; and as `from_edges`.
         """
-        from loader.graph.hetero_interop import from_dgl
-
-        return from_dgl(cls, g, weight_attr)
+        return cls._of_edges(**dgl_relations(g, weight_attr))
 
     @classmethod
     def of(cls, graph: Graph) -> HeteroGraph:
@@ -314,9 +311,7 @@ class HeteroGraph:
             ValueError: its sources and destinations are different nodes; it has more than 64 types of nodes, or 1,024
                 relations.
         """
-        from loader.graph.hetero_interop import from_graph
-
-        return from_graph(cls, graph)
+        return cls._made(**relations_of_graph(graph))
 
     @property
     def num_nodes(self) -> int:

@@ -1,10 +1,10 @@
-"""Makes heterogeneous graphs of those of torch_geometric and of DGL, and of a `Graph` with types."""
+"""What a `HeteroGraph` is made of: a graph of torch_geometric, one of DGL, or a `Graph` with types."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,12 +14,9 @@ from loader.graph.interop import attribute, coordinates, dgl_edges, mask_as_weig
 from loader.graph.relations import EdgeType, Labels, check_edge_types, check_node_types
 from loader.machine.arguments import kind_of, shown
 
-if TYPE_CHECKING:
-    from loader.graph.hetero import HeteroGraph
 
-
-def from_pyg(cls: type[HeteroGraph], data: Any, weight_attr: str | None, time_attr: str | None) -> HeteroGraph:
-    """See `HeteroGraph.from_pyg`."""
+def pyg_relations(data: Any, weight_attr: str | None, time_attr: str | None) -> dict[str, Any]:
+    """The arguments of `HeteroGraph._of_edges` for a `HeteroData` of torch_geometric; see `HeteroGraph.from_pyg`."""
     if not hasattr(data, "node_stores") or not hasattr(data, "edge_stores") or not hasattr(data, "node_types"):
         way = ": Graph.from_pyg takes a Data of one type" if hasattr(data, "num_nodes") else ""
         raise TypeError(f"data is {kind_of(data)}; it must be a torch_geometric.data.HeteroData{way}")
@@ -55,7 +52,8 @@ def from_pyg(cls: type[HeteroGraph], data: Any, weight_attr: str | None, time_at
         return lambda key: f"data[{key!r}].{name}"
 
     names = Labels(lambda key: labels[key], of_store(weight_attr), of_store(time_attr), of_store(time_attr))
-    return cls._of_edges(edges, num_nodes, given, node_times, edge_times, True, names)
+    times = {"node_times": node_times, "edge_times": edge_times}
+    return {"edges": edges, "num_nodes": num_nodes, "weights": given, **times, "keep_edge_ids": True, "labels": names}
 
 
 def times_of(data: Any, time_attr: str) -> tuple[dict[str, Tensor], dict[EdgeType, Tensor]]:
@@ -74,8 +72,8 @@ def times_of(data: Any, time_attr: str) -> tuple[dict[str, Tensor], dict[EdgeTyp
     return node_times, edge_times
 
 
-def from_dgl(cls: type[HeteroGraph], g: Any, weight_attr: str | None) -> HeteroGraph:
-    """See `HeteroGraph.from_dgl`."""
+def dgl_relations(g: Any, weight_attr: str | None) -> dict[str, Any]:
+    """The arguments of `HeteroGraph._of_edges` for a `DGLGraph`; see `HeteroGraph.from_dgl`."""
     if not hasattr(g, "canonical_etypes"):
         raise TypeError(f"g is {kind_of(g)}; it must be a dgl.DGLGraph")
     if g.is_block:
@@ -88,19 +86,14 @@ def from_dgl(cls: type[HeteroGraph], g: Any, weight_attr: str | None) -> HeteroG
         if not weights:
             had = sorted({name for frame in frames.values() for name in frame})
             raise ValueError(f"weight_attr is {shown(weight_attr)}, which no relation has; they have {had}")
-    return cls._of_edges(
-        edges,
-        {name: g.num_nodes(name) for name in g.ntypes},
-        weights,
-        None,
-        None,
-        True,
-        Labels("g.edges(etype={!r})".format, lambda key: f"g.edges[{key!r}].data[{weight_attr!r}]"),
-    )
+    labels = Labels("g.edges(etype={!r})".format, lambda key: f"g.edges[{key!r}].data[{weight_attr!r}]")
+    sizes = {name: g.num_nodes(name) for name in g.ntypes}
+    times = {"node_times": None, "edge_times": None}
+    return {"edges": edges, "num_nodes": sizes, "weights": weights, **times, "keep_edge_ids": True, "labels": labels}
 
 
-def from_graph(cls: type[HeteroGraph], graph: Graph) -> HeteroGraph:
-    """See `HeteroGraph.of`."""
+def relations_of_graph(graph: Graph) -> dict[str, Any]:
+    """The arguments of `HeteroGraph._made` for a `Graph`; see `HeteroGraph.of`."""
     if not isinstance(graph, Graph):
         raise TypeError(f"graph is {kind_of(graph)}; it must be a loader.Graph: HeteroGraph.from_edges takes edges")
     require_square(graph, "HeteroGraph.of")
@@ -138,4 +131,5 @@ def from_graph(cls: type[HeteroGraph], graph: Graph) -> HeteroGraph:
         for key, at in zip(edge_types, parts, strict=True)
     ]
     times = None if graph.node_times is None else graph.node_times.to(device)
-    return cls._made(sizes, edge_types, degrees, dtypes, contents, device, times)
+    relations = {"edge_types": edge_types, "degrees": degrees, "dtypes": dtypes, "contents": contents}
+    return {"num_nodes": sizes, **relations, "device": device, "node_times": times}

@@ -1,8 +1,8 @@
-"""Converts graphs of torch_geometric and of DGL."""
+"""Edges of graphs of torch_geometric and of DGL, as `Graph.from_edges` takes them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,12 +10,9 @@ from torch import Tensor
 from loader.graph.checks import check_integers, time_vector
 from loader.machine.arguments import kind_of, shown
 
-if TYPE_CHECKING:
-    from loader.graph.csc import Graph
 
-
-def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: str | None) -> Graph:
-    """See `Graph.from_pyg`."""
+def pyg_edges(data: Any, weight_attr: str | None, time_attr: str | None) -> dict[str, Any]:
+    """The arguments of `Graph.from_edges` for a `Data` of torch_geometric; see `Graph.from_pyg`."""
     if isinstance(data, Tensor) or not hasattr(data, "num_nodes"):
         raise TypeError(f"data is {kind_of(data)}; it must be a torch_geometric.data.Data{way_to_data(data)}")
     if hasattr(data, "node_types") and hasattr(data, "edge_types"):
@@ -49,13 +46,7 @@ def from_pyg(cls: type[Graph], data: Any, weight_attr: str | None, time_attr: st
         if times.is_floating_point():
             times = time_vector(f"data.{time_attr}", times, times.device)
         arrays["edge_times" if has_events(data) or data.is_edge_attr(time_attr) else "node_times"] = times
-    try:
-        return cls.from_edges(src, dst, data.num_nodes, keep_edge_ids=True, **arrays)
-    except (TypeError, ValueError) as error:
-        refused = error
-    if getattr(data, "edge_index", None) is not None:  # the message names what the caller gave, not `src`
-        _check_edges(data.edge_index, data.num_nodes)
-    raise refused
+    return {"src": src, "dst": dst, "num_nodes": data.num_nodes, **arrays}
 
 
 def way_to_data(data: Any) -> str:
@@ -94,8 +85,8 @@ def _changed(data: Any) -> str:
     return f"; it drops, pads or fills with NaN what not every type has in one shape, so first make these even: {names}"
 
 
-def from_dgl(cls: type[Graph], g: Any, weight_attr: str | None) -> Graph:
-    """See `Graph.from_dgl`."""
+def dgl_graph_edges(g: Any, weight_attr: str | None) -> dict[str, Any]:
+    """The arguments of `Graph.from_edges` for a `DGLGraph` of one type; see `Graph.from_dgl`."""
     if not hasattr(g, "is_homogeneous"):
         raise TypeError(f"g is {kind_of(g)}; it must be a dgl.DGLGraph")
     if not g.is_homogeneous:
@@ -109,7 +100,7 @@ def from_dgl(cls: type[Graph], g: Any, weight_attr: str | None) -> Graph:
         if not isinstance(weight_attr, str) or weight_attr not in g.edata:
             raise ValueError(f"weight_attr is {weight_attr!r}; g.edata has {sorted(g.edata)}")
         weights = mask_as_weights(g.edata[weight_attr])
-    return cls.from_edges(src, dst, g.num_nodes(), keep_edge_ids=True, edge_weights=weights)
+    return {"src": src, "dst": dst, "num_nodes": g.num_nodes(), "edge_weights": weights}
 
 
 def mask_as_weights(column: Tensor) -> Tensor:
@@ -143,7 +134,11 @@ def dgl_edges(g: Any, ids: Tensor | None = None, etype: Any = None) -> tuple[Ten
     return src[order], dst[order]
 
 
-def _check_edges(edges: Tensor, num_nodes: int) -> None:
+def check_pyg_edges(data: Any) -> None:
+    """Raises an error that names what a `Data` has, if its `edge_index` is refused."""
+    edges, num_nodes = getattr(data, "edge_index", None), data.num_nodes
+    if edges is None:
+        return
     check_integers("edge_index", edges, ": edge_index.long()")
     if edges.numel() and not edges.is_meta:
         low, high = (int(x) for x in torch.aminmax(edges))

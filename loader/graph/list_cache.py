@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -10,10 +10,22 @@ from torch import Tensor
 from loader.graph.checks import check_range, integer_vector
 from loader.machine.arguments import as_number
 
-if TYPE_CHECKING:
-    from loader.graph.csc import Graph
-
 _CHUNK = 1 << 26  # edges that are copied at once
+
+
+class _Csc(Protocol):
+    """What is read of a `Graph`, which makes these caches."""
+
+    indptr: Tensor
+    indices: Tensor
+
+    @property
+    def num_dst(self) -> int: ...
+
+    @property
+    def num_edges(self) -> int: ...
+
+    def in_degrees(self) -> Tensor: ...
 
 
 class ListCache:
@@ -31,7 +43,7 @@ class ListCache:
         entries: `[num_edges]` on `device`, type of `indices`: the lists, one behind the other.
     """
 
-    def __init__(self, graph: Graph, vertices: Tensor, device: torch.device) -> None:
+    def __init__(self, graph: _Csc, vertices: Tensor, device: torch.device) -> None:
         self.vertices = vertices.long().cpu().sort().values
         indptr = graph.indptr.cpu()
         lengths = (indptr[1:] - indptr[:-1])[self.vertices]
@@ -66,7 +78,7 @@ class ListCache:
         return self.begins.nbytes + self.entries.nbytes
 
 
-def hottest_lists(graph: Graph, fraction: float | None, budget_gib: float | None, hotness: str | Tensor) -> Tensor:
+def hottest_lists(graph: _Csc, fraction: float | None, budget_gib: float | None, hotness: str | Tensor) -> Tensor:
     """`[n]` int64 on the CPU: the vertices of the hottest lists that fit; of equal scores the first.
 
     Args:
@@ -104,7 +116,7 @@ def hottest_lists(graph: Graph, fraction: float | None, budget_gib: float | None
     return order[torch.cumsum(degrees[order].long(), 0) <= room]
 
 
-def check_lists(graph: Graph, vertices: Tensor) -> Tensor:
+def check_lists(graph: _Csc, vertices: Tensor) -> Tensor:
     """The vertices as they are; raises ValueError unless each is one of the graph, and none is there twice."""
     vertices = integer_vector("vertices", vertices, torch.device("cpu"))
     check_range("vertices", vertices, graph.num_dst)

@@ -1,20 +1,17 @@
-"""Converts tables of pandas."""
+"""Edges of tables of pandas, as `Graph.from_edges` takes them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from loader.machine.arguments import kind_of, shown
 
-if TYPE_CHECKING:
-    from loader.graph.csc import Graph
 
-
-def from_pandas(cls: type[Graph], edges: Any, nodes: Any, columns: Mapping[str, Any]) -> Graph:
-    """See `Graph.from_pandas`; `columns` are its options."""
+def pandas_edges(edges: Any, nodes: Any, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `Graph.from_edges` for tables of pandas; `columns` are the options of `Graph.from_pandas`."""
     for name, table in (("edges", edges), ("nodes", nodes)):
         if not hasattr(table, "iloc") or not hasattr(table, "columns"):
             if name == "nodes" and table is None:
@@ -55,7 +52,7 @@ def from_pandas(cls: type[Graph], edges: Any, nodes: Any, columns: Mapping[str, 
     if columns["time"] is not None:
         arrays["edge_times"] = torch.from_numpy(_times(_column(edges, "edges", "time", columns["time"], 0)))
     source, target = (torch.from_numpy(end.copy()) for end in (src, dst))
-    return cls.from_edges(source, target, count, keep_edge_ids=True, **arrays)
+    return {"src": source, "dst": target, "num_nodes": count, **arrays}
 
 
 def _times(values: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -14,14 +14,30 @@ from loader.graph.csc import Graph, list_order
 from loader.graph.relations import EdgeType
 from loader.machine.arguments import as_size, shown
 
-if TYPE_CHECKING:
-    from loader.graph.hetero import HeteroGraph
-
 TIMES = ("node", "edge", "both")
 RULES = ("<=", "<")
 MISSING_TIMES = ("error", "always", "never")
 _NEVER = 2**31 - 1  # rank of what no bound lets see
 _ALWAYS = -1
+
+
+class _TypedGraph(Protocol):
+    """What is read of a `HeteroGraph`, which asks for its lists by time."""
+
+    lists: Graph
+    node_types: dict[str, range]
+    edge_types: tuple[EdgeType, ...]
+    relations_into: dict[str, tuple[int, ...]]
+    timed_types: tuple[str, ...]
+    timed_relations: tuple[EdgeType, ...]
+
+    @property
+    def num_nodes(self) -> int: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def entries(self, edge_type: EdgeType) -> tuple[Tensor, Tensor]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +188,7 @@ class _Relation(NamedTuple):
     never: Tensor | None
 
 
-def lists_by_time(graph: HeteroGraph, times: str, missing_times: str) -> TimedLists:
+def lists_by_time(graph: _TypedGraph, times: str, missing_times: str) -> TimedLists:
     """See `HeteroGraph.by_time`."""
     check_times(times, missing_times)
     of_nodes = graph.timed_types if times != "edge" else ()
@@ -232,7 +248,7 @@ def lists_by_time(graph: HeteroGraph, times: str, missing_times: str) -> TimedLi
     return TimedLists(sorted_lists, ranks, values, always, times, missing_times)
 
 
-def _require_all(graph: HeteroGraph, types: Sequence[str], relations: Sequence[EdgeType]) -> None:
+def _require_all(graph: _TypedGraph, types: Sequence[str], relations: Sequence[EdgeType]) -> None:
     """Raises ValueError if a time is missing."""
     lists = graph.lists
     for name in types:
@@ -253,7 +269,7 @@ def _refuse_missing(name: str, times: Tensor) -> None:
         )
 
 
-def _relation(graph: HeteroGraph, key: EdgeType, by_node: bool, by_edge: bool, missing_times: str) -> _Relation:
+def _relation(graph: _TypedGraph, key: EdgeType, by_node: bool, by_edge: bool, missing_times: str) -> _Relation:
     lists, device = graph.lists, graph.device
     places, rows = graph.entries(key)
     parts = []
@@ -280,7 +296,7 @@ def _known(relation: _Relation) -> Tensor:
 
 
 def _order(
-    graph: HeteroGraph, relation: _Relation, rank: Tensor, num_values: int, by_edge: Mapping[str, Tensor]
+    graph: _TypedGraph, relation: _Relation, rank: Tensor, num_values: int, by_edge: Mapping[str, Tensor]
 ) -> Tensor:
     """`[E]` an order of a relation's entries by list, rank, source and edge id."""
     rows, num_rows = relation.rows, len(graph.node_types[relation.key[2]])

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph
-from loader.samplers.base import Request, Session, as_seeds, check_position
+from loader.samplers.base import NeighborSampler, Request, Session, as_seeds, check_position
 from loader.samplers.picks import batch_keys
 from loader.samples import Block, MiniBatch
-
-if TYPE_CHECKING:
-    from loader.samplers.cpu import CoreSampler
 
 Engine = _core.FusedSampler | _core.HopwiseSampler | _core.TypedFusedSampler | _core.TypedHopwiseSampler
 Hop = tuple[Tensor, Tensor, Tensor | None]  # indptr, indices, edge ids
@@ -40,15 +37,16 @@ class CoreSession(Session):
         lists: what `engine` samples.
         engine: of the extension.
         sampler: the configuration.
+        num_threads: of the engine.
     """
 
-    def __init__(self, lists: Graph, engine: Engine, sampler: CoreSampler) -> None:
+    def __init__(self, lists: Graph, engine: Engine, sampler: NeighborSampler, num_threads: int) -> None:
         self._lists = lists
         self._engine: Engine | None = engine
         self._seed, self._picking = sampler.seed, sampler.picking
-        most = min(sampler.num_threads, _MOST_TOGETHER)
+        most = min(num_threads, _MOST_TOGETHER)
         # A group that is not spread over the threads gains nothing, and takes memory.
-        self.together = most if 2 * most > sampler.num_threads else 1
+        self.together = most if 2 * most > num_threads else 1
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Any]]:
         engine = self._engine

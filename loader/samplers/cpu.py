@@ -21,9 +21,9 @@ from loader.samplers.base import (
     Session,
     tell_ignored_times,
 )
+from loader.samplers.core_picks import core_picks
 from loader.samplers.core_session import CoreSession
 from loader.samplers.hetero import HeteroSession
-from loader.samplers.picks import core_picks
 from loader.samplers.relations import fanouts_by_relation, node_types_of
 
 if TYPE_CHECKING:
@@ -95,11 +95,12 @@ class CoreSampler(NeighborSampler):
         tell_ignored_times(self, graph)
         if isinstance(graph, HeteroGraph):
             lists, picks = self._prepared(graph.lists)
-            return HeteroSession(graph, lists, self._make_typed_engine(graph, lists, picks), self)
+            typed = self._make_typed_engine(graph, lists, picks)
+            return HeteroSession(graph, lists, typed, self, self.num_threads)
         self.require_one_type()
         require_square(graph, type(self).__name__)
         lists, picks = self._prepared(graph)
-        return CoreSession(lists, self._make_engine(lists, picks), self)
+        return CoreSession(lists, self._make_engine(lists, picks), self, self.num_threads)
 
     def _make_typed_engine(self, graph: HeteroGraph, lists: Graph, picks: Any) -> Any:
         """The object of the extension that samples these lists of the graph. `picks`: see `core_picks`."""

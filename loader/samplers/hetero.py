@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from loader.graph import Graph, HeteroGraph
-from loader.samplers.base import Request, as_seeds
+from loader.samplers.base import NeighborSampler, Request, as_seeds
 from loader.samplers.core_session import CoreSession, Engine, Hop
 from loader.samplers.relations import require_type_order
 from loader.samples.hetero import HeteroBlock, HeteroMiniBatch
-
-if TYPE_CHECKING:
-    from loader.samplers.cpu import CoreSampler
 
 
 class HeteroSession(CoreSession):
     """Samples a `HeteroGraph` in the CPU's memory, see `CoreSession`."""
 
-    def __init__(self, graph: HeteroGraph, lists: Graph, engine: Engine, sampler: CoreSampler) -> None:
-        super().__init__(lists, engine, sampler)
+    def __init__(
+        self, graph: HeteroGraph, lists: Graph, engine: Engine, sampler: NeighborSampler, num_threads: int
+    ) -> None:
+        super().__init__(lists, engine, sampler, num_threads)
         self._graph, self._once = graph, sampler.expand == "new"
         self._starts = torch.tensor([ids.start for ids in graph.node_types.values()], dtype=lists.indices.dtype)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,10 +14,6 @@ from loader.graph.checks import check_weights
 from loader.machine.arguments import as_flag, as_size, shown
 from loader.machine.forks import ForkSafeLock
 from loader.machine.kept import version_of
-from loader.machine.pages import use_huge_pages
-
-if TYPE_CHECKING:
-    from loader.samplers.base import NeighborSampler
 
 WEIGHTS = ("edge_weights",)  # names of what a graph may weigh its edges by
 
@@ -160,27 +156,6 @@ def weights_of(graph: Graph, who: str) -> Tensor:
             "of tables dataset.weight=COLUMN"
         )
     return graph.edge_weights
-
-
-def core_picks(
-    sampler: NeighborSampler, graph: Graph, num_threads: int
-) -> tuple[Graph, _core.WeightTables | _core.WeightOrder | _core.Labor | _core.Race | None]:
-    """The graph to sample, and the core's object that says how its neighbours are picked (None: uniformly)."""
-    picks = sampler.picking
-    if picks.labor:
-        turns = _core.turns_key(sampler.seed)
-        return graph, _core.Labor(picks.layer_dependency, picks.batch_dependency, turns)
-    if picks.weights is None:
-        return graph, None
-    if not picks.weight_tables:
-        return graph, _core.Race(weights_of(graph, type(sampler).__name__))
-    found = weighed(graph, type(sampler).__name__)
-    if picks.top_k:
-        return found.part_of(graph), _core.WeightOrder(found.order(num_threads))
-    cells, ends = found.tables(num_threads)
-    if cells.device.type == "cpu":
-        use_huge_pages(cells)
-    return found.part_of(graph), _core.WeightTables(cells, ends)
 
 
 Keys = tuple[int, int, int]

@@ -23,9 +23,9 @@ from loader.samplers.base import (
     check_position,
     resolve_fanouts,
 )
+from loader.samplers.core_picks import core_picks
 from loader.samplers.cpu import CoreSampler, FusedSampler
 from loader.samplers.gpu.subgraph import subgraph_on_gpu
-from loader.samplers.picks import core_picks
 from loader.samplers.placement import fused
 from loader.samples import (
     HeteroMiniBatch,

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from loader.graph import Graph, ListCache
 from loader.machine.forks import ForkSafeLock
-from loader.samplers.base import NeighborSampler
+from loader.samplers.gpu.reads import BY_LINE, is_uniform
+from loader.samplers.gpu.sizes import GpuOptions
 
-if TYPE_CHECKING:
-    from loader.samplers.gpu.sizes import GpuOptions
-
-READS = {"naive": 0, "merged": 1, "aligned": 2, "sectors": 3}
 _AUTO = "sectors"  # of a graph in pinned memory
-LINE_BYTES, SECTOR_BYTES = 128, 32  # of a request to pinned memory, at most and at least
-BY_LINE = ("auto", "cooperative", "hopwise")  # schedules that can read lists by the line
 
 _lock = ForkSafeLock()
 _indptrs: weakref.WeakKeyDictionary[Graph, dict[torch.device, Tensor]] = weakref.WeakKeyDictionary()
@@ -56,11 +50,6 @@ def choose_reads(sampler: GpuOptions, graph: Graph) -> str:
     return "naive" if one_launch and (sampler.vertex_set == "hash" or not is_uniform(sampler)) else _AUTO
 
 
-def unit_bytes(reads: str) -> int:
-    """Bytes of what is read together, and counted by a session."""
-    return SECTOR_BYTES if reads == "sectors" else LINE_BYTES
-
-
 def list_cache_of(sampler: GpuOptions, graph: Graph) -> ListCache | None:
     """The cached lists that the sampler reads.
 
@@ -94,8 +83,3 @@ def check_reads_caches(sampler: GpuOptions) -> None:
             "the graph has cached lists, which schedule='cooperative' with vertex_set='hash' does not read; use "
             "schedule='hopwise', or 'auto'"
         )
-
-
-def is_uniform(sampler: NeighborSampler) -> bool:
-    """Whether all neighbours are equally likely. One launch reads lists by the line only for such picks."""
-    return sampler.picking.weights is None and not sampler.picking.labor

@@ -10,7 +10,8 @@ import torch
 from loader import _core
 from loader.graph import Graph
 from loader.machine.gpu import counted_bytes
-from loader.samplers.gpu.lists import READS, check_reads_caches, choose_reads, is_uniform
+from loader.samplers.gpu.lists import check_reads_caches, choose_reads
+from loader.samplers.gpu.reads import READS, is_uniform
 from loader.samplers.gpu.sizes import (
     HASH_FROM_VERTICES,
     HASH_SPARSITY,

@@ -14,8 +14,8 @@ from loader.graph import HeteroGraph, require_graph
 from loader.machine.arguments import as_flag, as_number, as_size, check_known
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.samplers.base import OTHERS_OPTIONS, AnyGraph, NeighborSampler, PickOptions, tell_ignored_times
-from loader.samplers.gpu.lists import BY_LINE, READS, is_uniform
 from loader.samplers.gpu.padded import PaddedMiniBatch
+from loader.samplers.gpu.reads import BY_LINE, READS, is_uniform
 from loader.samplers.gpu.session import CudaSession
 from loader.samplers.gpu.sizes import QUEUES, SCAN_SCHEDULES, SCHEDULES, VERTEX_SETS, GpuOptions
 

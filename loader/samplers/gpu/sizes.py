@@ -10,7 +10,7 @@ from loader import _core
 from loader.graph import Graph
 from loader.samplers.base import NeighborSampler
 from loader.samplers.gpu.layout import Layout
-from loader.samplers.gpu.lists import LINE_BYTES, is_uniform, unit_bytes
+from loader.samplers.gpu.reads import LINE_BYTES, is_uniform, unit_bytes
 
 HEADROOM = 1.25  # of the capacity of outputs over the largest mini-batch seen
 QUEUES = ("fused-static", "persistent")  # schedules

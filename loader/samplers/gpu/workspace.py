@@ -15,9 +15,11 @@ from loader.graph import Graph, ListCache, require_square
 from loader.machine.cpus import available_cpus
 from loader.machine.freeing import free_when_done
 from loader.machine.gpu import current_stream
-from loader.samplers.gpu.lists import READS, choose_reads, indptr_on, list_cache_of
+from loader.samplers.core_picks import core_picks
+from loader.samplers.gpu.lists import choose_reads, indptr_on, list_cache_of
+from loader.samplers.gpu.reads import READS
 from loader.samplers.gpu.sizes import HEADROOM, QUEUES, SCAN_SCHEDULES, GpuOptions, Plan, Sizes
-from loader.samplers.picks import Keys, core_picks
+from loader.samplers.picks import Keys
 
 _HEADERS = 64  # for mini-batches under way: this many more each time that all are taken
 

@@ -21,7 +21,8 @@ from loader.datasets.pyg import PyGDataset, ShchurDataset
 from loader.datasets.relational import RelationalData, RelationalDataset, RowColumn, TaskItems, write_relbench
 from loader.datasets.synthetic import SyntheticDataset
 from loader.datasets.synthetic_large import LargeSyntheticDataset
-from loader.datasets.table import TableDataset, TableRecord
+from loader.datasets.table import TableDataset
+from loader.datasets.table_record import TableRecord
 
 __all__ = [
     "CacheError",

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from loader.datasets.digests import digest_of
 from loader.datasets.errors import DatasetError
 from loader.datasets.node_dataset import (
     check_split_labels,
     check_splits,
     checked_num_classes,
-    digest_of,
     require_dense,
     require_identity,
 )

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from loader.datasets.digests import digest_of
 from loader.datasets.errors import DatasetError
+from loader.datasets.table_record import TableRecord
 from loader.graph import Graph, require_graph
 from loader.machine.arguments import as_flag, as_index, check_dense, kind_of, shown
 
-if TYPE_CHECKING:
-    from loader.datasets.table import TableRecord
-
 SPLITS = ("train", "val", "test")
-_DIGESTED = 2**12  # values of each array that `identity` reads
 
 
 @dataclass(frozen=True)
@@ -116,18 +113,6 @@ class NodeDataset:
             f"num_features={self.num_features}, num_classes={self.num_classes}, "
             f"multilabel={self.multilabel}, {sizes})"
         )
-
-
-def digest_of(*arrays: Tensor | None) -> str:
-    """A digest of evenly spaced values of each array; None says which arrays there are not."""
-    digest = sha256()
-    for array in arrays:
-        if array is None:
-            digest.update(b"none")
-            continue
-        some = array.reshape(-1)[:: max(1, array.numel() // _DIGESTED)]
-        digest.update(some.cpu().numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 def require_identity(own: Mapping[str, Any], identity: Mapping[str, Any], what: str) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from hashlib import sha256
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +26,16 @@ from loader.datasets.columns import (
     pyarrow,
     spaced,
 )
+from loader.datasets.digests import digest_of
 from loader.datasets.edge_list import EdgeList, EdgeListDataset
 from loader.datasets.edge_sorter import cut
 from loader.datasets.errors import DatasetError, nearest
 from loader.datasets.locations import fingerprint, given_file, require_file
-from loader.datasets.node_dataset import SPLITS, NodeDataset, digest_of
-from loader.datasets.node_ids import IdNumbers, NodeIds, read_ids, write_ids
+from loader.datasets.node_dataset import SPLITS, NodeDataset
+from loader.datasets.node_ids import IdNumbers, read_ids, write_ids
 from loader.datasets.plain_ids import plain_integers
 from loader.datasets.splits import check_fractions, stratified_split
+from loader.datasets.table_record import TableRecord
 from loader.datasets.trained_tables import TrainedTables, digest_of_ends, trained_labels
 from loader.machine.arguments import as_size, shown
 
@@ -42,34 +43,6 @@ log = logging.getLogger(__name__)
 
 _WORDS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test"}
 _FEW_CLASSES = 1000  # up to this many, however few nodes each has
-
-
-@dataclass(frozen=True)
-class TableRecord:
-    """What a conversion made of tables.
-
-    Attributes:
-        ids: the ids of the tables, by node.
-        classes: the values of the label column, by class; empty without labels.
-        columns: how columns became features, in their order.
-        report: what was done, in words, a line each.
-        rows: what a checkpoint keeps, so that rows may be appended after a training: see `TableDataset.extend`.
-    """
-
-    ids: NodeIds
-    classes: tuple[str, ...]
-    columns: tuple[Column, ...]
-    report: tuple[str, ...]
-    rows: TrainedTables
-
-    def identity(self) -> dict[str, Any]:
-        """What tells these tables from others, see `NodeDataset.identity`: ids, classes, and what each feature is."""
-        return {
-            "ids": self.ids.digest,
-            "classes": list(self.classes),
-            "columns": [f"{column.name} ({column.kind}, {column.width} features)" for column in self.columns],
-            "categories": sha256(repr([column.categories for column in self.columns]).encode()).hexdigest()[:16],
-        }
 
 
 class TableDataset(EdgeListDataset):

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from loader.datasets.columns import Column, TableFile, as_text, column_kind, pyarrow
+from loader.datasets.digests import digest_of
 from loader.datasets.errors import DatasetError
-from loader.datasets.node_dataset import digest_of
 from loader.datasets.node_ids import digest_of_ids
 from loader.machine.arguments import shown
 

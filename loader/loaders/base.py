@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loader.datasets.node_dataset import digest_of
+from loader.datasets.digests import digest_of
 from loader.graph import Graph, HeteroGraph, require_graph
 from loader.items import BatchSequence, Items, Order, Turns
 from loader.loaders.epoch import Epoch

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn, Protocol
 
-from loader.pipeline import PipelineRun
+from loader.pipeline import PipelineRun, Stage
 
-if TYPE_CHECKING:
-    from loader.loaders.base import Loader
+
+class _Loader(Protocol):
+    """What is asked of a `Loader`, whose iterator this is."""
+
+    @property
+    def stages(self) -> Sequence[Stage]: ...
+
+    def _begin(self, iterator: Epoch) -> PipelineRun: ...
+
+    def _gave(self, iterator: Epoch, batch: Any) -> None: ...
 
 
 class Epoch(Iterator[Any]):
     """The iterator of one epoch. The loader knows it only weakly, so dropping it ends it."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: _Loader) -> None:
         self._loader = loader
         self._run: PipelineRun | None = None
         self._over = False  # by its end or by an error; not by another iterator

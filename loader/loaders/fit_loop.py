@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from loader.items import BatchSequence
-
-if TYPE_CHECKING:
-    from loader.loaders.base import Loader
 
 _MODULES = ("lightning.pytorch.loops", "pytorch_lightning.loops")
 _MID_EPOCH, _NONE, _BATCH_END = "restarted_mid_epoch", "none", "restarted_on_train_batch_end"  # Lightning's words
@@ -21,6 +19,12 @@ _LAST, _MID_VALIDATION = "restarted_on_last", "restarted_mid_evaluation"
 
 
 _resumed: weakref.WeakSet[Any] = weakref.WeakSet()  # the fetchers of fit loops that `_resume` has set
+
+
+class _Loader(Protocol):
+    """What `follow` sets of a `Loader`."""
+
+    finished: Callable[[], int] | None
 
 
 class FitLoopCount:
@@ -60,7 +64,7 @@ def calling_fit_loop() -> Any:
     return loop if type(loop).__name__ == "_FitLoop" else None
 
 
-def follow(loader: Loader, loop: Any) -> int:
+def follow(loader: _Loader, loop: Any) -> int:
     """Lets `loader` count by a fit loop. If that resumes a run, both get the place of the checkpoint.
 
     Returns:
@@ -130,7 +134,7 @@ def _resume(loop: Any) -> None:
         inner._batches_that_stepped = inner.global_step - added
 
 
-def _places(loaders: list[Any], states: list[dict[str, Any]]) -> list[tuple[Loader, int, int]]:
+def _places(loaders: list[Any], states: list[dict[str, Any]]) -> list[tuple[Any, int, int]]:
     """The loaders of this package that have a state, which is loaded or among `states`: with the number of the epoch
     that Lightning told them, and that of the first mini-batch that is left of it.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,17 +18,15 @@ from loader.machine.arguments import kind_of
 from loader.samplers.base import AnyGraph, Request, Session, check_position
 from loader.samplers.existing_nodes import ExistingNodes
 from loader.samplers.link_ends import LinkEnds
+from loader.samplers.link_options import LinkOptions
 from loader.samplers.negatives import Draw, ascending
 from loader.samples.links import Links
 from loader.samples.tree_links import EdgesAt, OwnEdges, without_own_edges
 
-if TYPE_CHECKING:
-    from loader.samplers.links import LinkSampler
-
 _log = logging.getLogger(__name__)
 
 
-def columns_of(sampler: LinkSampler, pairs: Tensor, times: Any, edge_ids: Any) -> Tensor:
+def columns_of(sampler: LinkOptions, pairs: Tensor, times: Any, edge_ids: Any) -> Tensor:
     """Links, their times and their edge ids as the columns of one tensor, as sessions take them.
 
     Raises:
@@ -57,7 +55,7 @@ def _column(name: str, given: Tensor, pairs: Tensor) -> Tensor:
     return given.to(pairs.device, torch.int64).view(-1, 1)
 
 
-def require_use_of_ids(sampler: LinkSampler) -> None:
+def require_use_of_ids(sampler: LinkOptions) -> None:
     """Raises ValueError if the sampler has no use for the ids of the links' own edges."""
     if not sampler.in_trees:
         raise ValueError(
@@ -80,7 +78,7 @@ class TreeLinkSession(Session):
     the ids of the edges that the links are, or -1.
     """
 
-    def __init__(self, sampler: LinkSampler, graph: AnyGraph, ends: LinkEnds) -> None:
+    def __init__(self, sampler: LinkOptions, graph: AnyGraph, ends: LinkEnds) -> None:
         around: Any = sampler.around
         self._sampler, self._ends, self._given = sampler, ends, graph
         self._graph: HeteroGraph = around.typed(graph)
@@ -246,7 +244,7 @@ class _Taken:
 
 
 def _existing(
-    sampler: LinkSampler, graph: HeteroGraph, edge_type: EdgeType
+    sampler: LinkOptions, graph: HeteroGraph, edge_type: EdgeType
 ) -> tuple[ExistingNodes | None, ExistingNodes | None]:
     """The sources and the targets that exist at a time; None for those that always do."""
     around: Any = sampler.around

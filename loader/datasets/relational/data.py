@@ -9,8 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
+from loader.datasets.digests import digest_of
 from loader.datasets.hetero import HeteroDataset
-from loader.datasets.node_dataset import SPLITS, digest_of
+from loader.datasets.node_dataset import SPLITS
 from loader.datasets.node_ids import NodeIds
 from loader.datasets.relational.columns import RowColumn
 

@@ -18,7 +18,7 @@ from loader.samplers.gpu.sizes import GpuOptions, Plan, with_headroom
 from loader.samplers.gpu.workspace import Workspace
 from loader.samplers.hetero import typed_blocks
 from loader.samplers.relations import node_types_of
-from loader.samplers.trees import Sight, TreeSampler
+from loader.samplers.tree_options import Sight, TreeOptions
 from loader.samples.trees import TreeMiniBatch
 
 _PILOT = 64  # trees, from which the first sizes are learnt
@@ -36,7 +36,7 @@ class TreeWorkspace(TypedWorkspace):
     """The kernels' memory for trees of a `HeteroGraph`, see `Workspace`."""
 
     def __init__(self, sampler: GpuOptions, graph: HeteroGraph) -> None:
-        assert isinstance(sampler, TreeSampler)
+        assert isinstance(sampler, TreeOptions)
         self._sampler, self.sight = sampler, Sight.of(sampler, graph)
         self._table = 0
         self._guess = 1.0  # by which the first guess grew
@@ -172,7 +172,7 @@ class TreeCudaSession(TypedCudaSession):
     workspace = TreeWorkspace
     _space: TreeWorkspace | None
 
-    def __init__(self, sampler: TreeSampler, graph: HeteroGraph) -> None:
+    def __init__(self, sampler: TreeOptions, graph: HeteroGraph) -> None:
         self._sampler = sampler
         super().__init__(sampler, graph)
 

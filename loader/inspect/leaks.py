@@ -20,7 +20,7 @@ from loader.items import NodeItems
 from loader.machine.arguments import as_size, kind_of, shown
 from loader.samplers import Sampler, TreeSampler, resolve_fanouts
 from loader.samples import HeteroMiniBatch
-from loader.samples.hetero import HeteroBlock, by_relation
+from loader.samples.hetero_block import HeteroBlock, by_relation
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from loader.ops.grouped import Grouped
-from loader.samples.hetero import HeteroBlock, HeteroMiniBatch
+from loader.samples.hetero import HeteroMiniBatch
+from loader.samples.hetero_block import HeteroBlock
 
 
 class Segment(NamedTuple):

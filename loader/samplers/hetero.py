@@ -12,7 +12,8 @@ from loader.graph import Graph, HeteroGraph
 from loader.samplers.base import NeighborSampler, Request, as_seeds
 from loader.samplers.core_session import CoreSession, Engine, Hop
 from loader.samplers.relations import require_type_order
-from loader.samples.hetero import HeteroBlock, HeteroMiniBatch
+from loader.samples.hetero import HeteroMiniBatch
+from loader.samples.hetero_block import HeteroBlock
 
 
 class HeteroSession(CoreSession):

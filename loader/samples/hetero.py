@@ -2,173 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from loader.samples.base import Rows, Sample
+from loader.samples.hetero_block import HeteroBlock, by_relation, of_blocks
+from loader.samples.hetero_interop import to_dgl, to_pyg
 from loader.samples.lazy_rows import LazyFeatures, LazyRows
-from loader.samples.minibatch import Block
 from loader.samples.segments import EdgeType, Segments
+from loader.samples.subgraph import edges_of, ranges
 
 _PYG_NAMES = ("x_dict", "edge_index_dict", "num_sampled_nodes", "num_sampled_edges", "input_id")
-
-
-@dataclass(eq=False)
-class HeteroBlock:
-    """One hop of a typed mini-batch, CSC: a row per destination node and relation into its type.
-
-    Immutable by convention. A `HeteroMiniBatch` says which rows are of which relation, so `relation` and
-    `edge_index_dict` are for the blocks of one.
-
-    Attributes:
-        indptr: `[num_rows + 1]`. The rows are those of the destinations in their order; a node has one for each
-            relation into its type, in the order of the graph's relations.
-        indices: `[num_edges]` places of the sources in the mini-batch's `nodes`.
-        first_dst, num_dst: the destinations are `nodes[first_dst : first_dst + num_dst]`.
-        num_src: sources lie in `nodes[:num_src]`.
-        edge_ids: `[num_edges]` ids of the edges, or None if they were not asked for.
-    """
-
-    indptr: Tensor
-    indices: Tensor
-    first_dst: int
-    num_dst: int
-    num_src: int
-    edge_ids: Tensor | None = None
-
-    if TYPE_CHECKING:
-        segments: Segments = field(
-            init=False
-        )  # of the mini-batch, which sets it; no field, for tools that go through all fields
-
-    @property
-    def num_edges(self) -> int:
-        return self.indices.numel()
-
-    def relation(self, edge_type: EdgeType | str) -> Block:
-        """The edges of one relation, with places within the types: row `i` is of the destination `i` of those that the
-        block has of this type, and `indices` are places among the nodes of the source type (`n_id`).
-
-        Raises:
-            KeyError: the graph has no such relation.
-        """
-        seg = self.segments
-        relation = seg.relation_of(edge_type)
-        source, target = seg.ends_of(relation)
-        num_src, num_dst = seg.count(source, self.num_src), self._count_dst(target)
-        if len(seg.names) == len(seg.edge_types) == 1:
-            return Block(self.indptr, self.indices, num_src, num_dst, self.edge_ids)
-        found = by_relation([self], seg, [relation])
-        within = seg.within(self.indices.device)
-        return Block(
-            found.indptr.to(self.indptr.dtype),
-            within.index_select(0, of_blocks([self.indices], found)).to(self.indices.dtype),
-            num_src,
-            num_dst,
-            None if self.edge_ids is None else of_blocks([self.edge_ids], found),
-        )
-
-    @property
-    def edge_index_dict(self) -> dict[EdgeType, Tensor]:
-        """Relation -> `[2, num_edges]` int64: places of the sources and of the destinations among the nodes of their
-        types, as torch_geometric's heterogeneous layers take them. Relations without edges here are there, too.
-        """
-        found = by_relation([self], self.segments)
-        return edge_index_dict([self], self.segments, found, found.counts())
-
-    def _count_dst(self, node_type: int) -> int:
-        return sum(part.size for t, part, _ in self.segments.rows(self.first_dst, self.num_dst) if t == node_type)
-
-    def memory(self) -> list[Tensor]:
-        """Tensors whose memory holds the arrays, see `Block.memory`."""
-        return [t for t in (self.indptr, self.indices, self.edge_ids) if t is not None]
-
-
-class ByRelation(NamedTuple):
-    """The edges of some blocks, relation after relation, and within a relation block after block.
-
-    Attributes:
-        places: `[E]` of the edges in the arrays of the blocks, one block after the other.
-        row_of: `[E]` numbers of the edges' rows.
-        indptr: `[rows + 1]`, where the edges of each row begin.
-        rows: `[rows]` places of the rows' destinations in the mini-batch's `nodes`.
-        bounds: `[relations][blocks + 1]`, where the rows of a relation and block begin.
-    """
-
-    places: Tensor
-    row_of: Tensor
-    indptr: Tensor
-    rows: Tensor
-    bounds: list[list[int]]
-
-    def counts(self) -> list[list[int]]:
-        """Numbers of edges, `[relations][blocks]`. The host waits for the device."""
-        rows = [row for bounds in self.bounds for row in bounds]
-        flat = torch.tensor(rows, dtype=torch.int64, device=self.indptr.device)
-        ends = iter(self.indptr[flat].tolist())
-        return [[b - a for a, b in pairwise([next(ends) for _ in bounds])] for bounds in self.bounds]
-
-
-def by_relation(
-    blocks: Sequence[HeteroBlock], segments: Segments, relations: Sequence[int] | None = None
-) -> ByRelation:
-    """The edges of these relations, by default of all."""
-    device = blocks[0].indices.device
-    layouts = [segments.rows(block.first_dst, block.num_dst) for block in blocks]
-    arange = torch.arange(max(max(block.num_src, block.indptr.numel()) for block in blocks) + 1, device=device)
-    order, rows, bounds, count = [], [], [], 0
-    for r in range(len(segments.edge_types)) if relations is None else relations:
-        _, target = segments.ends_of(r)
-        slots = segments.into[target]
-        bounds.append([count])
-        before = 0
-        for block, layout in zip(blocks, layouts, strict=True):
-            for t, part, row in layout:
-                if t == target:
-                    mine = arange[row : row + part.size * len(slots)].view(part.size, -1)[:, slots.index(r)]
-                    order.append(mine + before if before else mine)
-                    rows.append(arange[part.begin : part.begin + part.size])
-                    count += part.size
-            before += block.indptr.numel() - 1
-            bounds[-1].append(count)
-    begins, degrees, edges = [], [], 0
-    for block in blocks:
-        begin = block.indptr.long()
-        degrees.append(begin.diff())
-        begins.append(begin[:-1] + edges if edges else begin[:-1])
-        edges += block.num_edges
-    if not order:
-        none = arange[:0]
-        return ByRelation(none, none, arange[:1], none, bounds)
-    chosen = torch.cat(order)
-    degree = torch.cat(degrees).index_select(0, chosen)  # faster than an index in brackets
-    indptr = torch.cat([arange[:1], degree.cumsum(0)])
-    total = edges if relations is None else int(indptr[-1])
-    row_of = torch.repeat_interleave(degree, output_size=total)
-    shift = torch.cat(begins).index_select(0, chosen) - indptr[:-1]
-    places = shift.index_select(0, row_of).add_(torch.arange(total, device=device))
-    return ByRelation(places, row_of, indptr, torch.cat(rows), bounds)
-
-
-def edge_index_dict(
-    blocks: Sequence[HeteroBlock], segments: Segments, found: ByRelation, counts: list[list[int]]
-) -> dict[EdgeType, Tensor]:
-    """Relation -> `[2, E]` int64, places within the types, of all edges of the blocks."""
-    within = segments.within(found.places.device)
-    pairs = within.new_empty((2, found.places.numel()))
-    torch.index_select(within, 0, of_blocks([block.indices for block in blocks], found), out=pairs[0])
-    torch.index_select(within.index_select(0, found.rows), 0, found.row_of, out=pairs[1])
-    return dict(zip(segments.edge_types, pairs.split([sum(of_block) for of_block in counts], 1), strict=True))
-
-
-def of_blocks(arrays: Sequence[Tensor], found: ByRelation) -> Tensor:
-    """The entries of the edges that were found, of arrays of the blocks."""
-    return torch.cat(list(arrays)).index_select(0, found.places)
 
 
 @dataclass(eq=False)
@@ -394,16 +242,66 @@ class HeteroMiniBatch(Sample):
             rows={kind: f(rows) for kind, rows in self.rows.items()},
         )
 
+    def first_picks(self) -> HeteroMiniBatch:
+        """The part that expand="new" gives: each node has the picks of the hop after the one that first met it, and
+        nodes that only other picks lead to are left out. One that was sampled so is returned as it is.
+        """
+        if not self.expands_all:
+            return self
+        seg, device = self.segments, self.nodes.device
+        slots = [len(into) for into in seg.into]
+        num_rows = seg.spread([slots] * len(self.sizes), device)
+        first_row = num_rows.cumsum(0) - num_rows
+        starts = torch.tensor([self.node_types[name].start for name in seg.names], device=device)
+        kept = [torch.arange(self.batch_size, device=device)]  # places of the nodes that each hop met first
+        local = torch.full((self.nodes.numel(),), -1, device=device)
+        local[: self.batch_size] = kept[0]
+        sizes, blocks, places, num_nodes, edges = [self.sizes[0]], [], [], self.batch_size, 0
+        for block in reversed(self.blocks):
+            rows = ranges(first_row[kept[-1]], num_rows[kept[-1]])
+            chosen, degree = edges_of(block, rows)
+            sources = block.indices[chosen].long()
+            new = torch.unique(sources[local[sources] < 0])
+            new = new[torch.argsort(self.nodes[new])]  # picks that are left out may have led to some of them earlier
+            first_dst = num_nodes - kept[-1].numel()
+            num_dst = kept[-1].numel()
+            local[new] = torch.arange(num_nodes, num_nodes + new.numel(), device=device)
+            num_nodes += new.numel()
+            kept.append(new)
+            types = torch.searchsorted(starts, self.nodes[new].long(), right=True) - 1
+            sizes.append(tuple(torch.bincount(types, minlength=len(slots)).tolist()))
+            indptr = torch.zeros(rows.numel() + 1, dtype=block.indptr.dtype, device=device)
+            torch.cumsum(degree, 0, out=indptr[1:])
+            ids = None if block.edge_ids is None else block.edge_ids[chosen]
+            blocks.append(
+                HeteroBlock(indptr, local[sources].to(block.indices.dtype), first_dst, num_dst, num_nodes, ids)
+            )
+            places.append(chosen + edges)
+            edges += block.num_edges
+        every = torch.cat(kept)
+        part = HeteroMiniBatch(
+            self.nodes[every],
+            tuple(sizes),
+            tuple(reversed(blocks)),
+            self.node_types,
+            self.edge_types,
+            self.epoch,
+            self.index,
+            y=self.y,
+            repeats=self.repeats,
+        )
+        return _with_rows_of(self, part, every, torch.cat(places))
+
+    def of_trees(self) -> dict[str, Any]:
+        """What a subgraph also has if each seed has a tree of its own: "tree" and "seed_times"."""
+        return {}
+
     def to_dgl(self) -> tuple[dict[str, Tensor], dict[str, Tensor], list[Any]]:
         """`(input_nodes, output_nodes, blocks)` as `dgl.dataloading.DataLoader` yields them for a heterograph."""
-        from loader.samples.hetero_interop import to_dgl  # which knows the class
-
         return to_dgl(self)
 
     def to_pyg(self) -> Any:
         """A `torch_geometric.data.HeteroData` as `torch_geometric.loader.NeighborLoader` yields it."""
-        from loader.samples.hetero_interop import to_pyg
-
         return to_pyg(self)
 
     def __repr__(self) -> str:
@@ -424,3 +322,31 @@ def _mapped(x: Mapping[str, Tensor], f: Callable[[Tensor], Tensor]) -> Mapping[s
         {name: f(rows) for name, rows in x.made.items() if name not in ids},
         {name: x.lazy[name].of(moved) for name, moved in ids.items()},
     )
+
+
+def _with_rows_of(batch: HeteroMiniBatch, part: HeteroMiniBatch, nodes: Tensor, edges: Tensor) -> HeteroMiniBatch:
+    """`part` with the rows of `batch` that are its own.
+
+    Args:
+        nodes: `[num_nodes]` places of the part's nodes in `batch.nodes`.
+        edges: `[num_edges]` places of the part's edges in the arrays of the blocks, from the seeds outward.
+    """
+    within = batch.segments.within(nodes.device)[nodes]
+    rows: dict[str, Tensor] = {}
+    x = None
+    if batch.x is not None:
+        chosen = {name: part.segments.of_type(within, part.segments.type_of(name)) for name in batch.x}
+        x = {name: found[chosen[name]] for name, found in batch.x.items()}
+    for kind, found in batch.rows.items():
+        what, _, name = kind.partition("/")
+        if what == "node":
+            name = name if name in batch.node_types else name.rpartition("/")[0]
+            rows[kind] = found[part.segments.of_type(within, part.segments.type_of(name))]
+            continue
+        name = name if name in map("__".join, batch.edge_types) else name.rpartition("/")[0]
+        relation = [batch.segments.relation_of(name)]
+        theirs = by_relation(batch.blocks[::-1], batch.segments, relation).places
+        place = torch.empty(batch.num_edges, dtype=torch.int64, device=nodes.device)
+        place[theirs] = torch.arange(theirs.numel(), device=nodes.device)
+        rows[kind] = found[place[edges[by_relation(part.blocks[::-1], part.segments, relation).places]]]
+    return part.replace(x=x, rows=rows)

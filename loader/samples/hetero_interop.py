@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from loader.machine.optional import import_dgl, import_optional
-from loader.samples.hetero import HeteroMiniBatch, by_relation, of_blocks
+from loader.samples.hetero_block import HeteroBlocks, by_relation, of_blocks
 from loader.samples.hetero_subgraph import hetero_subgraph_of
 
 
-def to_dgl(batch: HeteroMiniBatch) -> tuple[dict[str, Tensor], dict[str, Tensor], list[Any]]:
+def to_dgl(batch: HeteroBlocks) -> tuple[dict[str, Tensor], dict[str, Tensor], list[Any]]:
     """`(input_nodes, output_nodes, blocks)` of a `HeteroMiniBatch`, as `dgl.dataloading.DataLoader` yields them.
 
     Ids are those within the types. Blocks hold the ids of their nodes in `srcnodes[TYPE].data[dgl.NID]` and
@@ -79,7 +79,7 @@ def to_dgl(batch: HeteroMiniBatch) -> tuple[dict[str, Tensor], dict[str, Tensor]
     return n_id, seeds, blocks
 
 
-def to_pyg(batch: HeteroMiniBatch) -> Any:
+def to_pyg(batch: HeteroBlocks) -> Any:
     """A `torch_geometric.data.HeteroData` of a `HeteroMiniBatch`, as `torch_geometric.loader.NeighborLoader` yields it.
 
     If the mini-batch was sampled with expand="all", only PyG's part of it is in the result, see `hetero_subgraph_of`.

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from loader.samples.base import Rows, Sample
-from loader.samples.hetero import HeteroBlock, HeteroMiniBatch, by_relation, edge_index_dict, of_blocks
+from loader.samples.hetero_block import HeteroBlocks, by_relation, edge_index_dict, of_blocks
 from loader.samples.lazy_rows import LazyRows
 from loader.samples.segments import EdgeType
-from loader.samples.subgraph import Subgraph, edges_of, ranges
-from loader.samples.trees import TreeMiniBatch
+from loader.samples.subgraph import Subgraph
 
 
 @dataclass(eq=False)
@@ -128,11 +127,11 @@ class HeteroSubgraph(Sample):
         return f"HeteroSubgraph(epoch={self.epoch}, index={self.index}, num_nodes={nodes})"
 
 
-def hetero_subgraph_of(batch: HeteroMiniBatch) -> HeteroSubgraph:
+def hetero_subgraph_of(batch: HeteroBlocks) -> HeteroSubgraph:
     """The subgraph of a mini-batch: each node keeps the picks of the hop after the one that first met it, which are
     all if it was sampled with expand="new". Nodes that only other picks lead to are left out.
     """
-    batch = once(batch)
+    batch = batch.first_picks()
     seg, hops = batch.segments, batch.blocks[::-1]
     edge_ids, counts = None, list[list[int]]([] for _ in seg.edge_types)
     edges = {edge_type: batch.nodes.new_empty((2, 0), dtype=torch.int64) for edge_type in seg.edge_types}
@@ -154,7 +153,7 @@ def hetero_subgraph_of(batch: HeteroMiniBatch) -> HeteroSubgraph:
         index=batch.index,
         repeats=batch.repeats,
         rows={**{f"node/{name}": rows for name, rows in (batch.x or {}).items()}, **batch.rows},
-        **_of_trees(batch),
+        **batch.of_trees(),
     )
 
 
@@ -174,87 +173,3 @@ def subgraph_of_one(sample: HeteroSubgraph) -> Subgraph:
         seed_times=sample.seed_times,
         positions=sample.positions,
     )
-
-
-def _of_trees(batch: HeteroMiniBatch) -> dict[str, Any]:
-    if not isinstance(batch, TreeMiniBatch):
-        return {}
-    tree = {name: batch.tree_of(name).long() for name in batch.segments.names}
-    return {"tree": tree, "seed_times": batch.seed_times}
-
-
-def once(batch: HeteroMiniBatch) -> HeteroMiniBatch:
-    """The part of a mini-batch that expand="new" gives: each node has the picks of the hop after the one that first
-    met it, and nodes that only other picks lead to are left out. One that was sampled so is returned as it is.
-    """
-    if not batch.expands_all:
-        return batch
-    seg, device = batch.segments, batch.nodes.device
-    slots = [len(into) for into in seg.into]
-    num_rows = seg.spread([slots] * len(batch.sizes), device)
-    first_row = num_rows.cumsum(0) - num_rows
-    starts = torch.tensor([batch.node_types[name].start for name in seg.names], device=device)
-    kept = [torch.arange(batch.batch_size, device=device)]  # places of the nodes that each hop met first
-    local = torch.full((batch.nodes.numel(),), -1, device=device)
-    local[: batch.batch_size] = kept[0]
-    sizes, blocks, places, num_nodes, edges = [batch.sizes[0]], [], [], batch.batch_size, 0
-    for block in reversed(batch.blocks):
-        rows = ranges(first_row[kept[-1]], num_rows[kept[-1]])
-        chosen, degree = edges_of(block, rows)
-        sources = block.indices[chosen].long()
-        new = torch.unique(sources[local[sources] < 0])
-        new = new[torch.argsort(batch.nodes[new])]  # picks that are left out may have led to some of them earlier
-        first_dst = num_nodes - kept[-1].numel()
-        num_dst = kept[-1].numel()
-        local[new] = torch.arange(num_nodes, num_nodes + new.numel(), device=device)
-        num_nodes += new.numel()
-        kept.append(new)
-        types = torch.searchsorted(starts, batch.nodes[new].long(), right=True) - 1
-        sizes.append(tuple(torch.bincount(types, minlength=len(slots)).tolist()))
-        indptr = torch.zeros(rows.numel() + 1, dtype=block.indptr.dtype, device=device)
-        torch.cumsum(degree, 0, out=indptr[1:])
-        ids = None if block.edge_ids is None else block.edge_ids[chosen]
-        blocks.append(HeteroBlock(indptr, local[sources].to(block.indices.dtype), first_dst, num_dst, num_nodes, ids))
-        places.append(chosen + edges)
-        edges += block.num_edges
-    every = torch.cat(kept)
-    part = HeteroMiniBatch(
-        batch.nodes[every],
-        tuple(sizes),
-        tuple(reversed(blocks)),
-        batch.node_types,
-        batch.edge_types,
-        batch.epoch,
-        batch.index,
-        y=batch.y,
-        repeats=batch.repeats,
-    )
-    return _with_rows_of(batch, part, every, torch.cat(places))
-
-
-def _with_rows_of(batch: HeteroMiniBatch, part: HeteroMiniBatch, nodes: Tensor, edges: Tensor) -> HeteroMiniBatch:
-    """`part` with the rows of `batch` that are its own.
-
-    Args:
-        nodes: `[num_nodes]` places of the part's nodes in `batch.nodes`.
-        edges: `[num_edges]` places of the part's edges in the arrays of the blocks, from the seeds outward.
-    """
-    within = batch.segments.within(nodes.device)[nodes]
-    rows: dict[str, Tensor] = {}
-    x = None
-    if batch.x is not None:
-        chosen = {name: part.segments.of_type(within, part.segments.type_of(name)) for name in batch.x}
-        x = {name: found[chosen[name]] for name, found in batch.x.items()}
-    for kind, found in batch.rows.items():
-        what, _, name = kind.partition("/")
-        if what == "node":
-            name = name if name in batch.node_types else name.rpartition("/")[0]
-            rows[kind] = found[part.segments.of_type(within, part.segments.type_of(name))]
-            continue
-        name = name if name in map("__".join, batch.edge_types) else name.rpartition("/")[0]
-        relation = [batch.segments.relation_of(name)]
-        theirs = by_relation(batch.blocks[::-1], batch.segments, relation).places
-        place = torch.empty(batch.num_edges, dtype=torch.int64, device=nodes.device)
-        place[theirs] = torch.arange(theirs.numel(), device=nodes.device)
-        rows[kind] = found[place[edges[by_relation(part.blocks[::-1], part.segments, relation).places]]]
-    return part.replace(x=x, rows=rows)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from loader.machine.optional import import_dgl, import_optional
-from loader.samples.minibatch import Block
+from loader.samples.block import Block
 from loader.samples.subgraph import subgraph_of
 
 

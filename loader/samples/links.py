@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from loader.samples.base import Rows, Sample
-from loader.samples.minibatch import Block, MiniBatch
+from loader.samples.block import Block
+from loader.samples.minibatch import MiniBatch
 from loader.samples.segments import EdgeType
 from loader.samples.subgraph import Subgraph
 

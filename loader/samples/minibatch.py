@@ -11,56 +11,11 @@ import torch
 from torch import Tensor
 
 from loader.samples.base import Rows, Sample
+from loader.samples.block import Block
+from loader.samples.interop import to_dgl, to_pyg
 from loader.samples.lazy_rows import LazyRows
 
 _PYG_NAMES = ("edge_index", "n_id", "num_sampled_nodes", "num_sampled_edges")
-
-
-# Not frozen, for tools that copy dataclasses and exchange the tensors in the copy, as the precision plugins of
-# Lightning do; equality is identity, since tensors have none that is one value.
-@dataclass(eq=False)
-class Block:
-    """One hop of a mini-batch: a bipartite graph from `num_src` to `num_dst` vertices, CSC, local ids.
-
-    Immutable by convention: change a copy (`dataclasses.replace`).
-
-    The destination vertices are the first `num_dst` source vertices. Row `i` of the block,
-    `indices[indptr[i]:indptr[i + 1]]`, holds the sampled in-neighbours of destination `i` in the order of the
-    graph's neighbour list.
-
-    Attributes:
-        indptr: `[num_dst + 1]`, dtype of the graph's `indptr`.
-        indices: `[num_edges]`, local source ids in `[0, num_src)`, dtype of the graph's `indices`.
-        num_src, num_dst: numbers of vertices.
-        edge_ids: `[num_edges]` ids of the edges in the graph, or None if they were not asked for.
-        edge_features: `[num_edges, D]` features of the edges, or None if they were not gathered.
-    """
-
-    indptr: Tensor
-    indices: Tensor
-    num_src: int
-    num_dst: int
-    edge_ids: Tensor | None = None
-    edge_features: Tensor | None = None
-
-    # Where kernels find arrays and sizes when they run, instead of those above: see `loader.ops.live`.
-    live = 0
-
-    @property
-    def num_edges(self) -> int:
-        return self.indices.numel()
-
-    @property
-    def edge_index(self) -> Tensor:
-        """`[2, num_edges]` int64 local ids: a row of sources and a row of destinations, as torch_geometric's layers for
-        bipartite graphs take them: `conv((x, x[:block.num_dst]), block.edge_index)`.
-        """
-        targets = torch.arange(self.num_dst, device=self.indices.device).repeat_interleave(self.indptr.diff().long())
-        return torch.stack((self.indices.long(), targets))
-
-    def memory(self) -> list[Tensor]:
-        """Tensors whose memory holds the arrays: the arrays themselves, or the pieces that they are parts of."""
-        return [t for t in (self.indptr, self.indices, self.edge_ids, self.edge_features) if t is not None]
 
 
 @dataclass(eq=False)
@@ -198,14 +153,10 @@ class MiniBatch(Sample):
 
     def to_dgl(self) -> tuple[Tensor, Tensor, list[Any]]:
         """`(input_nodes, output_nodes, blocks)` as `dgl.dataloading.DataLoader` yields them."""
-        from loader.samples.interop import to_dgl  # which knows the class
-
         return to_dgl(self.gathered())
 
     def to_pyg(self) -> Any:
         """A `torch_geometric.data.Data` as `torch_geometric.loader.NeighborLoader` yields it."""
-        from loader.samples.interop import to_pyg
-
         return to_pyg(self.gathered())
 
     def memory(self) -> list[Tensor]:

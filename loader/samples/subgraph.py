@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from loader.samples.base import Rows, Sample
+from loader.samples.block import Blocks
 from loader.samples.lazy_rows import LazyRows
-from loader.samples.minibatch import MiniBatch
 
 
 @dataclass(eq=False)
@@ -113,7 +113,7 @@ def bidirectional(sample: Subgraph) -> Subgraph:
     return sample.replace(edge_index=ends, edge_ids=ids, num_edges=(keys.numel(),))
 
 
-def subgraph_of(batch: MiniBatch) -> tuple[Subgraph, Tensor, list[Tensor]]:
+def subgraph_of(batch: Blocks) -> tuple[Subgraph, Tensor, list[Tensor]]:
     """The subgraph of a mini-batch: each vertex keeps the picks of the hop after the one that first met it.
 
     Vertices that only other picks lead to are left out.

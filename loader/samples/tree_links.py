@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from loader.samples.hetero import HeteroBlock
+from loader.samples.hetero_block import HeteroBlock
 from loader.samples.hetero_links import typed_block_without
 from loader.samples.segments import EdgeType
 from loader.samples.subgraph import edges_of

@@ -119,6 +119,12 @@ class TreeMiniBatch(HeteroMiniBatch):
             begin += count
         return data
 
+    def of_trees(self) -> dict[str, Any]:
+        return {
+            "tree": {name: self.tree_of(name).long() for name in self.segments.names},
+            "seed_times": self.seed_times,
+        }
+
     def tree_of(self, node_type: str) -> Tensor:
         """`[n]` int32, the trees of the nodes of a type, in the order of `n_id`."""
         return self.segments.of_type(self.tree, self.segments.type_of(node_type))

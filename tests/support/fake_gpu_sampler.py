@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.samplers import trees
+from loader.samplers import tree_options
 from loader.samplers.gpu import hetero as cuda_hetero
 from loader.samplers.gpu import sampler as cuda
 from loader.samplers.gpu import session as cuda_session
@@ -89,8 +89,8 @@ class FakeGPU:
             patch.setattr(module, "torch", FakeTorch(fake_cuda))
             patch.setattr(module, "current_stream", lambda *_: self.stream)
         patch.setattr(cuda_hetero, "current_stream", lambda *_: self.stream)
-        patch.setattr(trees, "require_cuda", lambda *_: None)
-        patch.setattr(trees, "cuda_device", lambda *_: torch.device("cpu"))
+        patch.setattr(tree_options, "require_cuda", lambda *_: None)
+        patch.setattr(tree_options, "cuda_device", lambda *_: torch.device("cpu"))
         patch.setattr(cuda_workspace, "free_when_done", lambda _, free: free())
         patch.setattr(cuda_session, "made_current", lambda *_: contextlib.nullcontext())
         patch.setattr(cuda, "require_cuda", lambda *_: None)

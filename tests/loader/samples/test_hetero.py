@@ -10,7 +10,6 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 
 from loader.samples import Block, HeteroBlock, HeteroMiniBatch, MiniBatch
-from loader.samples.hetero_subgraph import once
 
 Batch = oracle.TypedBatch
 
@@ -128,10 +127,10 @@ def test_one_relation_behaves_as_a_mini_batch() -> None:
 def test_expand_all_has_what_expand_new_gives() -> None:
     longer = 0
     for (_, _, every), (_, _, new) in zip(random_batches(3, 40, "all"), random_batches(3, 40, "new"), strict=True):
-        part = once(every)
+        part = every.first_picks()
         longer += every.num_edges > part.num_edges
         assert part.digest() == new.digest()
-        assert once(part) is part
+        assert part.first_picks() is part
     assert longer > 10
 
 

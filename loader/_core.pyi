@@ -509,11 +509,15 @@ class Gatherer:
     def gather(self, table: Tensor, ids: Tensor, out: Tensor) -> None:
         """`out[i] = table[ids[i]]`."""
 
-    def gather_decoded(self, table: Tensor, ids: Tensor, out: Tensor, code: str, scales: Tensor) -> None:
-        """`out[i] = code(table[ids[i]]) * scale`, float32.
+    def gather_converted(
+        self, table: Tensor, ids: Tensor, out: Tensor, code: str = "", scales: Tensor | None = None
+    ) -> None:
+        """`out[i] = table[ids[i]]` in the type of `out`, rounded as by `Tensor.to`. Both are float32, float16 or
+        bfloat16.
 
-        `table`: `[num_rows, bytes]` uint8, of which the first `out.shape[1]` of a row are codes; `code`: "int8" or
-        "float8_e4m3fn"; `scales`: `[1, columns]` or `[num_rows, 1]` float32."""
+        Of codes it is `code(table[ids[i]]) * scale`, a product of float32. `table`: `[num_rows, bytes]` uint8, of which
+        the first `out.shape[1]` of a row are codes; `code`: "int8" or "float8_e4m3fn"; `scales`: `[1, columns]` or
+        `[num_rows, 1]` float32."""
 
 class RowUploader:
     """Threads gather rows of tables in host memory into pinned buffers, which are copied to a GPU."""

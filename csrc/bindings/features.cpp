@@ -50,8 +50,9 @@ void bind_features(py::module_& m) {
       .def("gather", &Gatherer::gather, py::arg("table"), py::arg("ids"), py::arg("out"),
            "out[i] = table[ids[i]]; ids int32 or int64, table and out contiguous, of one dtype, on the "
            "CPU.")
-      .def("gather_decoded", &Gatherer::gather_decoded, py::arg("table"), py::arg("ids"), py::arg("out"),
-           py::arg("code"), py::arg("scales"), "The same of codes, decoded to float32.");
+      .def("gather_converted", &Gatherer::gather_converted, py::arg("table"), py::arg("ids"), py::arg("out"),
+           py::arg("code") = "", py::arg("scales") = py::none(),
+           "The same in the type of out: float32, float16 or bfloat16, of these types or of codes.");
   py::class_<PooledBuffer>(m, "PooledBuffer", py::buffer_protocol(),
                            "Writable bytes that return to their BufferPool with the last reference.")
       .def_buffer([](const PooledBuffer& buffer) { return buffer.info(); });

@@ -38,6 +38,15 @@ inline CodedRows coded_rows(const std::string& code, int64_t columns, const Rows
   return {code == "int8" ? Code::kInt8 : Code::kFloat8, columns, {of, !by_column}};
 }
 
+inline Element float_type(py::handle tensor, const char* name) {
+  const std::string dtype = dtype_of(tensor);
+  if (dtype == "torch.float32") return Element::kFloat32;
+  if (dtype == "torch.float16") return Element::kFloat16;
+  if (dtype == "torch.bfloat16") return Element::kBfloat16;
+  throw py::type_error(std::string(name) + " has dtype " + dtype +
+                       "; it must be float32, float16 or bfloat16");
+}
+
 class Gatherer {
  public:
   Gatherer(int num_threads, bool in_file) : pool_(num_threads), in_file_(in_file) {}
@@ -69,16 +78,26 @@ class Gatherer {
     });
   }
 
-  void gather_decoded(py::handle table, py::handle ids, py::handle out, const std::string& code,
-                      py::handle scales) {
-    const RowsView from = rows_view(table, "table");  // [num_rows, bytes]
-    const RowsView to = rows_view(out, "out");        // [n, columns]
-    const auto floats = view<float>(out, "out");      // the same
-    const CodedRows rows = coded_rows(code, to.row_bytes / sizeof(float), from, scales, "cpu");
+  void gather_converted(py::handle table, py::handle ids, py::handle out, const std::string& code,
+                        py::handle scales) {
+    const RowsView from = rows_view(table, "table");  // [num_rows, ...], or of codes [num_rows, bytes]
+    const RowsView to = rows_view(out, "out");        // [n, ...]
+    Conversion by{Element::kFloat32, float_type(out, "out"), 0, {nullptr, false}};
+    by.columns = to.row_bytes / bytes_of(by.to);
+    if (code.empty()) {
+      by.from = float_type(table, "table");
+      if (from.row_bytes != by.columns * bytes_of(by.from))
+        throw py::value_error("out has rows of " + std::to_string(by.columns) + " elements, the table of " +
+                              std::to_string(from.row_bytes / bytes_of(by.from)));
+    } else {
+      const CodedRows rows = coded_rows(code, by.columns, from, scales, "cpu");
+      by.from = rows.code == Code::kInt8 ? Element::kInt8 : Element::kFloat8;
+      by.scales = rows.scales;
+    }
     with_ids(ids, to.num_rows, [&](const auto& wanted) {  // [n]
       with_pool([&](ThreadPool& pool, bool in_file) {
-        loader::gather_decoded(pool, {from.data, from.num_rows, from.row_bytes, in_file}, rows, wanted.data,
-                               wanted.size, floats.data);
+        loader::gather_converted(pool, {from.data, from.num_rows, from.row_bytes, in_file}, by, wanted.data,
+                                 wanted.size, to.data);
       });
     });
   }

@@ -33,9 +33,26 @@ template <typename Id>
 void gather_rows(ThreadPool& pool, const RowTable& table, const Id* ids, int64_t n, uint8_t* out,
                  Reader reader = Reader::kThreads);
 
-// The same of a table whose rows are codes: decodes row ids[i] to row i of `out` [n, rows.columns].
+enum class Element : int { kFloat32, kFloat16, kBfloat16, kInt8, kFloat8 };
+
+constexpr int64_t bytes_of(Element element) {
+  return element == Element::kFloat32                                    ? 4
+         : element == Element::kFloat16 || element == Element::kBfloat16 ? 2
+                                                                         : 1;
+}
+
+// What a row becomes on its way: its first `columns` elements, of a table of type `from`, become those of
+// type `to`, one of the first three. Codes have scales.
+struct Conversion {
+  Element from;
+  Element to;
+  int64_t columns;
+  Scales scales;
+};
+
+// The same with a conversion: writes row i of `out` [n, columns].
 template <typename Id>
-void gather_decoded(ThreadPool& pool, const RowTable& table, const CodedRows& rows, const Id* ids, int64_t n,
-                    float* out);
+void gather_converted(ThreadPool& pool, const RowTable& table, const Conversion& by, const Id* ids, int64_t n,
+                      uint8_t* out);
 
 }  // namespace loader

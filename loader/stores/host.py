@@ -34,8 +34,7 @@ class HostFeatures(StoreOfRows):
         tensor: `[num_rows, ...]` of any type, contiguous, on the CPU; it may be memory-mapped, and is not copied
             unless `storage_dtype` differs.
         num_threads: threads of one gather, by default one per processor.
-        options: see `RowOptions`. If `dtype` is another type, rows are converted after the gather; those that are kept
-            in 8 bits are decoded by it.
+        options: see `RowOptions`. If `dtype` is another type, the gather converts rows on their way.
 
     Raises:
         TypeError: `tensor` is not a tensor, or a type cannot be converted.
@@ -75,10 +74,12 @@ class HostFeatures(StoreOfRows):
         out = self._output(ids.numel())
         if self._format.coded:
             core = self._format.for_core(self._device)
-            gatherer.gather_decoded(self.tensor, ids.contiguous(), out, core["code"], core["scales"])
+            gatherer.gather_converted(self.tensor, ids.contiguous(), out, core["code"], core["scales"])
+        elif self.dtype != self.storage_dtype:
+            gatherer.gather_converted(self.tensor, ids.contiguous(), out)
         else:
             gatherer.gather(self.tensor, ids.contiguous(), out)
-        return out.to(self.dtype)
+        return out
 
     def check(self) -> None:
         """Does nothing: `gather` raises its errors itself."""
@@ -92,11 +93,10 @@ class HostFeatures(StoreOfRows):
         return _core.Gatherer(self.num_threads, is_mapped(self.tensor))
 
     def _output(self, num_rows: int) -> Tensor:
-        dtype = torch.float32 if self._format.coded else self.storage_dtype
-        shape, nbytes = (num_rows, *self.row_shape), num_rows * self.dim * dtype.itemsize
+        shape, nbytes = (num_rows, *self.row_shape), num_rows * self.dim * self.dtype.itemsize
         if nbytes < _POOLED_BYTES:
-            return torch.empty(shape, dtype=dtype)
-        return torch.frombuffer(self._pool.take(nbytes), dtype=dtype).view(shape)
+            return torch.empty(shape, dtype=self.dtype)
+        return torch.frombuffer(self._pool.take(nbytes), dtype=self.dtype).view(shape)
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy has the rows, or those of its own, and threads of its own."""

@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "disk/ahead.h"
+#include "features/cpu/convert.h"
 #include "wide.h"
 
 namespace loader {
@@ -108,54 +109,90 @@ void copy_rows(const RowTable& table, const Id* ids, int64_t begin, int64_t end,
   });
 }
 
-template <typename From>
-LOADER_INLINE void decode_row(const uint8_t* from, int64_t columns, const float* scales,
-                              float* __restrict to) {
-  for (int64_t c = 0; c < columns; ++c) to[c] = scaled(value_of(From{from[c]}), scales[c]);
+struct Unscaled {
+  LOADER_INLINE float operator()(float value, int64_t) const { return value; }
+};
+struct ScaledByColumn {
+  const float* of;
+  LOADER_INLINE float operator()(float value, int64_t c) const { return scaled(value, of[c]); }
+};
+struct ScaledByRow {
+  float of;
+  LOADER_INLINE float operator()(float value, int64_t) const { return scaled(value, of); }
+};
+
+template <typename From, typename To, typename Scale>
+LOADER_INLINE void convert_row(const uint8_t* from, int64_t columns, const Scale& scale, To* __restrict to) {
+  const From* const row = reinterpret_cast<const From*>(from);
+  for (int64_t c = 0; c < columns; ++c) to[c] = number_of<To>(scale(value_of(row[c]), c));
 }
 
-template <typename From>
-LOADER_INLINE void decode_row(const uint8_t* from, int64_t columns, float scale, float* __restrict to) {
-  for (int64_t c = 0; c < columns; ++c) to[c] = scaled(value_of(From{from[c]}), scale);
-}
-
-template <typename From, typename Id>
-LOADER_INLINE void decode_rows(const RowTable& table, const CodedRows& rows, const Id* ids, int64_t begin,
-                               int64_t end, float* out) {
-  const float* const scales = rows.scales.of;
-  if (rows.scales.by_row)
-    return visit_rows(table, ids, begin, end, [&](int64_t i, const uint8_t* from) LOADER_INLINED {
-      decode_row<From>(from, rows.columns, scales[ids[i]], out + i * rows.columns);
+template <typename From, typename To, typename Id>
+LOADER_INLINE void convert_rows(const RowTable& table, const Conversion& by, const Id* ids, int64_t begin,
+                                int64_t end, uint8_t* to) {
+  const float* const scales = by.scales.of;
+  To* const out = reinterpret_cast<To*>(to);
+  if constexpr (!kIsCode<From>) {
+    visit_rows(table, ids, begin, end, [&](int64_t i, const uint8_t* from) LOADER_INLINED {
+      convert_row<From>(from, by.columns, Unscaled{}, out + i * by.columns);
     });
-  visit_rows(table, ids, begin, end, [&](int64_t i, const uint8_t* from) LOADER_INLINED {
-    decode_row<From>(from, rows.columns, scales, out + i * rows.columns);
-  });
+  } else if (by.scales.by_row) {
+    visit_rows(table, ids, begin, end, [&](int64_t i, const uint8_t* from) LOADER_INLINED {
+      convert_row<From>(from, by.columns, ScaledByRow{scales[ids[i]]}, out + i * by.columns);
+    });
+  } else {
+    visit_rows(table, ids, begin, end, [&](int64_t i, const uint8_t* from) LOADER_INLINED {
+      convert_row<From>(from, by.columns, ScaledByColumn{scales}, out + i * by.columns);
+    });
+  }
 }
 
-template <typename From, typename Id>
-void decode_rows_plain(const RowTable& table, const CodedRows& rows, const Id* ids, int64_t begin,
-                       int64_t end, float* out) {
-  decode_rows<From>(table, rows, ids, begin, end, out);
+template <typename From, typename To, typename Id>
+void convert_rows_plain(const RowTable& table, const Conversion& by, const Id* ids, int64_t begin,
+                        int64_t end, uint8_t* out) {
+  convert_rows<From, To>(table, by, ids, begin, end, out);
 }
 
 #ifdef LOADER_AVX2
-template <typename From, typename Id>
-LOADER_AVX2 void decode_rows_avx2(const RowTable& table, const CodedRows& rows, const Id* ids, int64_t begin,
-                                  int64_t end, float* out) {
-  decode_rows<From>(table, rows, ids, begin, end, out);
+template <typename From, typename To, typename Id>
+LOADER_AVX2 void convert_rows_avx2(const RowTable& table, const Conversion& by, const Id* ids, int64_t begin,
+                                   int64_t end, uint8_t* out) {
+  convert_rows<From, To>(table, by, ids, begin, end, out);
 }
 #endif
 
 template <typename Id>
-using Decoder = void(const RowTable&, const CodedRows&, const Id*, int64_t, int64_t, float*);
+using Converter = void(const RowTable&, const Conversion&, const Id*, int64_t, int64_t, uint8_t*);
+
+template <typename From, typename To, typename Id>
+Converter<Id>* converter() {
+#ifdef LOADER_AVX2
+  if (__builtin_cpu_supports("avx2")) return convert_rows_avx2<From, To, Id>;
+#endif
+  return convert_rows_plain<From, To, Id>;
+}
+
+template <typename From, typename Id>
+Converter<Id>* converter_to(Element to) {
+  if (to == Element::kFloat16) return converter<From, half, Id>();
+  if (to == Element::kBfloat16) return converter<From, bfloat16, Id>();
+  return converter<From, float, Id>();
+}
 
 template <typename Id>
-Decoder<Id>* decoder(Code code) {
-#ifdef LOADER_AVX2
-  if (__builtin_cpu_supports("avx2"))
-    return code == Code::kInt8 ? decode_rows_avx2<int8, Id> : decode_rows_avx2<float8, Id>;
-#endif
-  return code == Code::kInt8 ? decode_rows_plain<int8, Id> : decode_rows_plain<float8, Id>;
+Converter<Id>* converter_of(Element from, Element to) {
+  switch (from) {
+    case Element::kFloat16:
+      return converter_to<half, Id>(to);
+    case Element::kBfloat16:
+      return converter_to<bfloat16, Id>(to);
+    case Element::kInt8:
+      return converter_to<int8, Id>(to);
+    case Element::kFloat8:
+      return converter_to<float8, Id>(to);
+    default:
+      return converter_to<float, Id>(to);
+  }
 }
 
 // How far apart two parts are that are taken one after the other. Any few of them in a row then lie all over
@@ -200,20 +237,20 @@ void gather_rows(ThreadPool& pool, const RowTable& table, const Id* ids, int64_t
 }
 
 template <typename Id>
-void gather_decoded(ThreadPool& pool, const RowTable& table, const CodedRows& rows, const Id* ids, int64_t n,
-                    float* out) {
+void gather_converted(ThreadPool& pool, const RowTable& table, const Conversion& by, const Id* ids, int64_t n,
+                      uint8_t* out) {
   check_ids(pool, table.num_rows, ids, n);
-  if (n == 0 || rows.columns == 0) return;
-  auto* const decode = decoder<Id>(rows.code);
-  share_rows(pool, n, rows.columns * static_cast<int64_t>(sizeof(float)), table.in_file,
-             [&](int64_t begin, int64_t end) { decode(table, rows, ids, begin, end, out); });
+  if (n == 0 || by.columns == 0) return;
+  auto* const convert = converter_of<Id>(by.from, by.to);
+  share_rows(pool, n, by.columns * bytes_of(by.to), table.in_file,
+             [&](int64_t begin, int64_t end) { convert(table, by, ids, begin, end, out); });
 }
 
-#define LOADER_GATHER_OF(Id)                                                                           \
-  template void check_ids<Id>(ThreadPool&, int64_t, const Id*, int64_t);                               \
-  template void gather_rows<Id>(ThreadPool&, const RowTable&, const Id*, int64_t, uint8_t*, Reader);   \
-  template void gather_decoded<Id>(ThreadPool&, const RowTable&, const CodedRows&, const Id*, int64_t, \
-                                   float*);
+#define LOADER_GATHER_OF(Id)                                                                              \
+  template void check_ids<Id>(ThreadPool&, int64_t, const Id*, int64_t);                                  \
+  template void gather_rows<Id>(ThreadPool&, const RowTable&, const Id*, int64_t, uint8_t*, Reader);      \
+  template void gather_converted<Id>(ThreadPool&, const RowTable&, const Conversion&, const Id*, int64_t, \
+                                     uint8_t*);
 LOADER_GATHER_OF(int32_t)
 LOADER_GATHER_OF(int64_t)
 #undef LOADER_GATHER_OF

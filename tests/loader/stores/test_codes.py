@@ -36,7 +36,7 @@ def test_every_code_is_decoded_as_defined(kind: str, width: int) -> None:
         scales = torch.logspace(-44, 38, max(shape)).view(shape).float()
         out = torch.empty(len(ids), width)
         name = str(TYPES[kind]).removeprefix("torch.")
-        _core.Gatherer(2).gather_decoded(table, ids, out, name, scales)
+        _core.Gatherer(2).gather_converted(table, ids, out, name, scales)
         of = scales if shape[0] == 1 else scales[ids]
         wanted = decoded(table[ids], of, kind)
         same = (out.view(torch.int32) == wanted.view(torch.int32)) | (out.isnan() & wanted.isnan())

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from loader import _core
 from loader.stores import FeatureStore, HostFeatures
 from loader.stores.rows import CONVERTIBLE
 
@@ -159,6 +160,44 @@ def test_conversion_is_that_of_torch(kept: torch.dtype, returned: torch.dtype) -
     assert (store.storage_dtype, store.dtype) == (kept, returned)
     nodes = torch.randint(50, (80,))
     assert torch.equal(store.gather(nodes), table.to(kept)[nodes].to(returned))
+
+
+def floats() -> torch.Tensor:
+    """Those of 16 bits, those halfway between two of them, their next neighbors on both sides, and any others."""
+    bits = torch.arange(-(2**15), 2**15).to(torch.int16)
+    narrow = [bits.view(dtype).float() for dtype in (torch.float16, torch.bfloat16)]
+    ties = [(values[1:] + values[:-1]) / 2 for values in narrow]
+    near = [torch.nextafter(values, torch.tensor(end)) for values in ties for end in (-torch.inf, torch.inf)]
+    generator = torch.Generator().manual_seed(0)
+    others = torch.randint(-(2**31), 2**31, (2**18,), generator=generator).to(torch.int32).view(torch.float32)
+    return torch.cat([*narrow, *ties, *near, others])
+
+
+@pytest.mark.parametrize("kept", CONVERTIBLE)
+@pytest.mark.parametrize("returned", CONVERTIBLE)
+def test_every_number_is_converted_as_by_torch(kept: torch.dtype, returned: torch.dtype) -> None:
+    values = floats() if kept == torch.float32 else torch.arange(-(2**15), 2**15).to(torch.int16).view(kept)
+    for columns in (1, 7, 32):  # vectors, and what is left of them
+        table = values[: len(values) // columns * columns].view(-1, columns)
+        ids = torch.randperm(len(table), generator=torch.Generator().manual_seed(1))
+        out = torch.empty(len(ids), columns, dtype=returned)
+        _core.Gatherer(2).gather_converted(table, ids.int(), out)
+        wanted = table[ids].to(returned)
+        bits = torch.int32 if returned == torch.float32 else torch.int16
+        assert bool(((out.view(bits) == wanted.view(bits)) | (out.isnan() & wanted.isnan())).all())
+
+
+def test_the_core_refuses_what_it_cannot_convert() -> None:
+    gatherer, ids = _core.Gatherer(1), torch.tensor([0])
+    table, out = torch.zeros(3, 4, dtype=torch.float16), torch.zeros(1, 4)
+    with pytest.raises(TypeError, match=r"out has dtype torch\.float64; it must be float32, float16 or bfloat16"):
+        gatherer.gather_converted(table, ids, out.double())
+    with pytest.raises(TypeError, match=r"table has dtype torch\.int16; it must be float32, float16 or bfloat16"):
+        gatherer.gather_converted(table.view(torch.int16), ids, out)
+    with pytest.raises(ValueError, match=r"out has rows of 3 elements, the table of 4"):
+        gatherer.gather_converted(table, ids, out[:, :3].contiguous())
+    with pytest.raises(ValueError, match=r"ids\[0\] is 3; the table has 3 rows"):
+        gatherer.gather_converted(table, ids + 3, out)
 
 
 @pytest.mark.parametrize("value", [-65520.0, 1e6])

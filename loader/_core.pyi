@@ -368,12 +368,12 @@ class CudaWalkEngine:
         by_weight: bool,
         vertices: int,
         fault: Tensor,
-        told: Tensor,
+        reported: Tensor,
         stream: int,
     ) -> None:
         """As `WalkEngine.walk_by`, on `stream`, by addresses as `walk` takes them, and by the function in `header`.
 
-        `fault`: `[5]` int64 zeros in pinned memory, where a kernel writes what `WalkEngine.walk_by` gives; `told`:
+        `fault`: `[5]` int64 zeros in pinned memory, where a kernel writes what `WalkEngine.walk_by` gives; `reported`:
         `[1]` int32 zero on the GPU, 1 from then on.
         """
 
@@ -832,12 +832,12 @@ class CudaLinkEngine:
         seeds: int,
         wide_seeds: bool,
         local: int,
-        told: int,
+        outcome: int,
         stream: int,
     ) -> None:
         """All but numbers are addresses. Writes the ends of `pairs` `[links, 2]` and of negatives to `ends`: sources,
         targets, sources of negatives unless there are `each` for every link, targets of negatives. If `seeds` is not 0,
-        writes the distinct ends there, ascending, to `local` each end's place among them, and to `told` `[2]` their
+        writes the distinct ends there, ascending, to `local` each end's place among them, and to `outcome` `[2]` their
         number and the place of an end that is no vertex, or -1."""
 
 def cuda_find_links(
@@ -880,7 +880,7 @@ def cuda_find_subgraph(
     nodes: int,
     edges: int,
     scratch: int,
-    told: int,
+    sizes: int,
     out_nodes: int,
     out_edges: int,
     out_ids: int,
@@ -888,7 +888,7 @@ def cuda_find_subgraph(
     stream: int,
 ) -> None:
     """Finds the subgraph of a mini-batch. A hop, from the seeds outward, is the addresses of indptr, indices and edge
-    ids, or 0, and its number of source vertices. `told` `[2, hops + 1]` receives the numbers of vertices after each
+    ids, or 0, and its number of source vertices. `sizes` `[2, hops + 1]` receives the numbers of vertices after each
     hop, then those of edges. `out_edges` `[2 * edges]` receives sources, then destinations, one row after the other."""
 
 class InducedEdges:
@@ -942,8 +942,8 @@ def cuda_induced(
     stream: int,
 ) -> None:
     """A step of `InducedEdges` on a GPU. `memory` has a part for each step so far, int64 words. The first has, for s =
-    2**bits, keys `[s]`, told `[3]` and bits `[s / 16]` in one piece, all 0, and places `[s / 2]`, begins `[m]` and
-    ends `[m + 1]` in another. `told` receives 2**63 - 1 less `repeated` and less `wrong`, or 0, and the number of
+    2**bits, keys `[s]`, report `[3]` and bits `[s / 16]` in one piece, all 0, and places `[s / 2]`, begins `[m]` and
+    ends `[m + 1]` in another. `report` receives 2**63 - 1 less `repeated` and less `wrong`, or 0, and the number of
     entries in the lists. `ends` is then to be summed up. The second step also has kept `[entries / 64]` and sums
     `[chunks + 1]`, to be summed up; the third also the three arrays of `write`, in one piece."""
 

@@ -74,7 +74,7 @@ def compile_kernels(
     if refused:
         for one in wanted:
             disk.remove(key_of(one))
-    return [(made.entry.code, made.entry.symbol) for made in make(wanted, on_compile=_Told(architecture))]
+    return [(made.entry.code, made.entry.symbol) for made in make(wanted, on_compile=_Announcement(architecture))]
 
 
 def check_kernels(architecture: int) -> None:
@@ -238,7 +238,7 @@ def _source_digest(header: str) -> str:
     return digest.hexdigest()
 
 
-class _Told:
+class _Announcement:
     """Says in a line what is compiled, if it takes long, and how long it took."""
 
     def __init__(self, architecture: int) -> None:

@@ -24,16 +24,16 @@ from loader.samplers.relations import MAX_HOPS as MAX_HOPS
 AnyGraph = Graph | HeteroGraph
 
 _log = logging.getLogger(__name__)
-_told_of_times = False
+_warned_of_times = False
 
 
 def tell_ignored_times(sampler: Sampler, graph: AnyGraph) -> None:
     """Warns, once per process, that a sampler ignores the times of the graph."""
-    global _told_of_times
+    global _warned_of_times
     lists = graph.lists if isinstance(graph, HeteroGraph) else graph
     of = [what for what in ("node", "edge") if getattr(lists, f"{what}_times") is not None]
-    if of and not _told_of_times:
-        _told_of_times = True
+    if of and not _warned_of_times:
+        _warned_of_times = True
         _log.warning(
             "%s ignores the times that the graph has of its %ss, so seeds see what is later than they are; "
             "TreeSampler(fanouts, times=%r) counts them, of %s",

@@ -87,14 +87,14 @@ void compare(Random& random, const CustomRules& rules, const std::string& what) 
   CustomCrew<Next, CustomLists<P, N>>(call, &fault).walk(0, out.count);
 
   int64_t bad[2] = {0, 0};
-  int told = 0;
+  int reported = 0;
   const int together = 1 << random.below(6);  // walkers of a warp
   const WalkStarts from{wide.data(), true, graph.num_nodes, bad, together};
   out.vertices = got.data();
   const int64_t each = together * kWalkThreads / kWarpWalkers;
   const auto blocks = static_cast<unsigned>((out.count + each - 1) / each);
   on_host::run_grid(blocks, kWalkThreads, 0, [&] {
-    walk_custom<CustomLists<P, N>, Next, kSteps>(rules, lists, out, from, &of_kernel, &told);
+    walk_custom<CustomLists<P, N>, Next, kSteps>(rules, lists, out, from, &of_kernel, &reported);
   });
   if (bad[0]) stress::fail(what + ": a start was refused");
   if ((fault.wrong != 0) != (of_kernel.wrong != 0)) stress::fail(what + ": one of both went wrong");

@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kLinkThreads)
 template <typename N>
 __global__ void __launch_bounds__(kSortThreads)
     distinct_ends_kernel(const int64_t* ends, int64_t count, int64_t num_nodes, N* seeds, int64_t* local,
-                         DistinctEnds* told) {
+                         DistinctEnds* outcome) {
   constexpr int kPlaceBits = 12;
   static_assert(kMostSorted == 1 << kPlaceBits, "a place has its bits");
   __shared__ uint64_t keys[kMostSorted];
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kSortThreads)
     if (is_first(i)) seeds[rank++] = static_cast<N>(keys[i] >> kPlaceBits);
     local[keys[i] & (kMostSorted - 1)] = rank - 1;
   }
-  if (threadIdx.x == kSortThreads - 1) *told = {rank, bad == kMostSorted ? -1 : static_cast<int64_t>(bad)};
+  if (threadIdx.x == kSortThreads - 1) *outcome = {rank, bad == kMostSorted ? -1 : static_cast<int64_t>(bad)};
 }
 
 }  // namespace loader

@@ -24,10 +24,10 @@ struct NarrowLevels {
   int64_t here, unseen;  // vertices of the level, and those beyond it
   uint64_t steps = 0;
 
-  __device__ NarrowLevels(const Grid& threads, const BfsCall<P, N>& told, uint32_t* const (&sets)[4],
+  __device__ NarrowLevels(const Grid& threads, const BfsCall<P, N>& kernel_call, uint32_t* const (&sets)[4],
                           int32_t from, int64_t count, int64_t beyond)
       : grid(threads),
-        call(told),
+        call(kernel_call),
         seen(sets[0]),
         now(sets[1]),
         next(sets[2]),

@@ -69,9 +69,9 @@ class GpuLinks:
         sorted_here = 0 < count <= _core.most_sorted_ends
         with made_current(device):
             ends = torch.empty(count, dtype=torch.int64, device=device)
-            local, seeds, told = ends, ends, ends  # in place of no tensors
+            local, seeds, outcome = ends, ends, ends  # in place of no tensors
             if sorted_here:
-                local, told = torch.empty_like(ends), torch.empty(2, dtype=torch.int64, device=device)
+                local, outcome = torch.empty_like(ends), torch.empty(2, dtype=torch.int64, device=device)
                 seeds = torch.empty(count, dtype=self._dtype, device=device)
             self._engine.ends(
                 pairs.data_ptr(),
@@ -85,11 +85,11 @@ class GpuLinks:
                 seeds.data_ptr() if sorted_here else 0,
                 self._dtype == torch.int64,
                 local.data_ptr(),
-                told.data_ptr(),
+                outcome.data_ptr(),
                 current_stream_handle(device.index),
             )
             if sorted_here:
-                distinct, bad = told.tolist()
+                distinct, bad = outcome.tolist()
                 if bad >= 0:
                     self._refuse(pairs, bad, each)
                 seeds = seeds[:distinct]

@@ -944,7 +944,7 @@ def cuda_induced(
     """A step of `InducedEdges` on a GPU. `memory` has a part for each step so far, int64 words. The first has, for s =
     2**bits, keys `[s]`, report `[3]` and bits `[s / 16]` in one piece, all 0, and places `[s / 2]`, begins `[m]` and
     ends `[m + 1]` in another. `report` receives 2**63 - 1 less `repeated` and less `wrong`, or 0, and the number of
-    entries in the lists. `ends` is then to be summed up. The second step also has kept `[entries / 64]` and sums
+    entries in the lists. `ends` is then to be summed up. The second step also has found bits `[entries / 64]` and sums
     `[chunks + 1]`, to be summed up; the third also the three arrays of `write`, in one piece."""
 
 def traverse_bfs(

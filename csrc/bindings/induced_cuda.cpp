@@ -37,10 +37,10 @@ void induced_step(const py::tuple& lists, int64_t num_ids, const py::object& nod
     call.begins = found + slots / 2;
     call.ends = call.begins + lists_asked;
     if (memory.size() > 2) {
-      const int64_t kept = (entries + 63) / 64;
-      int64_t* const counted = words(2, "counted", kept + call.chunks() + 1);
-      call.kept = reinterpret_cast<uint32_t*>(counted);
-      call.sums = counted + kept;
+      const int64_t found_words = (entries + 63) / 64;
+      int64_t* const counted = words(2, "counted", found_words + call.chunks() + 1);
+      call.found_words = reinterpret_cast<uint32_t*>(counted);
+      call.sums = counted + found_words;
     }
     if (memory.size() > 3) {
       call.out_sources = words(3, "out", 3 * edges);

@@ -29,8 +29,8 @@ void find(const std::vector<SubgraphHop>& hops, bool wide_ids, int64_t seeds, ui
   args.seeds = static_cast<int32_t>(seeds);
   args.nodes = at<const N>(nodes);
   args.local = at<int32_t>(scratch);
-  args.kept = args.local + vertices;
-  args.source = args.kept + vertices;
+  args.places = args.local + vertices;
+  args.source = args.places + vertices;
   args.destination = args.source + edges;
   args.before = reinterpret_cast<uint32_t*>(args.destination + edges);
   args.sums = args.before + vertices + 1;

@@ -87,10 +87,10 @@ class MemoryNeeds(NamedTuple):
         found = [SamplerNeeds.of(sampler, graph, sizes) for sampler, sizes in samplers]
         together = max(lookahead, *(sampler.batches_per_launch for sampler, _ in samplers))
         most = max(size for _, sizes in samplers for size in sizes)
-        kept = labels.numel() * narrowest_dtype(labels).itemsize
-        label = (kept + labels.nbytes) // max(len(labels), 1)
+        label_bytes = labels.numel() * narrowest_dtype(labels).itemsize
+        label = (label_bytes + labels.nbytes) // max(len(labels), 1)
         batches, _ = in_flight(prefetch, together, begun, loaders)
-        tables = counted_bytes(graph.indptr.nbytes) + counted_bytes(kept)
+        tables = counted_bytes(graph.indptr.nbytes) + counted_bytes(label_bytes)
         tables += sum(counted_bytes(count * graph.indices.itemsize) for count in splits)
         for sampler, _ in samplers:
             if sampler.edge_ids and graph.edge_ids is not None:
@@ -297,8 +297,8 @@ def readable(count: float) -> str:
     return f"{count:,.2f} GiB"
 
 
-def _kind(kept: Tensor | None) -> str:
-    return "device" if kept is None else "cached" if kept.numel() else "pinned"
+def _kind(cached_ids: Tensor | None) -> str:
+    return "device" if cached_ids is None else "cached" if cached_ids.numel() else "pinned"
 
 
 def _pieces(split: Split, graph: Graph, edges: int, rows: int, row_bytes: int) -> list[int]:

@@ -347,8 +347,8 @@ def checked_lookahead(rows: RowFormat, lookahead: int, host_threads: int | None)
 def _sizes(rows: RowFormat, lookahead: int, row_bytes: int | None = None) -> tuple[int, int]:
     """GPU memory per cached row, and per row of the table."""
     more_per_slot, more_per_row = (BYTES_PER_SLOT, BYTES_PER_ROW) if lookahead else (0, 0)
-    kept = rows.nbytes if row_bytes is None else row_bytes
-    return kept + more_per_slot, SLOT_BYTES + rows.scale_bytes + more_per_row
+    stored_bytes = rows.nbytes if row_bytes is None else row_bytes
+    return stored_bytes + more_per_slot, SLOT_BYTES + rows.scale_bytes + more_per_row
 
 
 def cached_rows(

@@ -119,7 +119,7 @@ void one_round(Random& random, const std::string& types) {
   const Batch<P, N> batch(random);
   const bool wide_ids = random.chance(0.5), with_ids = random.chance(0.7);
   const size_t vertices = batch.nodes.size(), edges = batch.edges, hops = batch.hops.size();
-  std::vector<int32_t> local(vertices), kept(vertices), source(edges + 1), destination(edges + 1);
+  std::vector<int32_t> local(vertices), met_places(vertices), source(edges + 1), destination(edges + 1);
   std::vector<uint32_t> before(vertices + 1), sums(kSubgraphBlocks);
   std::vector<int64_t> found_sizes(2 * (hops + 1), -7), nodes(vertices, -7), ends(2 * edges + 1, -7),
       ids(edges + 1, -7);
@@ -134,7 +134,7 @@ void one_round(Random& random, const std::string& types) {
   args.seeds = batch.seeds;
   args.nodes = batch.nodes.data();
   args.local = local.data();
-  args.kept = kept.data();
+  args.places = met_places.data();
   args.before = before.data();
   args.sums = sums.data();
   args.source = source.data();

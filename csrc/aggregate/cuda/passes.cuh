@@ -213,7 +213,7 @@ struct GradientPass : GradientArgs<P, I, T> {
       for (int i = 0; i < N; ++i) sum[i] += widen(early_rows.own.v[i]);
     }
     if (!identity) {
-      const uint32_t stays = kept_columns<N>(f, row, column);
+      const uint32_t stays = keep_mask<N>(f, row, column);
 #pragma unroll
       for (int i = 0; i < N; ++i)
         sum[i] = (stays >> i & 1) && passes(f, widen(early_rows.in.v[i])) ? sum[i] * static_cast<S>(f.scale)

@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kInducedThreads)
       keep = call.asked.is_id(v) && place_of(call, place.first_key + static_cast<uint64_t>(v)) >= 0;
     }
     const unsigned bits = __ballot_sync(~0u, keep);
-    if (lane == 0) call.kept[first / 32] = bits;
+    if (lane == 0) call.found_bits[first / 32] = bits;
     sum += __popc(bits);
   }
   if (lane == 0) {
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kInducedThreads)
   int64_t to = call.sums[chunk];
   for (int64_t first = chunk * kInducedChunk; first < (chunk + 1) * kInducedChunk && first < call.entries;
        first += 32) {
-    const unsigned bits = call.kept[first / 32];
+    const unsigned bits = call.found_bits[first / 32];
     if (bits >> lane & 1) {
       place.go_to(call, first + lane);
       const int64_t at = first + lane + place.shift;

@@ -37,8 +37,8 @@ struct InducedCall {
   int64_t* begins;  // [num_rows], first entries of the asked lists
   int64_t* ends;    // [num_rows + 1]: 0, then the lengths of the lists; later the sums of these up to there
   int64_t entries;  // of the asked lists
-  uint32_t* kept;   // [entries / 32], rounded up: which entries are edges that were found
-  int64_t* sums;    // [chunks + 1]: 0, then the edges of each chunk; later the sums of these up to there
+  uint32_t* found_bits;  // [entries / 32], rounded up: which entries are edges that were found
+  int64_t* sums;         // [chunks + 1]: 0, then the edges of each chunk; later the sums of these up to there
   int64_t* out_sources;  // [edges], places among the given vertices
   int64_t* out_rows;     // [edges], which of the asked lists
   int64_t* out_edges;    // [edges], places in the lists

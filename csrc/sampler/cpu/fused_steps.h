@@ -165,12 +165,12 @@ int64_t FusedSamplerOf<Lists, Choice>::count_edges(int hop) {
 
 template <typename Lists, typename Choice>
 void FusedSamplerOf<Lists, Choice>::pick(int hop) {
-  Hop& kept = hops_[hop - 1];
+  Hop& this_hop = hops_[hop - 1];
   const int64_t edges = sizes_.edges[hop - 1];
-  kept.picked.clear();
-  kept.picked.extend(static_cast<size_t>(edges));
-  kept.edges.clear();
-  if (options_.edge_ids) kept.edges.extend(static_cast<size_t>(edges));
+  this_hop.picked.clear();
+  this_hop.picked.extend(static_cast<size_t>(edges));
+  this_hop.edges.clear();
+  if (options_.edge_ids) this_hop.edges.extend(static_cast<size_t>(edges));
   const int64_t count = parts(edges, part_edges_);
   pool_->each(count, [&](int part, int worker) {
     pick_part({workers_[worker], hop, 0, marks_at_once(count, worker)}, edges * part / count,
@@ -223,13 +223,13 @@ void FusedSamplerOf<Lists, Choice>::pick_part(const Fetch& part, int64_t begin, 
 template <typename Lists, typename Choice>
 void FusedSamplerOf<Lists, Choice>::fetch(Fetch& part) {
   Worker& worker = part.worker;
-  Hop& kept = hops_[part.hop - 1];
+  Hop& this_hop = hops_[part.hop - 1];
   const int64_t count = worker.picks.pending();
   worker.edges.clear();
   P* edges = worker.edges.extend(static_cast<size_t>(count));
   worker.picks.draw(options_.choice, graph_.lists, edges);
-  if (options_.edge_ids) std::copy_n(edges, count, kept.edges.data() + part.at);
-  N* const picked = kept.picked.data() + part.at;
+  if (options_.edge_ids) std::copy_n(edges, count, this_hop.edges.data() + part.at);
+  N* const picked = this_hop.picked.data() + part.at;
   PagesAhead ahead(options_.in_file);
   if (ahead.asks()) {
     for (int64_t i = 0; i < count; ++i) graph_.lists.where(edges[i], 1, asking(ahead));

@@ -33,7 +33,7 @@ struct SubgraphArgs {
   int32_t num_hops, seeds;
   const N* nodes;        // [vertices]
   int32_t* local;        // [vertices], number of the vertex in the subgraph, by place
-  int32_t* kept;         // [vertices], places, by number
+  int32_t* places;       // [vertices], places, by number
   uint32_t* before;      // [vertices + 1], vertices that a hop met first at smaller places
   uint32_t* sums;        // [kSubgraphBlocks]
   int32_t* source;       // [edges], places

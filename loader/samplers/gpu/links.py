@@ -182,12 +182,12 @@ class _Hop:
             return edges
         gone = self._gone[:count].sort().values
         total = self._arrays[0].numel()
-        kept = [torch.empty(total - count, dtype=a.dtype, device=a.device) for a in self._arrays]
+        rest = [torch.empty(total - count, dtype=a.dtype, device=a.device) for a in self._arrays]
         lists = None if indptr is None else torch.empty_like(indptr)
         _core.cuda_drop(
             [
                 (a.data_ptr(), total, b.data_ptr(), a.dtype == torch.int64)
-                for a, b in zip(self._arrays, kept, strict=True)
+                for a, b in zip(self._arrays, rest, strict=True)
             ],
             None if indptr is None or lists is None else (indptr.data_ptr(), indptr.numel(), lists.data_ptr(), False),
             gone.data_ptr(),
@@ -198,10 +198,10 @@ class _Hop:
         )
         if isinstance(edges, Block):
             assert lists is not None
-            ids = kept[1] if len(kept) > 1 else None
-            return Block(lists, kept[0], num_src=edges.num_src, num_dst=edges.num_dst, edge_ids=ids)
+            ids = rest[1] if len(rest) > 1 else None
+            return Block(lists, rest[0], num_src=edges.num_src, num_dst=edges.num_dst, edge_ids=ids)
         return edges.replace(
-            edge_index=torch.stack(kept[:2]),
-            edge_ids=kept[2] if len(kept) > 2 else None,
+            edge_index=torch.stack(rest[:2]),
+            edge_ids=rest[2] if len(rest) > 2 else None,
             num_edges=(edges.num_edges[0] - count, *edges.num_edges[1:]),
         )

@@ -269,7 +269,7 @@ class Begun:
         self.session, self.seeds, self.num_seeds = session, seeds, num_seeds
         self.epoch, self.index, self.ahead = epoch, index, ahead
 
-    def kept(self) -> list[Tensor]:
+    def outputs(self) -> list[Tensor]:
         """The memory that its launch writes."""
         return [self.memory]
 
@@ -310,7 +310,7 @@ class Begun:
         stream = current_stream(session._index)
         if stream is not self.stream:  # it waited for the first launch alone
             stream.wait_stream(self.stream)
-            for t in self.kept():
+            for t in self.outputs():
                 t.record_stream(stream)
         if before.vertex_set == "hash" and self.plan.has_room_of(before):
             raise RuntimeError(

@@ -260,5 +260,5 @@ class TreeBegun(Begun):
         super().__init__(*arguments)
         self.times = self.numbers = None
 
-    def kept(self) -> list[Tensor]:
+    def outputs(self) -> list[Tensor]:
         return [self.memory, self.tree]

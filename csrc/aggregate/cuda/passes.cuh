@@ -24,7 +24,7 @@ struct MeanPass : MeanArgsOf<P, I, T, O> {
   using Index = P;
   using Id = I;
   static constexpr Id kNone = -1;
-  static constexpr int kInFlight = 4;  // picked rows
+  static constexpr int kLoads = 4;  // of picked rows, under way at once
   static constexpr int kBlocksPerProcessor = kMeanBlocks;
   static constexpr bool kListsLongRows = true;
 
@@ -145,7 +145,7 @@ struct GradientPass : GradientArgs<P, I, T> {
   using Index = P;
   using Id = I;
   static constexpr Id kNone = -1;
-  static constexpr int kInFlight = 2;  // most sources have one destination
+  static constexpr int kLoads = 2;  // most sources have one destination
   static constexpr int kBlocksPerProcessor = kGradientBlocks;
   static constexpr bool kListsLongRows = false;  // they were listed when the block was transposed
 

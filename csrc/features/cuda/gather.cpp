@@ -15,9 +15,9 @@ constexpr int kDeviceThreads = 256, kHostThreads = 1024;
 // Loads of one thread under way at once. On an H200, of one, two, four and eight: two of 16 bytes were the
 // best or within 2 % of it for rows of 128 to 1024 bytes, four of 4 and of 2 bytes were the best.
 template <int Bytes>
-constexpr int kDeviceInFlight = Bytes >= 16 ? 2 : 4;
-constexpr int kHostInFlight = 2;
-constexpr int kCachedInFlight = 4;  // some of these are read by the other blocks
+constexpr int kDeviceLoads = Bytes >= 16 ? 2 : 4;
+constexpr int kHostLoads = 2;
+constexpr int kCachedLoads = 4;  // some of these are read by the other blocks
 // Thread blocks that read over the bus, large ones on few multiprocessors: reads that wait for the bus fill
 // the queues between a multiprocessor and memory, and whatever else runs there waits with them. On an H200
 // (PCIe 5, 16 lanes) 12 of them have all of its bandwidth. An epoch beside training takes
@@ -113,12 +113,12 @@ void launch(const typename Unit::Args& args, const RowFormat& format, Placement 
             gpu::Stream stream) {
   using Args = typename Unit::Args;
   if (placement == Placement::kDevice) {
-    constexpr int kInFlight = kDeviceInFlight<Unit::kIn>;
-    const Tiling tiles = tiling(format.in_bytes / Unit::kIn, kDeviceThreads * kInFlight);
+    constexpr int kLoads = kDeviceLoads<Unit::kIn>;
+    const Tiling tiles = tiling(format.in_bytes / Unit::kIn, kDeviceThreads * kLoads);
     const int64_t grid = (args.n + tiles.rows - 1) / tiles.rows;
     if (grid > kMaxBlocks)
       throw std::overflow_error(std::to_string(args.n) + " rows are too many for one gather");
-    gpu::Kernel& kernel = gpu::kernel<ByOutput, Unit, gpu::Int<kDeviceThreads>, gpu::Int<kInFlight>>();
+    gpu::Kernel& kernel = gpu::kernel<ByOutput, Unit, gpu::Int<kDeviceThreads>, gpu::Int<kLoads>>();
     return gpu::launch<Args, Tiling>(kernel, device, {static_cast<unsigned>(grid), kDeviceThreads, 0, stream},
                                      args, tiles);
   }
@@ -127,7 +127,7 @@ void launch(const typename Unit::Args& args, const RowFormat& format, Placement 
   const int64_t pitch = format.coded ? format.pitch : format.in_bytes;
   int64_t segments = most_segments(args.table, format.in_bytes, pitch, kSegment);
   if (cached) segments = std::max(segments, most_segments(args.cache, format.in_bytes, pitch, kSegment));
-  const Tiling tiles = tiling(segments, kGroups * (cached ? kCachedInFlight : kHostInFlight));
+  const Tiling tiles = tiling(segments, kGroups * (cached ? kCachedLoads : kHostLoads));
   const int64_t all = (args.n + tiles.rows - 1) / tiles.rows;
   const auto at_most = [&](int blocks) { return static_cast<unsigned>(std::min<int64_t>(all, blocks)); };
   const auto launch_lines = [&](gpu::Kernel& kernel, unsigned grid, Cold cold) {
@@ -137,7 +137,7 @@ void launch(const typename Unit::Args& args, const RowFormat& format, Placement 
   using Threads = gpu::Int<kHostThreads>;
   if (!cached) {
     const unsigned grid = at_most(args.blocks > 0 ? args.blocks : kHostBlocks);
-    return launch_lines(gpu::kernel<ByLine, Unit, gpu::Bool<false>, Threads, gpu::Int<kHostInFlight>>(), grid,
+    return launch_lines(gpu::kernel<ByLine, Unit, gpu::Bool<false>, Threads, gpu::Int<kHostLoads>>(), grid,
                         {});
   }
   const int processors = gpu::attribute(device, gpu::Attribute::kMultiprocessors);
@@ -153,7 +153,7 @@ void launch(const typename Unit::Args& args, const RowFormat& format, Placement 
     cold.blocks = static_cast<uint32_t>(std::min((args.n + cold.rows - 1) / cold.rows, blocks));
   }
   const unsigned hot = args.marks ? 0 : at_most(std::max(1, processors / kMultiprocessorsPerHotBlock));
-  launch_lines(gpu::kernel<ByLine, Unit, gpu::Bool<true>, Threads, gpu::Int<kCachedInFlight>>(),
+  launch_lines(gpu::kernel<ByLine, Unit, gpu::Bool<true>, Threads, gpu::Int<kCachedLoads>>(),
                cold.blocks + hot, cold);
 }
 
@@ -294,9 +294,9 @@ template <typename Unit>
 void add(std::vector<gpu::Kernel*>& all) {
   using Threads = gpu::Int<kHostThreads>;
   all.insert(all.end(),
-             {&gpu::kernel<ByOutput, Unit, gpu::Int<kDeviceThreads>, gpu::Int<kDeviceInFlight<Unit::kIn>>>(),
-              &gpu::kernel<ByLine, Unit, gpu::Bool<false>, Threads, gpu::Int<kHostInFlight>>(),
-              &gpu::kernel<ByLine, Unit, gpu::Bool<true>, Threads, gpu::Int<kCachedInFlight>>()});
+             {&gpu::kernel<ByOutput, Unit, gpu::Int<kDeviceThreads>, gpu::Int<kDeviceLoads<Unit::kIn>>>(),
+              &gpu::kernel<ByLine, Unit, gpu::Bool<false>, Threads, gpu::Int<kHostLoads>>(),
+              &gpu::kernel<ByLine, Unit, gpu::Bool<true>, Threads, gpu::Int<kCachedLoads>>()});
 }
 
 template <typename From, typename To>

@@ -100,7 +100,7 @@ struct Tiling {
 struct Cold {
   uint32_t blocks, rows;
 };
-constexpr int kColdInFlight = 2;  // loads of one thread under way at once
+constexpr int kMissLoads = 2;  // loads of one thread under way at once
 
 // Ids of rows that are not in the cache, see `find_cold`. In device memory.
 constexpr int kColdRanges = 256;

@@ -45,7 +45,7 @@ __device__ __forceinline__ Word read_once(const uint8_t* address) {
   return __ldg(reinterpret_cast<const Word*>(address));
 }
 
-template <typename Unit, int kThreads, int kInFlight>
+template <typename Unit, int kThreads, int kLoads>
 __global__ void __launch_bounds__(kThreads)
     by_output(const __grid_constant__ typename Unit::Args args, const __grid_constant__ Tiling tiling) {
   using In = typename Unit::In;
@@ -55,17 +55,17 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t rows = static_cast<uint32_t>(min(tiling.rows, args.n - first));
   const uint32_t total = rows * tiling.parts;
   Out* const out = reinterpret_cast<Out*>(args.out) + first * tiling.parts;
-  for (uint32_t begin = threadIdx.x; begin < total; begin += kThreads * kInFlight) {
-    int64_t id[kInFlight];
-    In word[kInFlight];
-    typename Unit::Scale scale[kInFlight];
+  for (uint32_t begin = threadIdx.x; begin < total; begin += kThreads * kLoads) {
+    int64_t id[kLoads];
+    In word[kLoads];
+    typename Unit::Scale scale[kLoads];
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k) {
+    for (int k = 0; k < kLoads; ++k) {
       const uint32_t t = begin + k * kThreads;
       id[k] = t < total ? id_at(args, first + TilePart(tiling, t).row) : 0;
     }
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k) {
+    for (int k = 0; k < kLoads; ++k) {
       const uint32_t t = begin + k * kThreads;
       word[k] = In{};
       scale[k] = {};
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads)
         report(args, first + place.row, id[k]);
     }
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k) {
+    for (int k = 0; k < kLoads; ++k) {
       const uint32_t t = begin + k * kThreads;
       if (t < total) out[t] = Unit::apply(args, word[k], scale[k], TilePart(tiling, t).part);
     }
@@ -124,7 +124,7 @@ struct ColdRows {
 };
 
 // What of a gather is not in the cache, by the first blocks of the grid.
-template <typename Unit, int kThreads, int kInFlight>
+template <typename Unit, int kThreads, int kLoads>
 __device__ __forceinline__ void read_cold(const typename Unit::Args& args, const Cold& cold, uint32_t parts,
                                           int64_t in_bytes) {
   using In = typename Unit::In;
@@ -147,13 +147,13 @@ __device__ __forceinline__ void read_cold(const typename Unit::Args& args, const
     next = look();
     __syncthreads();
     const uint32_t total = rows.count * parts;
-    for (uint32_t begin = group; begin < total; begin += kGroups * kInFlight) {
-      int64_t position[kInFlight];
-      int64_t at[kInFlight];  // in bytes of the row; negative before its begin
-      In word[kInFlight];
-      typename Unit::Scale scale[kInFlight];
+    for (uint32_t begin = group; begin < total; begin += kGroups * kLoads) {
+      int64_t position[kLoads];
+      int64_t at[kLoads];  // in bytes of the row; negative before its begin
+      In word[kLoads];
+      typename Unit::Scale scale[kLoads];
 #pragma unroll
-      for (int k = 0; k < kInFlight; ++k) {
+      for (int k = 0; k < kLoads; ++k) {
         const uint32_t t = begin + k * kGroups;
         word[k] = In{};
         scale[k] = {};
@@ -172,7 +172,7 @@ __device__ __forceinline__ void read_cold(const typename Unit::Args& args, const
         }
       }
 #pragma unroll
-      for (int k = 0; k < kInFlight; ++k) {
+      for (int k = 0; k < kLoads; ++k) {
         if (at[k] < 0) continue;
         reinterpret_cast<Out*>(args.out)[position[k] * row_units + at[k] / kUnit] =
             Unit::apply(args, word[k], scale[k], at[k] / kUnit);
@@ -182,7 +182,7 @@ __device__ __forceinline__ void read_cold(const typename Unit::Args& args, const
   }
 }
 
-template <typename Unit, bool kCached, int kThreads, int kInFlight>
+template <typename Unit, bool kCached, int kThreads, int kLoads>
 __global__ void __launch_bounds__(kThreads)
     by_line(const __grid_constant__ typename Unit::Args args, const __grid_constant__ Tiling tiling,
             const int64_t in_bytes, const __grid_constant__ Cold cold) {
@@ -198,35 +198,35 @@ __global__ void __launch_bounds__(kThreads)
   // would wait behind those that come over the bus.
   if constexpr (kCached) {
     if (blockIdx.x < cold.blocks)
-      return read_cold<Unit, kThreads, kColdInFlight>(args, cold, tiling.parts, in_bytes);
+      return read_cold<Unit, kThreads, kMissLoads>(args, cold, tiling.parts, in_bytes);
   }
   const int64_t block = kCached ? blockIdx.x - cold.blocks : blockIdx.x;
   const int64_t blocks = kCached ? gridDim.x - cold.blocks : gridDim.x;
   for (int64_t first = block * tiling.rows; first < args.n; first += blocks * tiling.rows) {
     const uint32_t rows = static_cast<uint32_t>(min(tiling.rows, args.n - first));
     const uint32_t total = rows * tiling.parts;
-    for (uint32_t begin = group; begin < total; begin += kGroups * kInFlight) {
-      int64_t position[kInFlight];
-      int64_t id[kInFlight];
-      int32_t slot[kInFlight];
-      int64_t at[kInFlight];  // in bytes of the row; negative before its begin
-      In word[kInFlight];
-      typename Unit::Scale scale[kInFlight];
+    for (uint32_t begin = group; begin < total; begin += kGroups * kLoads) {
+      int64_t position[kLoads];
+      int64_t id[kLoads];
+      int32_t slot[kLoads];
+      int64_t at[kLoads];  // in bytes of the row; negative before its begin
+      In word[kLoads];
+      typename Unit::Scale scale[kLoads];
 #pragma unroll
-      for (int k = 0; k < kInFlight; ++k) {
+      for (int k = 0; k < kLoads; ++k) {
         const uint32_t t = begin + k * kGroups;
         position[k] = first + TilePart(tiling, t).row;
         if (args.positions && t < total) position[k] = __ldg(args.positions + position[k]);
       }
 #pragma unroll
-      for (int k = 0; k < kInFlight; ++k) id[k] = begin + k * kGroups < total ? id_at(args, position[k]) : 0;
+      for (int k = 0; k < kLoads; ++k) id[k] = begin + k * kGroups < total ? id_at(args, position[k]) : 0;
 #pragma unroll
-      for (int k = 0; k < kInFlight; ++k) {
+      for (int k = 0; k < kLoads; ++k) {
         const uint32_t t = begin + k * kGroups;
         slot[k] = kCached && t < total && in_range(args, id[k]) ? __ldg(args.slots + id[k]) : -1;
       }
 #pragma unroll
-      for (int k = 0; k < kInFlight; ++k) {
+      for (int k = 0; k < kLoads; ++k) {
         const uint32_t t = begin + k * kGroups;
         word[k] = In{};
         scale[k] = {};
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(kThreads)
         }
       }
 #pragma unroll
-      for (int k = 0; k < kInFlight; ++k) {
+      for (int k = 0; k < kLoads; ++k) {
         if (at[k] < 0) continue;
         reinterpret_cast<Out*>(args.out)[position[k] * row_units + at[k] / kUnit] =
             Unit::apply(args, word[k], scale[k], at[k] / kUnit);

@@ -581,16 +581,16 @@ class CudaGatherer:
         scratch: int,
         stream: int,
         *,
-        cold_below: int = ...,
+        misses_below: int = ...,
         marks: int = 0,
     ) -> None:
         """`out[i] = table[ids[i]]` on the stream; raises what an earlier gather reported. `out` is left as it is for
-        rows that are not in the cache, of ids from `cold_below` on. With `marks`, which `mark_cold` wrote, only the
+        rows that are not in the cache, of ids from `misses_below` on. With `marks`, which `mark_misses` wrote, only the
         marked rows are read, wherever they lie meanwhile, and those of ids out of range."""
 
-    rows_a_range: int  # see `find_cold`
+    rows_a_range: int  # see `find_misses`
 
-    def find_cold(
+    def find_misses(
         self, ids: int, wide_ids: bool, n: int, from_id: int, found: int, positions: int, counts: int, stream: int
     ) -> None:
         """Finds the ids of rows that are not in the cache, on the stream, in any order. Arrays are addresses.
@@ -600,11 +600,11 @@ class CudaGatherer:
             from_id: it finds ids from this one on.
             found: `[n]`, of the same type: the ids it found.
             positions: `[n]` int64, where in `ids` these are.
-            counts: `[2 + cold_ranges]` int64, zeros before: how many it found; 1 if any id is out of range; and how
+            counts: `[2 + miss_ranges]` int64, zeros before: how many it found; 1 if any id is out of range; and how
                 many of all ids of rows that are not in the cache lie in each range of `rows_a_range` rows.
         """
 
-    def mark_cold(self, ids: int, wide_ids: bool, n: int, marks: int, stream: int) -> None:
+    def mark_misses(self, ids: int, wide_ids: bool, n: int, marks: int, stream: int) -> None:
         """Sets a bit for each id whose row is not in the cache, on the stream: the lowest bit of a word is the first
         id's. `marks` is the address of `[(n + 31) / 32]` uint32."""
 
@@ -621,7 +621,7 @@ def cuda_device_address(host_address: int, device: int) -> int:
     """Where a GPU sees pinned host memory."""
 
 cuda_notes_bytes: int
-cold_ranges: int  # see CudaGatherer.find_cold
+miss_ranges: int  # see CudaGatherer.find_misses
 
 class CudaRenewal:
     """Replaces rows of a cache by those that the next gathers of a group need. See csrc/features/cuda/renewal.h.

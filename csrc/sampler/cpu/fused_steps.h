@@ -29,7 +29,7 @@ void FusedSamplerOf<Lists, Choice>::in_parts(int64_t n, int64_t least,
 
 template <typename Lists, typename Choice>
 int64_t FusedSamplerOf<Lists, Choice>::first_page(int64_t bucket) const {
-  return std::min(bucket << (bucket_bits_ - RankedSet::kPageBits), set_.pages());
+  return std::min(bucket << (bucket_bits_ - RankBitmap::kPageBits), set_.pages());
 }
 
 template <typename Lists, typename Choice>
@@ -77,7 +77,7 @@ void FusedSamplerOf<Lists, Choice>::prepare(const N* seeds, int64_t num_seeds) {
   set_.reset(graph_.num_nodes, options_.hops());
   // An owner settles by itself, with one bucket for what its helpers picked.
   const int64_t wanted = pool_->owner() >= 0 ? 1 : kPartsPerThread * pool_->size();
-  for (bucket_bits_ = RankedSet::kPageBits; (graph_.num_nodes >> bucket_bits_) >= wanted;) ++bucket_bits_;
+  for (bucket_bits_ = RankBitmap::kPageBits; (graph_.num_nodes >> bucket_bits_) >= wanted;) ++bucket_bits_;
   num_buckets_ = (graph_.num_nodes >> bucket_bits_) + 1;
   bucket_ids_.assign(num_buckets_ + 1, 0);
   for (Worker& worker : workers_) {

@@ -290,18 +290,18 @@ template <typename Lists, typename Choice>
 void FusedSamplerOf<Lists, Choice>::write(const SampleOut<P, N>& out) {
   const int hops = options_.hops();
   list(hops, out.nodes + nodes_.size());
-  // Pieces of all arrays, so that one round of the threads writes them: first the vertices and the hops' row
+  // Slices of all arrays, so that one round of the threads writes them: first the vertices and the hops' row
   // offsets by block, then the hops' edges.
   const auto rows = static_cast<int64_t>(nodes_.size());
-  struct Piece {
+  struct Slice {
     int hop;  // 0: nodes
     bool edges;
     int64_t begin, end;
   };
-  std::vector<Piece> pieces;
+  std::vector<Slice> slices;
   const auto cut = [&](int hop, bool edges, int64_t n, int64_t least) {
     const int64_t count = parts(n, least);
-    for (int64_t i = 0; i < count; ++i) pieces.push_back({hop, edges, n * i / count, n * (i + 1) / count});
+    for (int64_t i = 0; i < count; ++i) slices.push_back({hop, edges, n * i / count, n * (i + 1) / count});
   };
   for (int hop = hops; hop >= 1; --hop) {
     cut(hop, true, sizes_.edges[hop - 1], part_edges_);
@@ -309,27 +309,27 @@ void FusedSamplerOf<Lists, Choice>::write(const SampleOut<P, N>& out) {
         8 * part_edges_ / kBlockRows + 1);
   }
   cut(0, false, rows, 8 * part_edges_);
-  const int64_t count = std::min<int64_t>(static_cast<int64_t>(pieces.size()), 0xffff);
-  const auto write_piece = [&](const Piece& piece) {
-    if (piece.hop == 0) {
-      std::copy(nodes_.begin() + piece.begin, nodes_.begin() + piece.end, out.nodes + piece.begin);
+  const int64_t count = std::min<int64_t>(static_cast<int64_t>(slices.size()), 0xffff);
+  const auto write_slice = [&](const Slice& slice) {
+    if (slice.hop == 0) {
+      std::copy(nodes_.begin() + slice.begin, nodes_.begin() + slice.end, out.nodes + slice.begin);
       return;
     }
-    const BlockOut<P, N>& block = out.blocks[piece.hop - 1];
-    const Hop& hop = hops_[piece.hop - 1];
-    if (piece.edges) {
-      set_.relabel(piece.hop, hop.picked.begin() + piece.begin, piece.end - piece.begin,
-                   block.indices + piece.begin);
+    const BlockOut<P, N>& block = out.blocks[slice.hop - 1];
+    const Hop& hop = hops_[slice.hop - 1];
+    if (slice.edges) {
+      set_.relabel(slice.hop, hop.picked.begin() + slice.begin, slice.end - slice.begin,
+                   block.indices + slice.begin);
       if (block.edge_ids)
-        std::copy(hop.edges.begin() + piece.begin, hop.edges.begin() + piece.end,
-                  block.edge_ids + piece.begin);
+        std::copy(hop.edges.begin() + slice.begin, hop.edges.begin() + slice.end,
+                  block.edge_ids + slice.begin);
       return;
     }
-    int64_t at = hop.offsets[piece.begin];
+    int64_t at = hop.offsets[slice.begin];
     const int64_t end = hop.end_row;
-    const int64_t last = std::min(hop.first_row + piece.end * kBlockRows, end);
-    for (int64_t row = hop.first_row + piece.begin * kBlockRows; row < last; ++row) {
-      const int64_t count = row_count(row, piece.hop);
+    const int64_t last = std::min(hop.first_row + slice.end * kBlockRows, end);
+    for (int64_t row = hop.first_row + slice.begin * kBlockRows; row < last; ++row) {
+      const int64_t count = row_count(row, slice.hop);
       if (block.indptr) block.indptr[row - hop.first_row] = static_cast<P>(at);
       if (block.rows) std::fill_n(block.rows + at, count, static_cast<N>(row));
       at += count;
@@ -337,8 +337,8 @@ void FusedSamplerOf<Lists, Choice>::write(const SampleOut<P, N>& out) {
     if (block.indptr && last == end) block.indptr[last - hop.first_row] = static_cast<P>(at);
   };
   pool_->each(count, [&](int part, int) {
-    const auto all = static_cast<int64_t>(pieces.size());
-    for (int64_t i = all * part / count; i < all * (part + 1) / count; ++i) write_piece(pieces[i]);
+    const auto all = static_cast<int64_t>(slices.size());
+    for (int64_t i = all * part / count; i < all * (part + 1) / count; ++i) write_slice(slices[i]);
   });
   set_.forget(0, set_.pages());
   clean_ = true;

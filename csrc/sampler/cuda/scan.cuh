@@ -205,7 +205,7 @@ struct Scan : ScannedLists<Phases> {
                        const RaceBuffer& raced) const {
     const uint32_t parts = work.parts, group = work.number / kGroup, groups = (parts - 1) / kGroup + 1;
     const uint32_t first = group * kGroup, size = min(kGroup, parts - first);
-    Piece* const pieces = phases.pieces();
+    ListPart* const pieces = phases.pieces();
     const auto tell = [&](int64_t slot) {
       if (lane == 0) pieces[slot].found = found;
     };
@@ -245,7 +245,7 @@ struct Scan : ScannedLists<Phases> {
                                              uint32_t count, const PickArrays& out,
                                              const RaceBuffer& raced) const {
     const auto slot_of = [&](uint32_t i) { return work.slot(begin + i * step); };
-    const Piece* const pieces = phases.pieces();
+    const ListPart* const pieces = phases.pieces();
     uint32_t all = 0;
     if (!kRaces || fanout == kAllNeighbours) {
       for (uint32_t p = lane; p - lane < count; p += 32) {

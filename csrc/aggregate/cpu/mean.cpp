@@ -97,9 +97,9 @@ LOADER_AVX2 void sum_rows_avx2(const P* indptr, const I* indices, const T* weigh
 }
 #endif
 
-// Where piece k of `pieces` begins, so that pieces have about equal numbers of rows and edges together.
+// Where slice k of `slices` begins, so that slices have about equal numbers of rows and edges together.
 template <typename P>
-int64_t piece_begin(const P* indptr, int64_t num_rows, int64_t k, int64_t slices) {
+int64_t slice_begin(const P* indptr, int64_t num_rows, int64_t k, int64_t slices) {
   const auto cost = [&](int64_t row) { return static_cast<int64_t>(indptr[row]) + row; };
   const int64_t wanted = cost(num_rows) / slices * k + cost(num_rows) % slices * k / slices;
   int64_t low = 0, high = num_rows;
@@ -128,8 +128,8 @@ void sum_all_rows(const P* indptr, const I* indices, const T* weights, const T* 
   }
   const int64_t slices = kSlicesPerThread * pool.size();
   pool.each(slices, [&](int k, int) {
-    const int64_t begin = piece_begin(indptr, num_rows, k, slices);
-    const int64_t end = piece_begin(indptr, num_rows, k + 1, slices);
+    const int64_t begin = slice_begin(indptr, num_rows, k, slices);
+    const int64_t end = slice_begin(indptr, num_rows, k + 1, slices);
     if (begin < end) rows(indptr, indices, weights, x, dim, out, begin, end);
   });
 }

@@ -106,8 +106,8 @@ class Shape:
 
 
 def _divided(budget: str, by: int) -> str:
-    amount, rest = budget.split(" ", 1)
-    return f"{float(amount) / by:g} {rest}"
+    size, rest = budget.split(" ", 1)
+    return f"{float(size) / by:g} {rest}"
 
 
 SHAPES = {
@@ -217,11 +217,11 @@ def budget_bytes(budget: str | None, needs: int, data: NodeDataset, row_bytes: i
     """The budget in bytes."""
     if budget is None:
         return None
-    amount = float(budget.split()[0])
+    size = float(budget.split()[0])
     if "%" not in budget:
-        return int(amount * 2**30)
+        return int(size * 2**30)
     whole = data.graph.indptr.nbytes + data.graph.indices.nbytes + data.num_nodes * row_bytes
-    return needs + int(amount / 100 * whole)
+    return needs + int(size / 100 * whole)
 
 
 def make(data: NodeDataset, budget: int | None, device: torch.device, options: RowOptions) -> GraphDataModule:

@@ -39,7 +39,7 @@ void induced_step(const py::tuple& lists, int64_t num_ids, const py::object& nod
     if (memory.size() > 2) {
       const int64_t found_words = (entries + 63) / 64;
       int64_t* const counted = words(2, "counted", found_words + call.chunks() + 1);
-      call.found_words = reinterpret_cast<uint32_t*>(counted);
+      call.found_bits = reinterpret_cast<uint32_t*>(counted);
       call.sums = counted + found_words;
     }
     if (memory.size() > 3) {

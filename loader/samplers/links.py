@@ -118,7 +118,7 @@ class LinkSampler(Sampler):
         drawn = self.negatives
         return {
             **{f"around.{name}": value for name, value in self.around.spec().items()},
-            "negatives": None if drawn is None else [drawn.mode, drawn.amount, drawn.strict],
+            "negatives": None if drawn is None else [drawn.mode, drawn.num_negatives, drawn.strict],
             **({} if drawn is None else {w.name: w.digest for w in drawn.weights if w is not None}),
             "exclude": self.exclude,
             "seed": self.seed,
@@ -275,7 +275,7 @@ class _LinkSession(Session):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         links = pairs.shape[0]
         count = 0 if drawn is None else drawn.of(links)
-        each = int(drawn.amount) if drawn is not None and drawn.mode == "triplet" else 0
+        each = int(drawn.num_negatives) if drawn is not None and drawn.mode == "triplet" else 0
         key = _core.negatives_key(self._sampler.seed, request.epoch, request.batch)
         seeds, (sources, targets, *ends) = gpu.ends(pairs, count, each, key)
         parts: dict[str, Tensor] = {"sources": sources, "targets": targets}

@@ -65,7 +65,7 @@ class HeldOutLinks:
         return self
 
 
-@renamed(amount="num_negatives", ranked="eval_negatives")
+@renamed({"amount": "num_negatives", "ranked": "eval_negatives"})
 class LinkDataModule(DatasetModule):
     """A LightningDataModule of the links of a dataset. Some are held out for validation and test.
 

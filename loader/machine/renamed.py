@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
 
 Class = TypeVar("Class", bound=type)
 
 
-def renamed(**names: str) -> Callable[[Class], Class]:
+def renamed(names: Mapping[str, str]) -> Callable[[Class], Class]:
     """Lets a class take its arguments, and give its attributes, by their old names, too.
 
     Each use of an old name gives one FutureWarning. Signatures have the new names only.

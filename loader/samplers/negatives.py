@@ -18,7 +18,7 @@ from loader.samplers.link_ends import LinkEnds
 from loader.samplers.node_weights import NodeWeights
 
 
-@renamed(amount="num_negatives")
+@renamed({"amount": "num_negatives"})
 @dataclass(frozen=True)
 class Negatives:
     """How negative links are drawn. Each is a pure function of (seed, epoch, mini-batch, number of the negative).

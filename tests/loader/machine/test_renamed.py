@@ -13,7 +13,7 @@ from loader.machine.renamed import renamed
 from loader.samplers import Negatives
 
 
-@renamed(amount="number", kind="mode")
+@renamed({"amount": "number", "kind": "mode"})
 class Made:
     def __init__(self, number: int = 1, *, mode: str = "a") -> None:
         self.number, self.mode = number, mode

@@ -48,6 +48,7 @@ from models.training.ranks import (
     other_ranks,
     rank_here,
 )
+from models.training.renamed import rename_options
 from models.training.sweeps import share_imports, take_part
 
 PROGRAM = Path(__file__).resolve()
@@ -88,6 +89,7 @@ def train(cfg: DictConfig) -> float:
     )
 
     check_keys(cfg, CONF)
+    rename_options(cfg, cfg, HydraConfig.get().overrides.task if HydraConfig.initialized() else [], warn=True)
     if cfg.mode != "train":
         cfg = options_of_past_run(cfg, HydraConfig.get().overrides.task)
     check_prediction(cfg)

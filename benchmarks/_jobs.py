@@ -38,8 +38,8 @@ def side_of(job: dict[str, Any]) -> str:
         kind = "labor" if sampler.get("labor") else "fused"
         name = kind if sampler["device"] == "cpu" else f"{kind}, GPU"
     name = _NAMES.get(name, name)
-    if kept := (job["config"].get("features") or {}).get("storage_dtype"):
-        name += f", {kept} rows"
+    if stored := (job["config"].get("features") or {}).get("storage_dtype"):
+        name += f", {stored} rows"
     precision = (job["config"].get("trainer") or {}).get("precision")
     return name if precision in (None, 32, "32", "32-true") else f"{name}, {precision}"
 

@@ -53,8 +53,8 @@ def judge_of(values: str, limit: str, form: str) -> Judge:
             text = f"{least} to {most} ({len(found)} settings)"
         else:
             text = ", ".join(shown)
-        kept = [value >= float(bound) if sign == ">=" else value <= float(bound) for _, value in found]
-        return text or "not measured", bool(kept) and all(kept)
+        met = [value >= float(bound) if sign == ">=" else value <= float(bound) for _, value in found]
+        return text or "not measured", bool(met) and all(met)
 
     return judge
 

@@ -106,8 +106,8 @@ class Shape:
 
 
 def _divided(budget: str, by: int) -> str:
-    amount, rest = budget.split(" ", 1)
-    return f"{float(amount) / by:g} {rest}"
+    size, rest = budget.split(" ", 1)
+    return f"{float(size) / by:g} {rest}"
 
 
 SHAPES = {
@@ -217,11 +217,11 @@ def budget_bytes(budget: str | None, needs: int, data: NodeDataset, row_bytes: i
     """The budget in bytes."""
     if budget is None:
         return None
-    amount = float(budget.split()[0])
+    size = float(budget.split()[0])
     if "%" not in budget:
-        return int(amount * 2**30)
+        return int(size * 2**30)
     whole = data.graph.indptr.nbytes + data.graph.indices.nbytes + data.num_nodes * row_bytes
-    return needs + int(amount / 100 * whole)
+    return needs + int(size / 100 * whole)
 
 
 def make(data: NodeDataset, budget: int | None, device: torch.device, options: RowOptions) -> GraphDataModule:
@@ -385,8 +385,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=5, help="that are timed, for each row")
     parser.add_argument("--seconds", type=float, default=15, help="of these in all; if they take longer, parts of them")
     parser.add_argument("--part", type=int, default=1, help="take this part of the graphs: 4 is a quarter")
-    kept = ("float32", "float16", "bfloat16", "int8", "float8")
-    parser.add_argument("--storage-dtype", choices=kept, default="float32", help="of the rows")
+    dtypes = ("float32", "float16", "bfloat16", "int8", "float8")
+    parser.add_argument("--storage-dtype", choices=dtypes, default="float32", help="of the rows")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu plans, but holds no budget")
     parser.add_argument("--out", type=Path, default=RESULTS / "budget_gpu.json")
     arguments = parser.parse_args()

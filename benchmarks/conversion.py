@@ -61,7 +61,7 @@ class Steps(ConversionProgress):
     @contextmanager
     def step(self, description: str, total: int | None = None) -> Iterator[Any]:
         self._now, start = description, time.perf_counter()
-        yield lambda amount: None
+        yield lambda advance: None
         self.seconds[description], self._now = time.perf_counter() - start, ""
 
 

@@ -138,11 +138,11 @@ def merge(rows: list[dict[str, Any]], path: Path, splits: int) -> list[dict[str,
     Raises:
         ValueError: the file is of another number of splits.
     """
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    if kept["splits"] != splits:
-        raise ValueError(f"{path} has {kept['splits']} splits, this run {splits}; give --splits {kept['splits']}")
+    earlier = json.loads(path.read_text(encoding="utf-8"))
+    if earlier["splits"] != splits:
+        raise ValueError(f"{path} has {earlier['splits']} splits, this run {splits}; give --splits {earlier['splits']}")
     made = {(row["dataset"], row["method"]) for row in rows}
-    return in_order(rows + [row for row in kept["rows"] if (row["dataset"], row["method"]) not in made])
+    return in_order(rows + [row for row in earlier["rows"] if (row["dataset"], row["method"]) not in made])
 
 
 def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

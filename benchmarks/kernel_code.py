@@ -67,11 +67,11 @@ class Code:
         """The code of the only kernel in a cubin."""
         sections = list(_sections(cubin))
         text = b"".join(content for name, content in sections if name.startswith(".text."))
-        told = [record for name, content in sections if name == ".nv.info" for record in _records(content)]
+        records = [record for name, content in sections if name == ".nv.info" for record in _records(content)]
         local = sum(
             (int.from_bytes(text[at : at + 2], "little") & 0xFFF) in _LOCAL for at in range(0, len(text), _WORD)
         )
-        most = {kind: max(value for other, value in told if other == kind) for kind in (_REGISTERS, _FRAME_SIZE)}
+        most = {kind: max(value for other, value in records if other == kind) for kind in (_REGISTERS, _FRAME_SIZE)}
         return cls(text, most[_REGISTERS], most[_FRAME_SIZE], local)
 
     def moved_to(self, other: Code) -> bool:

@@ -42,11 +42,11 @@ def median_ms(session: Session, requests: list[Request]) -> float:
     for i, request in enumerate(requests):
         torch.cuda.synchronize()
         start = time.perf_counter()
-        kept = session.begin([request])[0]()
+        sample = session.begin([request])[0]()
         torch.cuda.synchronize()
         if i >= 5:
             times.append(1e3 * (time.perf_counter() - start))
-        del kept
+        del sample
     return statistics.median(times)
 
 

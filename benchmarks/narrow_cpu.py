@@ -20,7 +20,7 @@ from torch import Tensor
 
 from loader.stores import HostFeatures
 
-KEPT = ("float32", "bfloat16", "float16", "int8", "float8")
+STORED = ("float32", "bfloat16", "float16", "int8", "float8")
 RETURNED = ("float32", "bfloat16", "float16")
 
 
@@ -47,14 +47,14 @@ def main() -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(arguments.rows, arguments.columns, generator=generator)
     ids, found = torch.randperm(arguments.rows, generator=generator), []
-    for kept in KEPT:
+    for stored in STORED:
         for returned in RETURNED:
-            if kept == returned:
+            if stored == returned:
                 continue
             dtype = getattr(torch, returned)
-            store = HostFeatures(x, arguments.threads, storage_dtype=kept, dtype=dtype)
+            store = HostFeatures(x, arguments.threads, storage_dtype=stored, dtype=dtype)
             # Codes are always decoded on their way, to float32 at least.
-            first = HostFeatures(x, arguments.threads, storage_dtype=kept)
+            first = HostFeatures(x, arguments.threads, storage_dtype=stored)
 
             def after(first: HostFeatures = first, dtype: torch.dtype = dtype) -> Tensor:
                 return first.gather(ids).to(dtype)
@@ -63,7 +63,7 @@ def main() -> None:
                 continue
             ways: dict[str, Callable[[], Tensor]] = {"ms": partial(store.gather, ids), "ms_after": after}
             assert torch.equal(*(gather() for gather in ways.values()))
-            row = {"kept": kept, "returned": returned, **milliseconds(ways, arguments.rounds)}
+            row = {"stored": stored, "returned": returned, **milliseconds(ways, arguments.rounds)}
             print(row, flush=True)
             found.append(row)
     shape = {name: getattr(arguments, name) for name in ("rows", "columns", "threads", "rounds")}

@@ -40,7 +40,7 @@ from loader.stores import (
     StagedFeatures,
 )
 
-KEPT = ("float32", "float16", "bfloat16", "int8", "float8")
+DTYPES = ("float32", "float16", "bfloat16", "int8", "float8")
 PLACES = ("device", "pinned", "cached", "staged", "memmap")
 WITH_HOST = ("staged", "memmap")
 Way = tuple[str, str, Callable[[Tensor], Tensor]]  # place, name, gather
@@ -72,34 +72,34 @@ def gathers(table: Tensor, args: argparse.Namespace, folder: Path) -> list[dict[
     for place in args.places:
         ways: dict[str, Callable[[Tensor], Tensor]] = {}
         stores, row_bytes = [], {}
-        for kept in KEPT:
-            store = opened(place, table, folder, "rows", storage_dtype=kept, dtype="float32")
-            wanted = HostFeatures(table, storage_dtype=kept, dtype="float32")
+        for storage in DTYPES:
+            store = opened(place, table, folder, "rows", storage_dtype=storage, dtype="float32")
+            wanted = HostFeatures(table, storage_dtype=storage, dtype="float32")
             if not torch.equal(store.gather(sets[0]).cpu(), wanted.gather(known)):
-                raise RuntimeError(f"{place} gathers wrong rows of {kept}")
+                raise RuntimeError(f"{place} gathers wrong rows of {storage}")
             wanted.close()
             inner = store._open() if place == "memmap" else store
-            row_bytes[kept] = inner._format.nbytes
-            name = f"bytes-{row_bytes[kept]}"
+            row_bytes[storage] = inner._format.nbytes
+            name = f"bytes-{row_bytes[storage]}"
             if name not in ways:
-                same = opened(place, torch.zeros(len(table), row_bytes[kept], dtype=torch.uint8), folder, name)
+                same = opened(place, torch.zeros(len(table), row_bytes[storage], dtype=torch.uint8), folder, name)
                 ways[name] = same.gather
                 stores.append(same)
-            ways[kept] = store.gather
+            ways[storage] = store.gather
             stores.append(store)
         ms = medians(ways, sets, args.rounds, place in WITH_HOST)
-        for kept in KEPT:
-            plain = f"bytes-{row_bytes[kept]}"
-            moved, copied = row_bytes[kept], row_bytes[kept]
+        for storage in DTYPES:
+            plain = f"bytes-{row_bytes[storage]}"
+            moved, copied = row_bytes[storage], row_bytes[storage]
             if place == "device":
-                moved, copied = row_bytes[kept] + 4 * columns, 2 * row_bytes[kept]
-            row = {"place": place, "kept": kept, "row_bytes": row_bytes[kept], "ms": ms[kept]}
-            row |= {"ms_without": ms[plain], "gb_s": 1e-6 * args.ids * moved / ms[kept]}
-            row |= {"speed": moved / ms[kept] / (copied / ms[plain]), "faster": ms["float32"] / ms[kept]}
+                moved, copied = row_bytes[storage] + 4 * columns, 2 * row_bytes[storage]
+            row = {"place": place, "kept": storage, "row_bytes": row_bytes[storage], "ms": ms[storage]}
+            row |= {"ms_without": ms[plain], "gb_s": 1e-6 * args.ids * moved / ms[storage]}
+            row |= {"speed": moved / ms[storage] / (copied / ms[plain]), "faster": ms["float32"] / ms[storage]}
             rows.append(row)
             print(
-                f"{place:8} {kept:9} {row_bytes[kept]:4} B a row {ms[kept]:8.3f} ms {row['gb_s']:8.1f} GB/s  without "
-                f"conversion {ms[plain]:8.3f} ms: speed {row['speed']:.2f}; {row['faster']:.2f}x of float32",
+                f"{place:8} {storage:9} {row_bytes[storage]:4} B a row {ms[storage]:8.3f} ms {row['gb_s']:8.1f} GB/s  "
+                f"without conversion {ms[plain]:8.3f} ms: speed {row['speed']:.2f}; {row['faster']:.2f}x of float32",
                 flush=True,
             )
         for store in stores:
@@ -141,24 +141,24 @@ def sums(table: Tensor, args: argparse.Namespace) -> list[dict[str, Any]]:
     for output in (torch.float32, torch.bfloat16):
         ways: dict[str, Callable[[Tensor], Tensor]] = {}
         stores, results = [], {}
-        for kept in KEPT:
-            if kept in ("float16", "bfloat16") and kept not in str(output):  # which are summed for their own type
+        for storage in DTYPES:
+            if storage in ("float16", "bfloat16") and storage not in str(output):  # which are summed for their own type
                 continue
-            store = DeviceFeatures(table, storage_dtype=kept, lazy=True)
+            store = DeviceFeatures(table, storage_dtype=storage, lazy=True)
             stores.append(store)
 
-            ways[kept] = partial(summed, store, edges, output)
-            results[kept] = ways[kept](sets[0])
-        for kept in ("int8", "float8"):  # the bits of a sum of gathered rows
-            decoded = DeviceFeatures(table, storage_dtype=kept).gather(sets[0])
+            ways[storage] = partial(summed, store, edges, output)
+            results[storage] = ways[storage](sets[0])
+        for storage in ("int8", "float8"):  # the bits of a sum of gathered rows
+            decoded = DeviceFeatures(table, storage_dtype=storage).gather(sets[0])
             wanted = ops_gpu.concat_of(decoded, edges, output, 16 // output.itemsize, ops_gpu.IDENTITY, decoded.device)
-            if not torch.equal(results[kept], wanted):
-                raise RuntimeError(f"the sum of rows of {kept} is not that of the gathered rows")
+            if not torch.equal(results[storage], wanted):
+                raise RuntimeError(f"the sum of rows of {storage} is not that of the gathered rows")
         ms = medians(ways, sets, args.rounds, host=False)
-        for kept, each in ms.items():
+        for storage, each in ms.items():
             name = str(output).removeprefix("torch.")
-            rows.append({"sum": name, "kept": kept, "ms": each, "faster": ms["float32"] / each})
-            print(f"sum as {name:9} of {kept:9} {each:8.4f} ms, {ms['float32'] / each:.2f}x of float32", flush=True)
+            rows.append({"sum": name, "kept": storage, "ms": each, "faster": ms["float32"] / each})
+            print(f"sum as {name:9} of {storage:9} {each:8.4f} ms, {ms['float32'] / each:.2f}x of float32", flush=True)
         for store in stores:
             store.close()
     return rows

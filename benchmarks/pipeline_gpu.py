@@ -377,7 +377,9 @@ def main() -> None:
     y = torch.randint(NUM_CLASSES, (arguments.nodes,), generator=generator)
     seeds = torch.randperm(arguments.nodes, generator=generator)[: arguments.seeds]
     rows: list[dict[str, Any]] = []
-    kept_rows = json.loads(arguments.json.read_text())["rows"] if arguments.append and arguments.json.exists() else []
+    earlier_rows = (
+        json.loads(arguments.json.read_text())["rows"] if arguments.append and arguments.json.exists() else []
+    )
     skipped: dict[str, str] = {}
     for fanouts, name, together in itertools.product(arguments.fanouts, arguments.stores, arguments.batches_per_launch):
         on_gpu_only = {
@@ -397,9 +399,9 @@ def main() -> None:
             skipped[name] = store
             console.print(f"{name}: left out, {store}")
             continue
-        kept: FeatureStore = store
+        own_store: FeatureStore = store
 
-        def make(prefetch: int, store: FeatureStore = kept, sampler: Sampler = sampler) -> NodeLoader:
+        def make(prefetch: int, store: FeatureStore = own_store, sampler: Sampler = sampler) -> NodeLoader:
             return NodeLoader(
                 graph, store, y, seeds, sampler, arguments.batch_size, shuffle=True, drop_last=True, prefetch=prefetch,
                 device="cuda", prioritize_loading=not arguments.no_priority,
@@ -433,9 +435,9 @@ def main() -> None:
             row["soak"] = soak(make(arguments.prefetch), training, arguments.soak)
             row["interrupt_s"] = interrupted(make(arguments.prefetch), training)
             console.print_json(data=[*(row["soak"][i] for i in (0, 2, -1)), row["interrupt_s"]], indent=None)
-        kept.close()
+        own_store.close()
         sampler.close()
-        del kept, store, training, context, sampler, make
+        del own_store, store, training, context, sampler, make
         gc.collect()
         torch.cuda.empty_cache()
 
@@ -454,7 +456,7 @@ def main() -> None:
         )  # fmt: skip
     console.print(table)
     done = {_key(row) for row in rows}
-    rows = [row for row in kept_rows if _key(row) not in done] + rows
+    rows = [row for row in earlier_rows if _key(row) not in done] + rows
     write_json(
         arguments.json,
         {

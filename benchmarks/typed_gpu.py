@@ -47,10 +47,10 @@ def median_ms(sample: Callable[[int], Any], rounds: int = 40, warm: int = 10) ->
     for i in range(rounds + warm):
         torch.cuda.synchronize()
         start = time.perf_counter()
-        kept = sample(i)
+        sampled = sample(i)
         torch.cuda.synchronize()
         times.append(1e3 * (time.perf_counter() - start))
-        del kept
+        del sampled
     return statistics.median(times[warm:])
 
 

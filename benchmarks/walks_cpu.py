@@ -110,8 +110,8 @@ def measure(
         row["first_seconds"] = first
         row["ns_a_step"] = {who: 1e9 * float(np.median(of)) / steps for who, of in times.items()}
         rows.append(row)
-        told = "   ".join(f"{who} {ns:8.1f}" for who, ns in row["ns_a_step"].items())
-        print(f"{threads:>3} threads  {name:22} ns a step: {told}   first {first:.2f} s")
+        line = "   ".join(f"{who} {ns:8.1f}" for who, ns in row["ns_a_step"].items())
+        print(f"{threads:>3} threads  {name:22} ns a step: {line}   first {first:.2f} s")
         gc.collect()
     return rows
 

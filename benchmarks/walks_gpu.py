@@ -73,11 +73,11 @@ def median_ms(call: Callable[[int], Any], rounds: int) -> float:
     for i in range(rounds + 2):
         torch.cuda.synchronize()
         start = time.perf_counter()
-        kept = call(i)
+        walks = call(i)
         torch.cuda.synchronize()
         if i >= 2:
             times.append(1e3 * (time.perf_counter() - start))
-        del kept
+        del walks
     return float(np.median(times))
 
 

@@ -368,12 +368,12 @@ class CudaWalkEngine:
         by_weight: bool,
         vertices: int,
         fault: Tensor,
-        told: Tensor,
+        reported: Tensor,
         stream: int,
     ) -> None:
         """As `WalkEngine.walk_by`, on `stream`, by addresses as `walk` takes them, and by the function in `header`.
 
-        `fault`: `[5]` int64 zeros in pinned memory, where a kernel writes what `WalkEngine.walk_by` gives; `told`:
+        `fault`: `[5]` int64 zeros in pinned memory, where a kernel writes what `WalkEngine.walk_by` gives; `reported`:
         `[1]` int32 zero on the GPU, 1 from then on.
         """
 
@@ -585,16 +585,16 @@ class CudaGatherer:
         scratch: int,
         stream: int,
         *,
-        cold_below: int = ...,
+        misses_below: int = ...,
         marks: int = 0,
     ) -> None:
         """`out[i] = table[ids[i]]` on the stream; raises what an earlier gather reported. `out` is left as it is for
-        rows that are not in the cache, of ids from `cold_below` on. With `marks`, which `mark_cold` wrote, only the
+        rows that are not in the cache, of ids from `misses_below` on. With `marks`, which `mark_misses` wrote, only the
         marked rows are read, wherever they lie meanwhile, and those of ids out of range."""
 
-    rows_a_range: int  # see `find_cold`
+    rows_a_range: int  # see `find_misses`
 
-    def find_cold(
+    def find_misses(
         self, ids: int, wide_ids: bool, n: int, from_id: int, found: int, positions: int, counts: int, stream: int
     ) -> None:
         """Finds the ids of rows that are not in the cache, on the stream, in any order. Arrays are addresses.
@@ -604,11 +604,11 @@ class CudaGatherer:
             from_id: it finds ids from this one on.
             found: `[n]`, of the same type: the ids it found.
             positions: `[n]` int64, where in `ids` these are.
-            counts: `[2 + cold_ranges]` int64, zeros before: how many it found; 1 if any id is out of range; and how
+            counts: `[2 + miss_ranges]` int64, zeros before: how many it found; 1 if any id is out of range; and how
                 many of all ids of rows that are not in the cache lie in each range of `rows_a_range` rows.
         """
 
-    def mark_cold(self, ids: int, wide_ids: bool, n: int, marks: int, stream: int) -> None:
+    def mark_misses(self, ids: int, wide_ids: bool, n: int, marks: int, stream: int) -> None:
         """Sets a bit for each id whose row is not in the cache, on the stream: the lowest bit of a word is the first
         id's. `marks` is the address of `[(n + 31) / 32]` uint32."""
 
@@ -625,7 +625,7 @@ def cuda_device_address(host_address: int, device: int) -> int:
     """Where a GPU sees pinned host memory."""
 
 cuda_notes_bytes: int
-cold_ranges: int  # see CudaGatherer.find_cold
+miss_ranges: int  # see CudaGatherer.find_misses
 
 class CudaRenewal:
     """Replaces rows of a cache by those that the next gathers of a group need. See csrc/features/cuda/renewal.h.
@@ -836,12 +836,12 @@ class CudaLinkEngine:
         seeds: int,
         wide_seeds: bool,
         local: int,
-        told: int,
+        outcome: int,
         stream: int,
     ) -> None:
         """All but numbers are addresses. Writes the ends of `pairs` `[links, 2]` and of negatives to `ends`: sources,
         targets, sources of negatives unless there are `each` for every link, targets of negatives. If `seeds` is not 0,
-        writes the distinct ends there, ascending, to `local` each end's place among them, and to `told` `[2]` their
+        writes the distinct ends there, ascending, to `local` each end's place among them, and to `outcome` `[2]` their
         number and the place of an end that is no vertex, or -1."""
 
 def cuda_find_links(
@@ -884,7 +884,7 @@ def cuda_find_subgraph(
     nodes: int,
     edges: int,
     scratch: int,
-    told: int,
+    sizes: int,
     out_nodes: int,
     out_edges: int,
     out_ids: int,
@@ -892,7 +892,7 @@ def cuda_find_subgraph(
     stream: int,
 ) -> None:
     """Finds the subgraph of a mini-batch. A hop, from the seeds outward, is the addresses of indptr, indices and edge
-    ids, or 0, and its number of source vertices. `told` `[2, hops + 1]` receives the numbers of vertices after each
+    ids, or 0, and its number of source vertices. `sizes` `[2, hops + 1]` receives the numbers of vertices after each
     hop, then those of edges. `out_edges` `[2 * edges]` receives sources, then destinations, one row after the other."""
 
 class InducedEdges:
@@ -946,9 +946,9 @@ def cuda_induced(
     stream: int,
 ) -> None:
     """A step of `InducedEdges` on a GPU. `memory` has a part for each step so far, int64 words. The first has, for s =
-    2**bits, keys `[s]`, told `[3]` and bits `[s / 16]` in one piece, all 0, and places `[s / 2]`, begins `[m]` and
-    ends `[m + 1]` in another. `told` receives 2**63 - 1 less `repeated` and less `wrong`, or 0, and the number of
-    entries in the lists. `ends` is then to be summed up. The second step also has kept `[entries / 64]` and sums
+    2**bits, keys `[s]`, report `[3]` and bits `[s / 16]` in one piece, all 0, and places `[s / 2]`, begins `[m]` and
+    ends `[m + 1]` in another. `report` receives 2**63 - 1 less `repeated` and less `wrong`, or 0, and the number of
+    entries in the lists. `ends` is then to be summed up. The second step also has found bits `[entries / 64]` and sums
     `[chunks + 1]`, to be summed up; the third also the three arrays of `write`, in one piece."""
 
 def traverse_bfs(

@@ -21,7 +21,7 @@ COUNT = int(os.environ.get("TRAIN_CHAINS", "2"))
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 TASKS = (
     ("dataset=digits", "model.hidden=16", "exact_test=false"),
-    ("task=link", "model.hidden=16", "datamodule.ranked=2"),
+    ("task=link", "model.hidden=16", "datamodule.eval_negatives=2"),
     ("model=node2vec", "datamodule.batch_size=400", "model.dim=8"),
 )
 

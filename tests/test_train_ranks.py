@@ -111,8 +111,8 @@ def test_four_ranks_lose_one_and_two_go_on(tmp_path: Path) -> None:
 TYPED = {
     "node": ("model=to_hetero", "datamodule.batch_size=4"),
     "link": (
-        "task=link", "datamodule.batch_size=100", "datamodule.edge_type=user__buys__item", "datamodule.ranked=3",
-        "datamodule.reverse=item__rev_buys__user",
+        "task=link", "datamodule.batch_size=100", "datamodule.edge_type=user__buys__item",
+        "datamodule.eval_negatives=3", "datamodule.reverse=item__rev_buys__user",
     ),
     "table": ("model=rsage", "model.encoder_layers=1", "sampler.fanouts=[4,4]", "datamodule.batch_size=32"),
 }  # fmt: skip

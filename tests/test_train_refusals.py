@@ -296,7 +296,7 @@ def test_a_trial_of_one_batch_writes_no_checkpoint(composed: Composer, tmp_path:
 
 
 def test_a_link_run_goes_without_callbacks(composed: Composer, tmp_path: Path) -> None:
-    assert 0 < in_process(composed, "task=link", "callbacks=none", "logger=none", "datamodule.ranked=2") <= 1
+    assert 0 < in_process(composed, "task=link", "callbacks=none", "logger=none", "datamodule.eval_negatives=2") <= 1
     assert not (tmp_path / "checkpoints").exists()
 
 

@@ -287,8 +287,8 @@ def _tensor_at(address: int, nbytes: int, device: torch.device) -> Tensor:
     new = ctypes.pythonapi.PyCapsule_New
     new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     tensor: Tensor = torch.utils.dlpack.from_dlpack(new(ctypes.addressof(held), b"dltensor", None))
-    _KEPT.append((held, shape))  # torch reads the struct again when it frees the tensor
+    _ALIVE.append((held, shape))  # torch reads the struct again when it frees the tensor
     return tensor
 
 
-_KEPT: list[Any] = []
+_ALIVE: list[Any] = []

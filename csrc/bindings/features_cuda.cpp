@@ -84,18 +84,18 @@ class CudaGatherer {
   }
 
   void gather(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t out, uintptr_t scratch,
-              uintptr_t stream_address, int64_t cold_below, uintptr_t marks) {
-    if ((cold_below != kAll || marks) && placement_ != Placement::kCached)
-      throw py::value_error("cold_below or marks are given for a table without a cache");
+              uintptr_t stream_address, int64_t misses_below, uintptr_t marks) {
+    if ((misses_below != kAll || marks) && placement_ != Placement::kCached)
+      throw py::value_error("misses_below or marks are given for a table without a cache");
     // Not for a part of a gather: another part of it may have reported already.
-    if (cold_below != 0 && !marks) raise_bad_id(stream_address);
+    if (misses_below != 0 && !marks) raise_bad_id(stream_address);
     GatherArgs args = args_;
     args.ids = reinterpret_cast<const void*>(ids);
     args.wide_ids = wide_ids;
     args.n = n;
     args.out = reinterpret_cast<uint8_t*>(out);
     args.scratch = reinterpret_cast<void*>(scratch);
-    args.cold_below = cold_below;
+    args.misses_below = misses_below;
     args.marks = at<const uint32_t>(marks);
     doing("gathering on the GPU", [&] {
       const py::gil_scoped_release release;
@@ -105,29 +105,29 @@ class CudaGatherer {
   }
 
   int64_t rows_a_range() const {
-    return std::max<int64_t>(1, (args_.num_rows + kColdRanges - 1) / kColdRanges);
+    return std::max<int64_t>(1, (args_.num_rows + kMissRanges - 1) / kMissRanges);
   }
 
-  // Addresses of what Python has just allocated, see ColdIds.
-  void find_cold(uintptr_t ids, bool wide_ids, int64_t n, int64_t from, uintptr_t found, uintptr_t positions,
-                 uintptr_t counts, uintptr_t stream_address) {
-    if (placement_ != Placement::kCached) throw py::value_error("find_cold is of a table with a cache");
+  // Addresses of what Python has just allocated, see MissIds.
+  void find_misses(uintptr_t ids, bool wide_ids, int64_t n, int64_t from, uintptr_t found,
+                   uintptr_t positions, uintptr_t counts, uintptr_t stream_address) {
+    if (placement_ != Placement::kCached) throw py::value_error("find_misses is of a table with a cache");
     GatherArgs args = args_;
     args.ids = reinterpret_cast<const void*>(ids);
     args.wide_ids = wide_ids;
     args.n = n;
-    const ColdIds to{reinterpret_cast<void*>(found), reinterpret_cast<int64_t*>(positions),
+    const MissIds to{reinterpret_cast<void*>(found), reinterpret_cast<int64_t*>(positions),
                      reinterpret_cast<unsigned long long*>(counts), rows_a_range()};
     doing("looking for rows that are not cached", [&] {
       const py::gil_scoped_release release;
       const gpu::OnDevice current(device_);
-      launch_find_cold(args, from, to, device_, reinterpret_cast<gpu::Stream>(stream_address));
+      launch_find_misses(args, from, to, device_, reinterpret_cast<gpu::Stream>(stream_address));
     });
   }
 
   // Addresses of what Python has just allocated: the ids of a gather, and a bit for each of them.
-  void mark_cold(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t marks, uintptr_t stream_address) {
-    if (placement_ != Placement::kCached) throw py::value_error("mark_cold is of a table with a cache");
+  void mark_misses(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t marks, uintptr_t stream_address) {
+    if (placement_ != Placement::kCached) throw py::value_error("mark_misses is of a table with a cache");
     GatherArgs args = args_;
     args.ids = at<const void>(ids);
     args.wide_ids = wide_ids;
@@ -135,7 +135,7 @@ class CudaGatherer {
     doing("marking rows that are not cached", [&] {
       const py::gil_scoped_release release;
       const gpu::OnDevice current(device_);
-      launch_mark_cold(args, at<uint32_t>(marks), device_, at<CUstream_st>(stream_address));
+      launch_mark_misses(args, at<uint32_t>(marks), device_, at<CUstream_st>(stream_address));
     });
   }
 
@@ -298,11 +298,11 @@ void bind_features_cuda(py::module_& m) {
            py::arg("hits") = py::none(), py::arg("code") = "", py::arg("columns") = 0,
            py::arg("scales") = py::none())
       .def("gather", &CudaGatherer::gather, py::arg("ids"), py::arg("wide_ids"), py::arg("n"), py::arg("out"),
-           py::arg("scratch"), py::arg("stream"), py::kw_only(), py::arg("cold_below") = CudaGatherer::kAll,
+           py::arg("scratch"), py::arg("stream"), py::kw_only(), py::arg("misses_below") = CudaGatherer::kAll,
            py::arg("marks") = 0)
-      .def("find_cold", &CudaGatherer::find_cold, py::arg("ids"), py::arg("wide_ids"), py::arg("n"),
+      .def("find_misses", &CudaGatherer::find_misses, py::arg("ids"), py::arg("wide_ids"), py::arg("n"),
            py::arg("from_id"), py::arg("found"), py::arg("positions"), py::arg("counts"), py::arg("stream"))
-      .def("mark_cold", &CudaGatherer::mark_cold, py::arg("ids"), py::arg("wide_ids"), py::arg("n"),
+      .def("mark_misses", &CudaGatherer::mark_misses, py::arg("ids"), py::arg("wide_ids"), py::arg("n"),
            py::arg("marks"), py::arg("stream"))
       .def_property_readonly("rows_a_range", &CudaGatherer::rows_a_range)
       .def_property("blocks", &CudaGatherer::blocks, &CudaGatherer::set_blocks,
@@ -325,7 +325,7 @@ void bind_features_cuda(py::module_& m) {
   m.def("cuda_device_address", &device_address, py::arg("host_address"), py::arg("device"),
         "Where a GPU sees pinned host memory.");
   m.attr("cuda_notes_bytes") = sizeof(Notes);
-  m.attr("cold_ranges") = kColdRanges;
+  m.attr("miss_ranges") = kMissRanges;
 }
 
 }  // namespace loader

@@ -7,7 +7,7 @@ namespace loader {
 namespace {
 
 // Puts one step on a stream. `memory` has a part for each step so far, in one piece of words, as a view of
-// each array would take the host longer than the step: of the first (keys, told, known; zeros), and
+// each array would take the host longer than the step: of the first (keys, report, known; zeros), and
 // (places, begins, ends); of the second (kept, sums); of the last (sources, rows, edges).
 void induced_step(const py::tuple& lists, int64_t num_ids, const py::object& nodes, const py::object& sets,
                   const py::object& rows, const py::object& of_rows, int64_t num_sets,
@@ -26,21 +26,21 @@ void induced_step(const py::tuple& lists, int64_t num_ids, const py::object& nod
     const auto words = [&](int i, const char* name, int64_t size) {
       return view<int64_t>(memory[i], name, size, kGpu).data;
     };
-    constexpr int64_t told = sizeof(InducedTold) / sizeof(int64_t);
+    constexpr int64_t report = sizeof(InducedReport) / sizeof(int64_t);
     const int64_t slots = int64_t{1} << call.bits, lists_asked = asked.num_rows;
-    int64_t* const zeros = words(0, "zeros", slots + told + (slots << kKnownBits) / 64);
+    int64_t* const zeros = words(0, "zeros", slots + report + (slots << kKnownBits) / 64);
     call.keys = reinterpret_cast<uint64_t*>(zeros);
-    call.told = reinterpret_cast<InducedTold*>(zeros + slots);
-    call.known = reinterpret_cast<uint32_t*>(zeros + slots + told);
+    call.report = reinterpret_cast<InducedReport*>(zeros + slots);
+    call.known = reinterpret_cast<uint32_t*>(zeros + slots + report);
     int64_t* const found = words(1, "found", slots / 2 + 2 * lists_asked + 1);
     call.places = reinterpret_cast<int32_t*>(found);
     call.begins = found + slots / 2;
     call.ends = call.begins + lists_asked;
     if (memory.size() > 2) {
-      const int64_t kept = (entries + 63) / 64;
-      int64_t* const counted = words(2, "counted", kept + call.chunks() + 1);
-      call.kept = reinterpret_cast<uint32_t*>(counted);
-      call.sums = counted + kept;
+      const int64_t found_words = (entries + 63) / 64;
+      int64_t* const counted = words(2, "counted", found_words + call.chunks() + 1);
+      call.found_bits = reinterpret_cast<uint32_t*>(counted);
+      call.sums = counted + found_words;
     }
     if (memory.size() > 3) {
       call.out_sources = words(3, "out", 3 * edges);

@@ -55,9 +55,9 @@ class CudaLinkEngine {
 
   // Addresses of what Python has just allocated: to look at tensors takes longer than a launch. `pairs` has
   // [links, 2] entries, `ends` one for each end, see LinkEnds. With `seeds`, each end is kept once: `seeds`
-  // and `local` have as many entries as there are ends, `told` has 2.
+  // and `local` have as many entries as there are ends, `outcome` has 2.
   void ends(uintptr_t pairs, bool wide, int64_t links, int64_t negatives, int64_t each, uint64_t key,
-            bool strict, uintptr_t ends, uintptr_t seeds, bool wide_seeds, uintptr_t local, uintptr_t told,
+            bool strict, uintptr_t ends, uintptr_t seeds, bool wide_seeds, uintptr_t local, uintptr_t outcome,
             uintptr_t stream) {
     const LinkEnds all{at<const void>(pairs), wide,          links,  negatives,        each, key, counts_,
                        first_source_,         first_target_, strict, at<int64_t>(ends)};
@@ -77,7 +77,7 @@ class CudaLinkEngine {
       if (!seeds) return;
       const auto keep = [&](auto vertex) {
         distinct_ends(all.out, count, num_nodes_, at<decltype(vertex)>(seeds), at<int64_t>(local),
-                      at<DistinctEnds>(told), device_, stream_of(stream));
+                      at<DistinctEnds>(outcome), device_, stream_of(stream));
       };
       wide_seeds ? keep(int64_t{}) : keep(int32_t{});
     });
@@ -161,7 +161,7 @@ void bind_links_cuda(py::module_& m) {
            py::arg("num_nodes"), py::arg("indptr"), py::arg("indices"), py::arg("device"))
       .def("ends", &CudaLinkEngine::ends, py::arg("pairs"), py::arg("wide"), py::arg("links"),
            py::arg("negatives"), py::arg("each"), py::arg("key"), py::arg("strict"), py::arg("ends"),
-           py::arg("seeds"), py::arg("wide_seeds"), py::arg("local"), py::arg("told"), py::arg("stream"));
+           py::arg("seeds"), py::arg("wide_seeds"), py::arg("local"), py::arg("outcome"), py::arg("stream"));
   m.def("cuda_find_links", &find_links, py::arg("slots"), py::arg("capacity"), py::arg("seeds"),
         py::arg("sources"), py::arg("targets"), py::arg("count"), py::arg("reverse"), py::arg("hops"),
         py::arg("found"), py::arg("device"), py::arg("stream"));

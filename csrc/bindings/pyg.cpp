@@ -19,7 +19,7 @@
 namespace loader {
 namespace {
 
-constexpr int kKeptSubgraphs = 4;  // idle ones
+constexpr int kIdleSubgraphs = 4;  // idle ones
 constexpr size_t kMostHops = 32;
 
 class AnySubgraphSampler {
@@ -33,7 +33,7 @@ class AnySubgraphSampler {
       : indptr_(std::move(indptr)),
         indices_(std::move(indices)),
         picks_(std::move(picks)),
-        pool_(std::make_shared<BufferPool>(kKeptSubgraphs)) {
+        pool_(std::make_shared<BufferPool>(kIdleSubgraphs)) {
     check_num_threads(num_threads);
     if (!picks_.is_none() && !py::isinstance<WeightTables>(picks_) && !py::isinstance<WeightOrder>(picks_))
       throw py::type_error("picks is a " + std::string(py::str(py::type::of(picks_).attr("__name__"))) +

@@ -24,7 +24,7 @@ namespace loader {
 namespace {
 
 constexpr int64_t kMostPartEdges = int64_t{1} << 40;
-constexpr int kKeptBuffers = 40;  // idle ones: of a group in use and of another under way
+constexpr int kIdleBuffers = 40;  // idle ones: of a group in use and of another under way
 
 SampleOptions make_options(std::vector<int64_t> fanouts, bool edge_ids) {
   if (fanouts.empty() || fanouts.size() > kMaxHops)
@@ -104,7 +104,7 @@ class AnySampler {
     if (part_edges < 1 || part_edges > kMostPartEdges)
       throw py::value_error("part_edges is " + std::to_string(part_edges) + "; it must be 1 to " +
                             std::to_string(kMostPartEdges));
-    pool_ = std::make_shared<BufferPool>(kKeptBuffers);
+    pool_ = std::make_shared<BufferPool>(kIdleBuffers);
     const bool wide_edges = dtype_of(indptr_) == "torch.int64",
                wide_nodes = dtype_of(indices_) == "torch.int64";
     if (wide_nodes)

@@ -291,7 +291,7 @@ class Engine {
       scan.schedule = static_cast<ScanSchedule>(schedule);
       scan.width = scan_width(args.choice, widest_fanout(args.fanouts, args.hops));
       scan.piece = UINT32_MAX;  // no list is cut
-      if (scan.schedule == ScanSchedule::kMergePath) scan.pieces_capacity = kMergePieces;
+      if (scan.schedule == ScanSchedule::kMergePath) scan.pieces_capacity = kMergeParts;
       if (scan.schedule == ScanSchedule::kNodes || scan.schedule == ScanSchedule::kMergePath) return;
       scan.piece = piece_entries(num_edges, scan.width);
       scan.pieces_capacity = 2 * num_edges / scan.piece;

@@ -95,13 +95,13 @@ class Result {
       wait_until_written();
     }
     const bool ok = h.status == SampleStatus::kOk;
-    auto told = py::make_tuple(static_cast<int64_t>(h.status), h.detail, h.hops_done,
-                               std::vector<int64_t>(h.frontiers, h.frontiers + hops_ + 1),
-                               std::vector<int64_t>(h.edges, h.edges + hops_), h.tasks,
-                               ok && results_->grows(h, hops_), h.lines);
-    if (types_ > 0) told = told + py::make_tuple(new_by_type());
+    auto report = py::make_tuple(static_cast<int64_t>(h.status), h.detail, h.hops_done,
+                                 std::vector<int64_t>(h.frontiers, h.frontiers + hops_ + 1),
+                                 std::vector<int64_t>(h.edges, h.edges + hops_), h.tasks,
+                                 ok && results_->grows(h, hops_), h.lines);
+    if (types_ > 0) report = report + py::make_tuple(new_by_type());
     let_go();
-    return told;
+    return report;
   }
 
   // (status, detail) of a mini-batch that may not be done: without waiting; None where it is not.
@@ -109,9 +109,9 @@ class Result {
     if (!header_) throw std::runtime_error("this mini-batch was finished already");
     if (!written()) return py::none();
     std::atomic_thread_fence(std::memory_order_acquire);
-    auto told = py::make_tuple(static_cast<int64_t>(header_->status), header_->detail);
+    auto report = py::make_tuple(static_cast<int64_t>(header_->status), header_->detail);
     let_go();
-    return std::move(told);
+    return std::move(report);
   }
 
  private:

@@ -74,16 +74,16 @@ void bfs(const py::tuple& onward, const py::object& back, const py::tuple& plan,
     using P = decltype(edge);
     using N = decltype(vertex);
     const auto from = view<const N>(sources, "sources", -1, kGpu);
-    const BfsCall<P, N> told{call.lists.lists<P, N>(),
-                             other.lists<P, N>(),
-                             call.plan,
-                             from.data,
-                             from.size,
-                             static_cast<int32_t>(most),
-                             turns,
-                             view<int32_t>(distances, "distances", call.lists.num_nodes(), kGpu).data,
-                             call.space<P, N>()};
-    call.launch([&](int on, gpu::Stream in) { bfs_on_gpu(told, on, in); });
+    const BfsCall<P, N> kernel_call{call.lists.lists<P, N>(),
+                                    other.lists<P, N>(),
+                                    call.plan,
+                                    from.data,
+                                    from.size,
+                                    static_cast<int32_t>(most),
+                                    turns,
+                                    view<int32_t>(distances, "distances", call.lists.num_nodes(), kGpu).data,
+                                    call.space<P, N>()};
+    call.launch([&](int on, gpu::Stream in) { bfs_on_gpu(kernel_call, on, in); });
   });
 }
 
@@ -104,17 +104,17 @@ void sssp(const py::tuple& onward, const py::object& weights, const py::tuple& p
       else
         least = static_cast<W>(least_weight.cast<double>());
       auto* const to = view<W>(lengths, "lengths", call.lists.num_nodes(), kGpu).data;
-      const SsspCall<P, N, W> told{call.lists.lists<P, N>(),
-                                   gpu_view<const W>(weights, "weights", call.lists.num_edges()).data,
-                                   call.plan,
-                                   from.data,
-                                   from.size,
-                                   static_cast<W>(delta),
-                                   std::numeric_limits<W>::max() / 4,
-                                   least,
-                                   reinterpret_cast<typename Length<W>::Bits*>(to),
-                                   call.space<P, N>()};
-      call.launch([&](int on, gpu::Stream in) { sssp_on_gpu(told, on, in); });
+      const SsspCall<P, N, W> kernel_call{call.lists.lists<P, N>(),
+                                          gpu_view<const W>(weights, "weights", call.lists.num_edges()).data,
+                                          call.plan,
+                                          from.data,
+                                          from.size,
+                                          static_cast<W>(delta),
+                                          std::numeric_limits<W>::max() / 4,
+                                          least,
+                                          reinterpret_cast<typename Length<W>::Bits*>(to),
+                                          call.space<P, N>()};
+      call.launch([&](int on, gpu::Stream in) { sssp_on_gpu(kernel_call, on, in); });
     });
   });
 }
@@ -125,10 +125,10 @@ void components(const py::tuple& lists, bool symmetric, const py::tuple& plan, c
   call.lists.with_types([&](auto edge, auto vertex) {
     using P = decltype(edge);
     using N = decltype(vertex);
-    const ComponentsCall<P, N> told{call.lists.lists<P, N>(), call.plan, symmetric,
-                                    view<N>(labels, "labels", call.lists.num_nodes(), kGpu).data,
-                                    call.space<P, N>()};
-    call.launch([&](int on, gpu::Stream in) { components_on_gpu(told, on, in); });
+    const ComponentsCall<P, N> kernel_call{call.lists.lists<P, N>(), call.plan, symmetric,
+                                           view<N>(labels, "labels", call.lists.num_nodes(), kGpu).data,
+                                           call.space<P, N>()};
+    call.launch([&](int on, gpu::Stream in) { components_on_gpu(kernel_call, on, in); });
   });
 }
 
@@ -142,9 +142,9 @@ void pagerank(const py::tuple& back, uint64_t damping, const py::object& own, ui
   call.lists.with_types([&](auto edge, auto vertex) {
     using P = decltype(edge);
     using N = decltype(vertex);
-    const RankCall<P, N> told{call.lists.lists<P, N>(), call.plan, law,
-                              view<double>(ranks, "ranks", n, kGpu).data, call.space<P, N>()};
-    call.launch([&](int on, gpu::Stream in) { pagerank_on_gpu(told, on, in); });
+    const RankCall<P, N> kernel_call{call.lists.lists<P, N>(), call.plan, law,
+                                     view<double>(ranks, "ranks", n, kGpu).data, call.space<P, N>()};
+    call.launch([&](int on, gpu::Stream in) { pagerank_on_gpu(kernel_call, on, in); });
   });
 }
 

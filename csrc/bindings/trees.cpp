@@ -20,7 +20,7 @@
 namespace loader {
 namespace {
 
-constexpr int kKeptTreeBuffers = 8;
+constexpr int kIdleTreeBuffers = 8;
 
 TreeChoice as_tree_choice(const AnyChoice& choice, bool last) {
   return std::visit(
@@ -66,7 +66,7 @@ class AnyTreeSampler {
     if (options_.bounds.of_edge && !paths)
       throw py::value_error("the bounds of edges need paths: two edges may lead to a vertex of a tree");
     check_num_threads(num_threads);
-    pool_ = std::make_shared<BufferPool>(kKeptTreeBuffers);
+    pool_ = std::make_shared<BufferPool>(kIdleTreeBuffers);
     const auto workers = std::make_shared<ThreadPool>(static_cast<int>(num_threads));
     const bool wide_edges = dtype_of(indptr_) == "torch.int64",
                wide_nodes = dtype_of(indices_) == "torch.int64";

@@ -77,17 +77,17 @@ class CudaWalkEngine {
   }
 
   // Walks by a user's function, which `header` has. What it does wrong is written to `fault` [5], in memory
-  // that the host sees, as WalkEngine::walk_by gives it; `told` is 0 in the memory of the GPU until then.
+  // that the host sees, as WalkEngine::walk_by gives it; `reported` is 0 in the memory of the GPU until then.
   void walk_by(const std::string& header, uintptr_t starts, bool wide, int64_t count, uint64_t first_lane,
                uint64_t key, int64_t length, int64_t turns, const std::vector<int64_t>& constants,
                const py::object& weights, bool searches, bool by_weight, uintptr_t vertices,
-               const py::object& fault, const py::object& told, uintptr_t stream) {
+               const py::object& fault, const py::object& reported, uintptr_t stream) {
     static_assert(sizeof(Fault) == 5 * sizeof(int64_t));
     const CustomWalkCall call{key, length, turns, constants, weights, searches, by_weight};
     const CustomRules rules = checked_rules(call);
     const WalkStarts from{reinterpret_cast<const void*>(starts), wide, arrays_.num_nodes(), bad_at_};
     auto* const faults = reinterpret_cast<Fault*>(gpu_view<int64_t>(fault, "fault", 5).data);
-    int32_t* const claimed = view<int32_t>(told, "told", 1, kGpu).data;
+    int32_t* const claimed = view<int32_t>(reported, "reported", 1, kGpu).data;
     arrays_.with_types([&](auto edge, auto vertex) {
       using P = decltype(edge);
       using N = decltype(vertex);
@@ -170,7 +170,7 @@ void bind_walks_cuda(py::module_& m) {
       .def("walk_by", &CudaWalkEngine::walk_by, py::arg("header"), py::arg("starts"), py::arg("wide"),
            py::arg("count"), py::arg("first_lane"), py::arg("key"), py::arg("length"), py::arg("turns"),
            py::arg("constants"), py::arg("weights"), py::arg("searches"), py::arg("by_weight"),
-           py::arg("vertices"), py::arg("fault"), py::arg("told"), py::arg("stream"))
+           py::arg("vertices"), py::arg("fault"), py::arg("reported"), py::arg("stream"))
       .def("negatives", &CudaWalkEngine::negatives, py::arg("first_lane"), py::arg("key"), py::arg("walkers"),
            py::arg("count"), py::arg("bound"), py::arg("out"), py::arg("stream"))
       .def("set_copies", &CudaWalkEngine::set_copies, py::arg("copies"), py::arg("most"))

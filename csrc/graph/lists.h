@@ -123,7 +123,7 @@ const N* neighbours(const PlainLists<P, N>& lists, P at, int64_t /*count*/, N* /
 
 namespace of_lists {
 
-struct Told {
+struct NoReport {
   template <typename T>
   LOADER_HD void operator()(const T*, int64_t) const {}
 };
@@ -133,8 +133,8 @@ const T& some();  // for the types of what is done with it
 
 template <typename L, typename P = typename L::Edge, typename N = typename L::Vertex,
           typename Row = typename L::Row>
-constexpr auto check(const L* lists) -> decltype(lists->where(some<Row>(), Told()),
-                                                 lists->where(some<P>(), int64_t{1}, Told()),
+constexpr auto check(const L* lists) -> decltype(lists->where(some<Row>(), NoReport()),
+                                                 lists->where(some<P>(), int64_t{1}, NoReport()),
                                                  some<Row>().lane() + some<Row>().slot, some<Row>().vertex,
                                                  true) {
   return std::is_same_v<decltype(lists->list(some<Row>())), ListOf<P>> &&

@@ -129,7 +129,7 @@ struct WalkLaw {
       uint32_t step, uint32_t j, const Words& block) const {
     using P = typename Lists::Edge;
     using N = typename Lists::Vertex;
-    static_assert(!Second, "a step of the second order is tries: a Crew's, or a kernel's");
+    static_assert(!Second, "a step of the second order is tries: SecondOrderWalkers', or a kernel's");
     const uint32_t first = j * Plan::kWords;
     if constexpr (Coin) {
       const Toss side = toss(rules, block.w[first]);

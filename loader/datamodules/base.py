@@ -33,13 +33,13 @@ class DatasetModule(LightningDataModule):
             return {}
         tables = self.data.tables
         state = {"data": self.data.identity(), **({} if tables is None else {"tables": tables.rows.to_json()})}
-        return {**state, "kept": kept} if (kept := self._kept()) else state
+        return {**state, "kept": storage_types} if (storage_types := self._storage_types()) else state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Raises ValueError if the checkpoint is of another dataset, or of rows in other types."""
         if self.data is not None and "data" in state_dict:
             self.data.require(state_dict["data"], "the checkpoint")
-        theirs, ours = state_dict.get("kept"), self._kept()
+        theirs, ours = state_dict.get("kept"), self._storage_types()
         if theirs and ours and theirs != ours:
             name = next(name for name in ours if theirs.get(name) != ours[name])
             raise ValueError(
@@ -47,7 +47,7 @@ class DatasetModule(LightningDataModule):
                 f"{ours[name]}; give features.storage_dtype={theirs.get(name)}, or begin without the checkpoint"
             )
 
-    def _kept(self) -> dict[str, str]:
+    def _storage_types(self) -> dict[str, str]:
         """Features -> the type that their store keeps them in."""
         stores = self._features
         named = {} if stores is None else stores if isinstance(stores, dict) else {"": stores}

@@ -113,9 +113,9 @@ def _follow(state: dict[str, Any], saved_in: str, folder: Path) -> None:
     state["dirpath"] = moved(state["dirpath"]) or str(folder)
     for name in ("best_model_path", "kth_best_model_path", "last_model_path"):
         state[name] = there(state.get(name))
-    kept = {there(path): score for path, score in (state.get("best_k_models") or {}).items()}
-    kept.pop("", None)
-    state["best_k_models"] = kept
+    scores = {there(path): score for path, score in (state.get("best_k_models") or {}).items()}
+    scores.pop("", None)
+    state["best_k_models"] = scores
     if not state["best_model_path"]:
         state["best_model_score"] = None  # the next one is the best of those that are there
 

@@ -23,6 +23,7 @@ from loader.loaders.links import LinkLoader
 from loader.loaders.nodes import NodeLoader
 from loader.loaders.options import check_dataset, check_graph_memory, check_sampler
 from loader.machine.arguments import as_flag, as_seed, as_size, shown
+from loader.machine.renamed import renamed
 from loader.samplers import LinkSampler, Negatives, Sampler
 from loader.samplers.base import AnyGraph, tell_ignored_times
 from loader.samples import Links
@@ -64,6 +65,7 @@ class HeldOutLinks:
         return self
 
 
+@renamed({"amount": "num_negatives", "ranked": "eval_negatives"})
 class LinkDataModule(DatasetModule):
     """A LightningDataModule of the links of a dataset. Some are held out for validation and test.
 
@@ -82,8 +84,8 @@ class LinkDataModule(DatasetModule):
         batch_size: positive links of a mini-batch, per process. An epoch has each link in both directions, unless they
             are of two types. Of a dataset with types, also nodes of a mini-batch of `all_nodes`.
         val, test: shares of the links to hold out, see `split_links`.
-        amount: negatives per positive link in training.
-        ranked: negatives among which a held-out link is ranked.
+        num_negatives: of training, per positive link.
+        eval_negatives: negatives among which a held-out link is ranked.
         exclude, edge_type, reverse: see `LinkSampler`.
         drop_last, prefetch, prioritize_loading: see `loader.loaders.Loader`.
         graph: where the graph lies for a GPU sampler: "device" or "pinned"; "auto" is "device".
@@ -102,8 +104,8 @@ class LinkDataModule(DatasetModule):
         batch_size: int = 512,
         val: float = 0.05,
         test: float = 0.10,
-        amount: float = 1,
-        ranked: int = 100,
+        num_negatives: float = 1,
+        eval_negatives: int = 100,
         exclude: str = "reverse",
         drop_last: bool = False,
         prefetch: int = 2,
@@ -126,8 +128,11 @@ class LinkDataModule(DatasetModule):
                 "weights out"
             )
         self.dataset, self.around = dataset, sampler
-        self.batch_size, self.ranked = as_size("batch_size", batch_size), as_size("ranked", ranked, most=2**31 - 1)
-        self.amount, self.exclude, self.seed = amount, exclude, as_seed(seed)
+        self.batch_size, self.eval_negatives = (
+            as_size("batch_size", batch_size),
+            as_size("eval_negatives", eval_negatives, most=2**31 - 1),
+        )
+        self.num_negatives, self.exclude, self.seed = num_negatives, exclude, as_seed(seed)
         self.shares: dict[str, Any] = {"val": val, "test": test}
         self.graph_memory = graph
         self._options: dict[str, Any] = {
@@ -146,7 +151,7 @@ class LinkDataModule(DatasetModule):
 
     def _sampler(self, around: Sampler, known: AnyGraph | None = None) -> LinkSampler:
         """The sampler of training."""
-        drawn = Negatives("binary", self.amount, strict=True)
+        drawn = Negatives("binary", self.num_negatives, strict=True)
         return LinkSampler(around, drawn, exclude=self.exclude, seed=self.seed, known=known, **self._relations)
 
     @property
@@ -276,7 +281,7 @@ class LinkDataModule(DatasetModule):
         known = ends.edges(self.split.known)
         count, batch = len(links), ("val", "test").index(name)
         drawn = torch.empty(2, count, dtype=torch.int64)
-        targets = torch.empty(count * self.ranked, dtype=torch.int64)
+        targets = torch.empty(count * self.eval_negatives, dtype=torch.int64)
         # Epochs count up from 0: the last one is never reached, so that training has other negatives.
         among = len(ends.sources), len(ends.targets), ends.sources == ends.targets
         draw = *among, self.seed, 2**64 - 1, batch
@@ -288,7 +293,7 @@ class LinkDataModule(DatasetModule):
             self.data.features,
             links,
             drawn.t().contiguous(),
-            targets.view(count, self.ranked),
+            targets.view(count, self.eval_negatives),
             partial(self.all_nodes, self.split.graph),
         )
 

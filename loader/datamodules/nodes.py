@@ -216,9 +216,9 @@ class GraphDataModule(DatasetModule):
 
     def _placement(self, loader: Loader) -> dict[str, str]:
         sampler = self.sampler
-        kept = "" if sampler.device.type == "cpu" else ", graph in " + str(self.graph_memory)
+        graph_place = "" if sampler.device.type == "cpu" else ", graph in " + str(self.graph_memory)
         return {
-            "sample": f"{type(sampler).__name__} on {sampler.device}{kept}",
+            "sample": f"{type(sampler).__name__} on {sampler.device}{graph_place}",
             "train": str(loader.device),
             "ahead": f"{_AHEAD[loader.ahead]}; at most {loader.max_items} mini-batches exist",
         }
@@ -377,8 +377,8 @@ class GraphDataModule(DatasetModule):
     def _labels_on(self, device: torch.device) -> TensorRows:
         if device not in self._labels:
             labels = self._loaded().labels
-            kept = labels if self.budget is None else self.budget.labels(labels)
-            self._labels[device] = TensorRows(kept.to(device), labels.dtype)
+            stored = labels if self.budget is None else self.budget.labels(labels)
+            self._labels[device] = TensorRows(stored.to(device), labels.dtype)
         return self._labels[device]
 
     def _session(self, sampler: Sampler) -> Session:

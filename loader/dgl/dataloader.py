@@ -24,7 +24,7 @@ from loader.loaders.base import Loader
 from loader.loaders.options import are_distinct
 from loader.loaders.torch_options import as_ids, device_of, read_options, refuse
 from loader.machine.arguments import as_flag, kind_of, shown
-from loader.machine.kept import Seen
+from loader.machine.memo import Seen
 from loader.machine.optional import import_dgl
 from loader.samplers import LinkSampler, Sampler
 from loader.samples import HeteroMiniBatch, MiniBatch
@@ -380,10 +380,10 @@ class DataLoader:
     def _open_rows(self, features: list[Tensor]) -> None:
         """Opens the stores of what has changed. Those of before are let go first: a GPU may have no room for both."""
         both = enumerate(zip(self._rows, features, strict=False))  # fewer rows if opening them failed
-        kept = {i: rows for i, (rows, now) in both if rows.seen.is_of(now)}
+        unchanged = {i: rows for i, (rows, now) in both if rows.seen.is_of(now)}
         self._rows = []
         for i, ((kind, name), now) in enumerate(zip(self._names(), features, strict=True)):
-            self._rows.append(kept.get(i) or Rows(kind, name, Seen.of(now), store_of(now, self.device, self._uva)))
+            self._rows.append(unchanged.get(i) or Rows(kind, name, Seen.of(now), store_of(now, self.device, self._uva)))
 
     def _stores_ahead(self) -> dict[str, FeatureStore]:
         """Of what is gathered ahead, by kind."""

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from loader.machine.kept import Kept, Seen, version_of
+from loader.machine.memo import Memo, Seen, version_of
 from loader.stores import FeatureStore, HostFeatures, TensorRows, auto_features
 
-_stores = Kept()  # loaders of one tensor share its rows on a GPU
+_stores = Memo()  # loaders of one tensor share its rows on a GPU
 
 
 class Rows(NamedTuple):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph, HeteroGraph
-from loader.machine.kept import Kept
+from loader.machine.memo import Memo
 from loader.machine.optional import import_dgl
 from loader.samples import MiniBatch
 from loader.samples.interop import dgl_block
@@ -17,7 +17,7 @@ from loader.samples.subgraph import ranges
 
 DGLS = "dgl.dataloading, which has it on the CPU"
 
-_graphs = Kept()  # loaders of one graph share it
+_graphs = Memo()  # loaders of one graph share it
 
 
 def graph_of(g: Any, prob: str | None, device: torch.device, uva: bool = False) -> Graph | HeteroGraph:
@@ -36,10 +36,10 @@ def graph_of(g: Any, prob: str | None, device: torch.device, uva: bool = False) 
     state = g.num_nodes(), g.num_edges()
     names = tuple(g.ntypes), tuple(g.canonical_etypes), prob, tuple(key for key, _ in weights)
     make: Any = Graph.from_dgl if g.is_homogeneous else HeteroGraph.from_dgl
-    kept = _graphs.get(g._graph, state, names, Kept)  # copies of g share its edges, not its names
+    memo = _graphs.get(g._graph, state, names, Memo)  # copies of g share its edges, not its names
 
     def once(key: Any, make: Callable[[], Any]) -> Any:
-        return kept.get_of([w for _, w in weights], key, make) if weights else kept.get(g._graph, state, key, make)
+        return memo.get_of([w for _, w in weights], key, make) if weights else memo.get(g._graph, state, key, make)
 
     made = once("graph", lambda: make(g, weight_attr=prob).to("cpu"))
     return once((device, uva), lambda: made.pin_memory() if uva else made.to(device))
@@ -101,8 +101,8 @@ def blocks_of(g: Any, batch: MiniBatch, near: bool) -> list[Any]:
         near: whether they have the features of the graph, which are gathered when they are read, as in DGL.
     """
     dgl = import_dgl("loader.dgl")
-    kept = batch.replace(x=None, y=None, blocks=batch.blocks)
-    wide = kept.map(lambda t: t if t.is_floating_point() else t.to(g.idtype))
+    bare = batch.replace(x=None, y=None, blocks=batch.blocks)
+    wide = bare.map(lambda t: t if t.is_floating_point() else t.to(g.idtype))
     made = [dgl_block(dgl, block, wide.nodes, g.canonical_etypes[0]) for block in wide.blocks]
     for block in made:
         block.edata.pop("feat", None)  # of edges, which have their own name

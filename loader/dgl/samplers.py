@@ -125,7 +125,7 @@ class FanoutSampler(BlockSampler):
         super().__init__(**options)
         self.fanouts = as_fanouts("fanouts", fanouts)
         self.picking(None)  # looks at the options
-        self._kept: tuple[Any, Neighbors] | None = None
+        self._opened: tuple[Any, Neighbors] | None = None
 
     def _options(self) -> dict[str, Any]:
         """How neighbours are picked, as options of `loader.FusedSampler`."""
@@ -210,14 +210,14 @@ class FanoutSampler(BlockSampler):
                 f"batch_dependency is {dependency}, but a mini-batch by itself follows no other; give 1, or pass the "
                 "sampler to a DataLoader without methods of your own"
             )
-        if self._kept is None or self._kept[0] != (picking, g.device):
-            self._kept = (picking, g.device), picking.sampler(g.device)
+        if self._opened is None or self._opened[0] != (picking, g.device):
+            self._opened = (picking, g.device), picking.sampler(g.device)
         places = None
         if not typed and seeds.numel():
             distinct, inverse = torch.unique(as_vertices("seed_nodes", seeds), return_inverse=True)
             if distinct.numel() < seeds.numel():  # others stay in the order that they were given in
                 seeds, places = distinct, inverse
-        return self._kept[1].sample(graph, seeds, epoch=drawn()), places
+        return self._opened[1].sample(graph, seeds, epoch=drawn()), places
 
     def _fanouts(self, g: Any) -> Any:
         given = as_fanouts("fanouts", self.fanouts)

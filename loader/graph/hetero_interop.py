@@ -118,14 +118,14 @@ def relations_of_graph(graph: Graph) -> dict[str, Any]:
     order = relation.argsort(stable=True)  # by relation, and within one as in the lists
     parts = order.split(torch.bincount(relation, minlength=codes.numel()).tolist())
     by_edge = {"edge_ids": graph.edge_ids, "edge_weights": graph.edge_weights, "edge_times": graph.edge_times}
-    kept = {name: array for name, array in by_edge.items() if array is not None}
+    given = {name: array for name, array in by_edge.items() if array is not None}
 
     def contents(r: int) -> dict[str, Tensor]:
         at = parts[r]
         arrays = {"indices": graph.indices[at] - types[edge_types[r][0]].start, "edge_ids": at}
-        return {**arrays, **{name: array[at.to(array.device)] for name, array in kept.items()}}
+        return {**arrays, **{name: array[at.to(array.device)] for name, array in given.items()}}
 
-    dtypes = {"edge_ids": graph.indptr.dtype, **{name: array.dtype for name, array in kept.items()}}
+    dtypes = {"edge_ids": graph.indptr.dtype, **{name: array.dtype for name, array in given.items()}}
     degrees = [
         torch.bincount(dst[at] - types[key[2]].start, minlength=sizes[key[2]])
         for key, at in zip(edge_types, parts, strict=True)

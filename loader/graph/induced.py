@@ -299,10 +299,10 @@ def _on_gpu(core: Any, question: _Question, index: int, stream: int) -> Answer:
         return _MOST - repeated if repeated else None, _MOST - wrong if wrong else None, None
     if entries == 0:
         return None, None, InducedEdges(*words((3, 0)))
-    kept = -(-entries // 64)
-    counted = words(kept - (-entries // core.induced_chunk) + 1)
+    bit_words = -(-entries // 64)
+    counted = words(bit_words - (-entries // core.induced_chunk) + 1)
     core.cuda_induced(*question, (zeros, found, counted), entries, 0, index, stream)
-    num_edges = int(counted[kept:].cumsum_(0)[-1])
+    num_edges = int(counted[bit_words:].cumsum_(0)[-1])
     out = words((3, num_edges))
     if num_edges:
         memory = zeros, found, counted, out.view(-1)

@@ -116,14 +116,14 @@ def dgl_edges(g: Any, ids: Tensor | None = None, etype: Any = None) -> tuple[Ten
         etype: the edge type, if there are several.
     """
     allowed = g.formats()
-    kept = allowed["created"] + allowed["not created"]
-    if "coo" in kept:
+    formats = allowed["created"] + allowed["not created"]
+    if "coo" in formats:
         src, dst = g.edges(order="eid", etype=etype) if ids is None else g.find_edges(ids, etype=etype)
         return src, dst
     if ids is not None:
         src, dst = dgl_edges(g, etype=etype)
         return src[ids.long()], dst[ids.long()]
-    kind = "csc" if "csc" in kept else "csr"
+    kind = "csc" if "csc" in formats else "csr"
     indptr, indices, edge_ids = g.adj_tensors(kind, etype=etype)
     owners = torch.arange(indptr.numel() - 1, dtype=indices.dtype, device=indices.device)
     owners = owners.repeat_interleave(indptr.diff().long())

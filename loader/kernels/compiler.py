@@ -74,7 +74,7 @@ def compile_kernels(
     if refused:
         for one in wanted:
             disk.remove(key_of(one))
-    return [(made.entry.code, made.entry.symbol) for made in make(wanted, on_compile=_Told(architecture))]
+    return [(made.entry.code, made.entry.symbol) for made in make(wanted, on_compile=_Announcement(architecture))]
 
 
 def check_kernels(architecture: int) -> None:
@@ -96,10 +96,10 @@ def make(
         on_compile: called with the number of kernels before some are compiled; what it gives is called afterwards.
     """
     by_key = {key_of(one): one for one in wanted}
-    kept = {key: disk.read(key) for key in by_key}
-    missing = {key: one for key, one in by_key.items() if kept[key] is None}
+    cached = {key: disk.read(key) for key in by_key}
+    missing = {key: one for key, one in by_key.items() if cached[key] is None}
     compiled = _compile(missing, workers or available_cpus(), on_compile) if missing else {}
-    return [Made(compiled.get(key) or _whole(kept[key]), key in compiled) for key in map(key_of, wanted)]
+    return [Made(compiled.get(key) or _whole(cached[key]), key in compiled) for key in map(key_of, wanted)]
 
 
 def key_of(wanted: Wanted) -> str:
@@ -238,7 +238,7 @@ def _source_digest(header: str) -> str:
     return digest.hexdigest()
 
 
-class _Told:
+class _Announcement:
     """Says in a line what is compiled, if it takes long, and how long it took."""
 
     def __init__(self, architecture: int) -> None:

@@ -158,7 +158,7 @@ class Loader:
         self._pipeline: Pipeline | None = None
         self._next = (0, 0)  # epoch and global number of the mini-batch with which the next iterator begins
         self._at: tuple[int, int] | None = None  # the same of what follows what was given out by the iterator that runs
-        self._told: int | None = None  # the last number that `set_epoch` got
+        self._given_epoch: int | None = None  # the last number that `set_epoch` got
         self._resumed = False  # a state was loaded, and no iterator began since
         # Where each mini-batch was that was given out and that `finished` may not count; with the count of the first.
         self._given: deque[tuple[int, int]] = deque()
@@ -229,9 +229,9 @@ class Loader:
         loop = calling_fit_loop()
         if loop is not None:
             epoch = follow(self, loop)
-        if not self._resumed or epoch != (self._next[0] if self._told is None else self._told):
+        if not self._resumed or epoch != (self._next[0] if self._given_epoch is None else self._given_epoch):
             self._next, self._resumed = (epoch, 0), False
-        self._told, self._at = epoch, None
+        self._given_epoch, self._at = epoch, None
         self._forget_given()
 
     def state_dict(self) -> dict[str, Any]:
@@ -248,7 +248,7 @@ class Loader:
             unfinished = max(0, self.finished() - self._given_before)
             if unfinished < len(self._given):
                 epoch, following = self._given[unfinished]
-        place = {"epoch": epoch, "next": following, "told": self._told}
+        place = {"epoch": epoch, "next": following, "told": self._given_epoch}
         return {"version": _STATE_VERSION, **place, "config": self._config()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -281,7 +281,7 @@ class Loader:
                     "restore it, or start a new run with only the weights"
                 )
         epoch, following, most = as_index(state["epoch"]), as_index(state["next"]), self.sequence.num_batches
-        told = None if state.get("told") is None else as_index(state["told"])  # releases before had none
+        given_epoch = None if state.get("told") is None else as_index(state["told"])  # releases before had none
         if epoch is None or following is None or epoch < 0 or following < 0:
             raise ValueError(
                 f"the state stands at mini-batch {shown(state['next'])} of epoch {shown(state['epoch'])}; both count "
@@ -289,7 +289,7 @@ class Loader:
             )
         self.close()
         self._next = (epoch, min(following, most))
-        self._at, self._told, self._resumed = None, told, True
+        self._at, self._given_epoch, self._resumed = None, given_epoch, True
         self._forget_given()
 
     def done(self) -> None:

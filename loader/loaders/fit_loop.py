@@ -141,8 +141,8 @@ def _places(loaders: list[Any], states: list[dict[str, Any]]) -> list[tuple[Any,
     stateful = [one for one in loaders if hasattr(one, "state_dict") and hasattr(one, "load_state_dict")]
     places = []
     for i, one in enumerate(stateful):
-        told: Any = getattr(getattr(one, "batch_sampler", None), "sampler", None)
-        loader = getattr(told, "loader", told)
+        sampler: Any = getattr(getattr(one, "batch_sampler", None), "sampler", None)
+        loader = getattr(sampler, "loader", sampler)
         if not isinstance(getattr(loader, "sequence", None), BatchSequence):
             continue
         if len(states) == len(stateful):

@@ -21,7 +21,7 @@ _NOTE = (
     "prefetch_factor how many mini-batches are held ready; threads stay, so persistent_workers only says how often "
     "worker_init_fn is called"
 )
-_told = False
+_warned = False
 
 # What `read_options` takes beside the options of a loader.
 _OURS = (
@@ -162,7 +162,7 @@ def refuse(who: str, instead: str, given: dict[str, Any]) -> None:
 
 
 def _tell_once() -> None:
-    global _told
-    if not _told:
-        _told = True
+    global _warned
+    if not _warned:
+        _warned = True
         _log.warning(_NOTE)

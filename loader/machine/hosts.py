@@ -57,8 +57,8 @@ def hosts_of_run() -> Hosts:
             f"the run has {world} processes, and nothing says how many of them are on this host; start by torchrun, or "
             "set LOCAL_WORLD_SIZE"
         )
-    told = _number("RANK", _number("NODE_RANK", 0) * local + _number("LOCAL_RANK", 0))
-    rank = dist.get_rank() if started else told
+    env_rank = _number("RANK", _number("NODE_RANK", 0) * local + _number("LOCAL_RANK", 0))
+    rank = dist.get_rank() if started else env_rank
     local_rank = _number("LOCAL_RANK", rank % local)
     if world % local or rank >= world or rank % local != local_rank:
         raise ValueError(

@@ -35,9 +35,9 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
             os.replace(draft, path)
     except (OSError, RuntimeError) as error:
-        if (told := _of_the_system(error, path)) is None:
+        if (system_error := _of_the_system(error, path)) is None:
             raise
-        raise told from error
+        raise system_error from error
     finally:
         draft.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

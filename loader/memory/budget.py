@@ -178,8 +178,8 @@ class MemoryBudget:
             needs = needs.with_rows(most_rows, out_bytes, prefetch, loaders, announced=together)
             if budget >= needs.total:
                 renewed = MemoryPlan.make(budget, needs, data.graph, rows.nbytes, reads, lookahead)
-                kept = renewed.share_of_rows * data.num_nodes / float(reads.rows_of.double().mean())
-                if renewed.lookahead and _LEAST_RENEWED <= kept <= _MOST_RENEWED:
+                batches_cached = renewed.share_of_rows * data.num_nodes / float(reads.rows_of.double().mean())
+                if renewed.lookahead and _LEAST_RENEWED <= batches_cached <= _MOST_RENEWED:
                     plan = renewed
         if plan.rows != "device" and not rows.coded and (eight := narrower_rows(data.features, **self.options)):
             name, codes = list(eight.items())[-1]
@@ -226,16 +226,16 @@ class MemoryBudget:
         """Makes the store of the rows as the plan has it."""
 
         def make(tensor: Tensor, *, context: StoreContext | None = None) -> FeatureStore:
-            kept: dict[str, Any] = {}
+            cache_options: dict[str, Any] = {}
             ids = plan.split.rows
             if ids is not None and ids.numel():
                 scores = torch.zeros(tensor.shape[0], dtype=torch.int8)
                 scores[ids] = 1
                 # A share that rounds down to exactly this many.
-                kept = {"hotness": scores, "fraction": min(1.0, (ids.numel() + 0.5) / tensor.shape[0])}
-                kept["host_threads"] = None  # that of large tables, which `plan` counts
-                kept["lookahead"] = plan.lookahead
-            return open_rows(plan.rows, tensor, device, cache=kept, context=context, **self.options)
+                cache_options = {"hotness": scores, "fraction": min(1.0, (ids.numel() + 0.5) / tensor.shape[0])}
+                cache_options["host_threads"] = None  # that of large tables, which `plan` counts
+                cache_options["lookahead"] = plan.lookahead
+            return open_rows(plan.rows, tensor, device, cache=cache_options, context=context, **self.options)
 
         return make
 

@@ -68,8 +68,8 @@ def show_memory(plan: dict[str, Any], console: Console) -> None:
     needs = plan["needs"]
     for what, name in (
         ("workspace of the sampler", "workspace"),
-        ("mini-batches in flight", "in_flight"),
-        ("rows of mini-batches in flight", "rows_in_flight"),
+        ("mini-batches in flight", "outstanding"),
+        ("rows of mini-batches in flight", "outstanding_rows"),
         ("labels, seeds, places of the lists", "tables"),
         *([("the host's part of a gather", "host_part")] if needs["host_part"] else []),
     ):

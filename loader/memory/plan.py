@@ -46,15 +46,15 @@ class MemoryNeeds(NamedTuple):
     Attributes:
         workspace: of the samplers.
         tables: what is there once: `indptr`, edge ids, labels, and the seeds of all splits.
-        in_flight: arrays of mini-batches in flight, but for their feature rows.
-        rows_in_flight: these; 0 until mini-batches were counted.
+        outstanding: arrays of mini-batches in flight, but for their feature rows.
+        outstanding_rows: these; 0 until mini-batches were counted.
         host_part: of a gather in which threads of the host take part; 0 if none do.
     """
 
     workspace: int
     tables: int
-    in_flight: int
-    rows_in_flight: int = 0
+    outstanding: int
+    outstanding_rows: int = 0
     host_part: int = 0
 
     @classmethod
@@ -87,10 +87,10 @@ class MemoryNeeds(NamedTuple):
         found = [SamplerNeeds.of(sampler, graph, sizes) for sampler, sizes in samplers]
         together = max(lookahead, *(sampler.batches_per_launch for sampler, _ in samplers))
         most = max(size for _, sizes in samplers for size in sizes)
-        kept = labels.numel() * narrowest_dtype(labels).itemsize
-        label = (kept + labels.nbytes) // max(len(labels), 1)
-        batches, _ = in_flight(prefetch, together, begun, loaders)
-        tables = counted_bytes(graph.indptr.nbytes) + counted_bytes(kept)
+        label_bytes = labels.numel() * narrowest_dtype(labels).itemsize
+        label = (label_bytes + labels.nbytes) // max(len(labels), 1)
+        batches, _ = outstanding_batches(prefetch, together, begun, loaders)
+        tables = counted_bytes(graph.indptr.nbytes) + counted_bytes(label_bytes)
         tables += sum(counted_bytes(count * graph.indices.itemsize) for count in splits)
         for sampler, _ in samplers:
             if sampler.edge_ids and graph.edge_ids is not None:
@@ -123,7 +123,7 @@ class MemoryNeeds(NamedTuple):
             announced: mini-batches of a loader whose gathers are announced together; 0 if none are.
         """
         begun, beside = (1, host_part(rows(1))) if host_part else (0, 0)
-        batches = in_flight(prefetch, 1, begun, loaders)[1]
+        batches = outstanding_batches(prefetch, 1, begun, loaders)[1]
         # Of each, its rows and what their gather takes; with what the allocator may count beyond them.
         extra = 2 * COUNTED_BEYOND + _SCRATCH
         taken = rows(batches) * (row_bytes + 4) + batches * extra
@@ -132,22 +132,22 @@ class MemoryNeeds(NamedTuple):
             # for each row of a gather.
             taken += loaders * (2 + prefetch // announced) * counted_bytes(rows(announced))
             taken += batches * counted_bytes((rows(1) + 7) // 8)
-        return self._replace(rows_in_flight=taken, host_part=beside)
+        return self._replace(outstanding_rows=taken, host_part=beside)
 
     @property
     def total(self) -> int:
         return sum(self)
 
     def __str__(self) -> str:
-        rows = f", {readable(self.rows_in_flight)} for their rows" if self.rows_in_flight else ""
+        rows = f", {readable(self.outstanding_rows)} for their rows" if self.outstanding_rows else ""
         rows += f", {readable(self.host_part)} for the host's part of a gather" if self.host_part else ""
         return (
-            f"{readable(self.workspace)} for the sampler's workspace, {readable(self.in_flight)} for mini-batches in "
+            f"{readable(self.workspace)} for the sampler's workspace, {readable(self.outstanding)} for mini-batches in "
             f"flight{rows}, {readable(self.tables)} for labels, seeds and the places of the lists"
         )
 
 
-def in_flight(prefetch: int, together: int, begun: int = 0, loaders: int = 2) -> tuple[int, int]:
+def outstanding_batches(prefetch: int, together: int, begun: int = 0, loaders: int = 2) -> tuple[int, int]:
     """The most mini-batches that take GPU memory at one time, and those of them that have their rows.
 
     The consumer has one, and the GPU may still work on `prefetch` before it. If validation comes amid an epoch, the
@@ -297,8 +297,8 @@ def readable(count: float) -> str:
     return f"{count:,.2f} GiB"
 
 
-def _kind(kept: Tensor | None) -> str:
-    return "device" if kept is None else "cached" if kept.numel() else "pinned"
+def _kind(cached_ids: Tensor | None) -> str:
+    return "device" if cached_ids is None else "cached" if cached_ids.numel() else "pinned"
 
 
 def _pieces(split: Split, graph: Graph, edges: int, rows: int, row_bytes: int) -> list[int]:

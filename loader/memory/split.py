@@ -111,7 +111,7 @@ def split_memory(room: int, graph: Graph, row_bytes: int, reads: Reads, beside: 
     without = float(lists.saved.sum() + rows.saved.sum())
     none = torch.zeros(0, dtype=torch.int64)
 
-    def kept(of: _Items, table: int, left: int) -> tuple[Tensor, int, float]:
+    def chosen(of: _Items, table: int, left: int) -> tuple[Tensor, int, float]:
         (ids,) = _fill([of], left - table)
         return (ids, table + int(of.nbytes[ids].sum()), float(of.saved[ids].sum())) if ids.numel() else (none, 0, 0.0)
 
@@ -120,23 +120,23 @@ def split_memory(room: int, graph: Graph, row_bytes: int, reads: Reads, beside: 
     if all_lists + all_rows <= room:
         return Split(None, None, all_lists, all_rows, 0.0, without)
     if all_lists <= room:
-        ids, nbytes, saved = kept(rows, row_table, room - all_lists)
+        ids, nbytes, saved = chosen(rows, row_table, room - all_lists)
         found.append(Split(None, ids, all_lists, nbytes, float(rows.saved.sum()) - saved, without))
     if all_rows + indptr <= room:
-        ids, nbytes, saved = kept(lists, list_table, room - all_rows)
+        ids, nbytes, saved = chosen(lists, list_table, room - all_rows)
         found.append(Split(ids, None, nbytes or indptr, all_rows, float(lists.saved.sum()) - saved, without))
     if indptr + row_table <= room:
-        ids, nbytes, saved = kept(rows, row_table, room - indptr)
+        ids, nbytes, saved = chosen(rows, row_table, room - indptr)
         found.append(Split(none, ids, indptr, nbytes, without - saved, without))
     if list_table <= room:
-        ids, nbytes, saved = kept(lists, list_table, room)
+        ids, nbytes, saved = chosen(lists, list_table, room)
         found.append(Split(ids, none, nbytes, 0, without - saved, without))
     if list_table + row_table <= room:
         of_lists, of_rows = _fill([lists, rows], room - list_table - row_table)
         list_bytes = list_table + int(lists.nbytes[of_lists].sum())
-        row_bytes_kept = row_table + int(rows.nbytes[of_rows].sum())
+        row_bytes_used = row_table + int(rows.nbytes[of_rows].sum())
         saved = float(lists.saved[of_lists].sum() + rows.saved[of_rows].sum())
-        found.append(Split(of_lists, of_rows, list_bytes, row_bytes_kept, without - saved, without))
+        found.append(Split(of_lists, of_rows, list_bytes, row_bytes_used, without - saved, without))
     # Of equal ones that with the most in GPU memory: other mini-batches may read what these did not.
     return min(found, key=lambda split: (split.bus, -split.list_bytes - split.row_bytes))
 
@@ -164,7 +164,7 @@ def _fill(kinds: Sequence[_Items], room: int) -> list[Tensor]:
     """
     above = torch.stack([kind.on_level for kind in kinds]).sum(0).flip(0).cumsum(0)  # of a level and those above it
     fits = int((above <= room).sum())  # from the highest level on
-    kept = [kind.level >= _LEVELS - fits for kind in kinds]
+    masks = [kind.level >= _LEVELS - fits for kind in kinds]
     if fits < _LEVELS:
         left = room - (int(above[fits - 1]) if fits else 0)
         ends = [(kind.level == _LEVELS - 1 - fits).nonzero().view(-1) for kind in kinds]
@@ -175,6 +175,6 @@ def _fill(kinds: Sequence[_Items], room: int) -> list[Tensor]:
         best = torch.argsort(worth, descending=True, stable=True)
         taken = torch.zeros(best.numel(), dtype=torch.bool)
         taken[best[torch.cumsum(nbytes[best], 0) <= left]] = True
-        for mask, ids, of_kind in zip(kept, ends, taken.split([ids.numel() for ids in ends]), strict=True):
+        for mask, ids, of_kind in zip(masks, ends, taken.split([ids.numel() for ids in ends]), strict=True):
             mask[ids[of_kind]] = True
-    return [mask.nonzero().view(-1) for mask in kept]
+    return [mask.nonzero().view(-1) for mask in masks]

@@ -14,7 +14,7 @@ from torch import Tensor
 from loader.graph import Graph
 
 _COUNTED_EDGES = 1 << 28  # of which out-degrees are counted; of more, that many in pieces from all over
-_PIECES = 64
+_CHUNKS = 64
 
 
 class Classes(NamedTuple):
@@ -86,6 +86,6 @@ def classes_of(graph: Graph, counts: Tensor) -> Classes:
 
 def _out_degrees(graph: Graph) -> Tensor:
     """`[num_nodes]` int64, in all edges, or in pieces of about as many from all over the graph as can be counted."""
-    pieces = graph.indices.split(max(1, -(-graph.num_edges // _PIECES)))
-    length = -(-_COUNTED_EDGES // _PIECES)
-    return torch.bincount(torch.cat([piece[:length].cpu() for piece in pieces]), minlength=graph.num_nodes)
+    chunks = graph.indices.split(max(1, -(-graph.num_edges // _CHUNKS)))
+    length = -(-_COUNTED_EDGES // _CHUNKS)
+    return torch.bincount(torch.cat([chunk[:length].cpu() for chunk in chunks]), minlength=graph.num_nodes)

@@ -230,23 +230,23 @@ class LiveHops:
         assert batch.y is not None
         hops = batch.blocks[::-1]
         begins = segments_of(batch.sizes, self._slots)
-        told = np.zeros((7, len(self._places)), dtype=np.int64)
+        columns = np.zeros((7, len(self._places)), dtype=np.int64)
         at, edges, in_indptr, in_edges, of_type = 0, 0, 0, 0, [0] * len(self._slots)
         for h, of_hop in enumerate(begins):
             for node_type, begin, size, row, _ in of_hop:
                 # In `indptr` each hop so far has one entry more than rows.
                 shift = self._places[at].begin - begin
-                told[:, at] = begin, size, row + h, edges, begin + size, shift, of_type[node_type]
+                columns[:, at] = begin, size, row + h, edges, begin + size, shift, of_type[node_type]
                 of_type[node_type] += size
                 at += 1
             if h < len(hops):
                 edges += hops[h].num_edges
-        numbers = np.concatenate([told.ravel(), self._starts(batch), [edges, batch.batch_size]])
+        numbers = np.concatenate([columns.ravel(), self._starts(batch), [edges, batch.batch_size]])
         sent = torch.from_numpy(numbers)
         if self.kind.device.type == "cuda":
             sent = sent.pin_memory()
-        self._sizes.copy_(sent[: told.size].view(told.shape), non_blocking=True)
-        self._of_types.copy_(sent[told.size :], non_blocking=True)
+        self._sizes.copy_(sent[: columns.size].view(columns.shape), non_blocking=True)
+        self._of_types.copy_(sent[columns.size :], non_blocking=True)
         copies = [(self._y[: batch.batch_size], batch.y), *self._copies(batch)]
         for block in hops:
             rows, count = block.indptr.numel(), block.num_edges

@@ -11,7 +11,7 @@ from weakref import WeakSet, finalize
 
 from loader.machine.arguments import as_size, kind_of
 from loader.pipeline.stage import Stage
-from loader.pipeline.streams import Flight, StageStreams
+from loader.pipeline.streams import StagedItem, StageStreams
 from loader.pipeline.threads import StageThread, Threads
 from loader.pipeline.work import Setting, Work
 from loader.timing import TRAIN, PipelineStats
@@ -105,14 +105,14 @@ class PipelineRun(Iterator[Any]):
         self._own = pipeline.streams if pipeline.depth else None  # under which the stages work
         work = Work(pipeline, source)
         self._ahead = Threads(work, pipeline.threads) if pipeline.threaded else _ByConsumer(work)
-        self._held: Flight | None = None  # what the consumer has
+        self._held: StagedItem | None = None  # what the consumer has
         self._end: finalize[[], PipelineRun] | None = None  # for the streams, once they were begun
         self.closed = self._begun = False  # closed: nothing more will come
 
     def __next__(self) -> Any:
         if self.closed:
             raise StopIteration
-        flight = None
+        staged = None
         try:
             if not self._begun:
                 for stage in self._stages:
@@ -126,41 +126,41 @@ class PipelineRun(Iterator[Any]):
                     self._timeline.align(self._streams)
             self.done()
             begin = time.perf_counter()
-            flight = self._ahead.take()
-            if flight is None or self.closed:
+            staged = self._ahead.take()
+            if staged is None or self.closed:
                 raise RuntimeError("this iterator was closed amid a next()")
-            if flight.error is not None:
-                raise flight.error
+            if staged.error is not None:
+                raise staged.error
             if self._own is not None:
-                self._own.take(flight)
-            item, flight.item = flight.item, None
+                self._own.take(staged)
+            item, staged.item = staged.item, None
         except BaseException:  # StopIteration, a stage's error, KeyboardInterrupt: nothing follows any of them
             self.close()
-            if flight is not None:
-                flight.error = None  # it holds this frame, and the frame the flight
+            if staged is not None:
+                staged.error = None  # it holds this frame, and the frame the item
             raise
-        self._held, flight.given = flight, time.perf_counter()
-        self._stats.add_item(flight.given - begin)
-        if flight.traced and self._own is None and self._streams is not None:
-            flight.arrived.record(self._streams.current())
+        self._held, staged.given = staged, time.perf_counter()
+        self._stats.add_item(staged.given - begin)
+        if staged.traced and self._own is None and self._streams is not None:
+            staged.arrived.record(self._streams.current())
         return item
 
     def done(self) -> None:
         """Tells the run that the consumer is done with its item. A request for the next item tells the same."""
-        end, flight = time.perf_counter(), self._held
+        end, staged = time.perf_counter(), self._held
         self._held = None
         if self.closed:
             return
         if self._own is not None:
-            self._own.ask(flight, self._depth, self._stats)
-        if self._timeline is not None and flight is not None and flight.traced:
-            self._timeline.add_host(TRAIN, flight.number, flight.given, end)
+            self._own.ask(staged, self._depth, self._stats)
+        if self._timeline is not None and staged is not None and staged.traced:
+            self._timeline.add_host(TRAIN, staged.number, staged.given, end)
             if self._streams is not None:
                 if self._own is None:
-                    flight.consumed.record(self._streams.current())
-                self._timeline.add_gpu(TRAIN, flight.number, flight.arrived, flight.consumed)
-                for name, first, last in zip(self._streams.names, flight.begun, flight.done, strict=True):
-                    self._timeline.add_gpu(name, flight.number, first, last)
+                    staged.consumed.record(self._streams.current())
+                self._timeline.add_gpu(TRAIN, staged.number, staged.arrived, staged.consumed)
+                for name, first, last in zip(self._streams.names, staged.begun, staged.done, strict=True):
+                    self._timeline.add_gpu(name, staged.number, first, last)
 
     def close(self) -> None:
         """Ends the run and waits for its threads. Closing twice does nothing."""
@@ -176,19 +176,19 @@ class _ByConsumer:
     def __init__(self, work: Work) -> None:
         self._work, self._depth = work, work.depth
         self._streams = work.streams if work.depth else None
-        self._ready: deque[Flight] = deque()
+        self._ready: deque[StagedItem] = deque()
         self._most = 0  # items to have ready: none, until the first one of all was given out
 
-    def take(self) -> Flight | None:
-        """The next flight; None if this was closed."""
+    def take(self) -> StagedItem | None:
+        """The next item; None if this was closed."""
         work, ready = self._work, self._ready
         back = (self._streams.current(), self._streams.cuda.current_device()) if self._streams is not None else ()
         try:
             if not ready:
                 work.begin(1)
                 self._finish(1)
-            flight = ready.popleft() if ready else None
-            if self._depth and flight is not None and flight.error is None:
+            staged = ready.popleft() if ready else None
+            if self._depth and staged is not None and staged.error is None:
                 # Items are finished before more are begun. Otherwise they would wait for these on the first stage's
                 # stream. The first item of all waits for no other: the consumer has nothing to do before it.
                 work.begin(self._most - len(ready))
@@ -198,7 +198,7 @@ class _ByConsumer:
         finally:
             if self._streams is not None:
                 self._streams.leave(*back)
-        return flight
+        return staged
 
     def close(self) -> None:
         self._work.close()
@@ -206,9 +206,9 @@ class _ByConsumer:
 
     def _finish(self, most: int) -> None:
         """Takes items through all stages until `most` are ready."""
-        while len(self._ready) < most and (flight := self._work.first()) is not None:
+        while len(self._ready) < most and (staged := self._work.first()) is not None:
             for index in range(1, len(self._work.stages)):
-                self._work.through(index, (flight,))
-            if flight.error is not None:
+                self._work.through(index, (staged,))
+            if staged.error is not None:
                 self._work.close()
-            self._ready.append(flight)
+            self._ready.append(staged)

@@ -19,7 +19,7 @@ TIMED = 4  # the streams' times of one item in this many are taken: each costs t
 
 
 @dataclass(eq=False, slots=True)
-class Flight:
+class StagedItem:
     """One item on its way through the stages, with the events that order the streams it crosses, if there are any."""
 
     number: int = 0  # of the item, counted over all runs of its pipeline
@@ -39,7 +39,7 @@ class Flight:
 
 
 class StageStreams:
-    """One stream per stage, made once: one per epoch would keep memory of its own. Flights are used again, too.
+    """One stream per stage, made once: one per epoch would keep memory of its own. Events are used again, too.
 
     Args:
         device: the GPU, with its index.
@@ -56,9 +56,11 @@ class StageStreams:
         self.streams = tuple(cuda.Stream(device=device, priority=priority) for priority in priorities)
         # The caller's stream on the device.
         self.current = partial(current_stream if cuda is torch.cuda else cuda.current_stream, device.index)
-        self._behind: deque[Flight] = deque()  # items that the consumer has let go of; the GPU may still work on them
-        self._settled: Flight | None = None  # the last one that was done; the next one's `since` may be its event
-        self._spare: deque[Flight] = deque()  # those before it
+        self._behind: deque[StagedItem] = (
+            deque()
+        )  # items that the consumer has let go of; the GPU may still work on them
+        self._settled: StagedItem | None = None  # the last one that was done; the next one's `since` may be its event
+        self._spare: deque[StagedItem] = deque()  # those before it
         self._stream: Any = None  # of the consumer, when it asked for an item
         self._since: Any = None  # when that was done with the last item
 
@@ -78,16 +80,16 @@ class StageStreams:
         for own in self.streams:
             own.synchronize()
 
-    def flight(self, number: int, item: Any, traced: bool) -> Flight:
-        """A flight with events, if possible those that were used before."""
+    def staged_item(self, number: int, item: Any, traced: bool) -> StagedItem:
+        """An item with events, if possible those that were used before."""
         if self._spare:
-            flight = self._spare.popleft()
+            staged = self._spare.popleft()
         else:
             event, timing = self.cuda.Event, partial(self.cuda.Event, enable_timing=True)
             begun, done = [timing() for _ in self.names], [timing() for _ in self.names]
-            flight = Flight(begun=begun, done=done, finished=event(), arrived=timing(), consumed=timing())
-        flight.number, flight.item, flight.traced, flight.timed = number, item, traced, traced or number % TIMED == 0
-        return flight
+            staged = StagedItem(begun=begun, done=done, finished=event(), arrived=timing(), consumed=timing())
+        staged.number, staged.item, staged.traced, staged.timed = number, item, traced, traced or number % TIMED == 0
+        return staged
 
     def begin(self) -> None:
         """Begins a run: the stages wait for the current stream, whose work may still write what they read."""
@@ -103,7 +105,7 @@ class StageStreams:
         for own in self.streams:
             stream.wait_stream(own)
 
-    def ask(self, last: Flight | None, lag: int, stats: PipelineStats) -> None:
+    def ask(self, last: StagedItem | None, lag: int, stats: PipelineStats) -> None:
         """The consumer asks for an item and is done with its last one, if any: its stream has all work on that.
 
         Waits until the GPU works on at most `lag` items before the last. The consumer's thread only launches its work,
@@ -115,22 +117,22 @@ class StageStreams:
             self._since = last.consumed
             self._behind.append(last)
         if len(self._behind) > lag:
-            begin, flight = time.perf_counter(), self._behind.popleft()
-            flight.consumed.synchronize()
+            begin, staged = time.perf_counter(), self._behind.popleft()
+            staged.consumed.synchronize()
             stats.throttled += time.perf_counter() - begin
-            if flight.timed:
-                seconds = [first.elapsed_time(end) * 1e-3 for first, end in zip(flight.begun, flight.done, strict=True)]
-                seconds[0] /= flight.together
-                waiting = flight.since.elapsed_time(flight.arrived) * 1e-3
-                stats.add_gpu_times(seconds, waiting, flight.arrived.elapsed_time(flight.consumed) * 1e-3)
+            if staged.timed:
+                seconds = [first.elapsed_time(end) * 1e-3 for first, end in zip(staged.begun, staged.done, strict=True)]
+                seconds[0] /= staged.together
+                waiting = staged.since.elapsed_time(staged.arrived) * 1e-3
+                stats.add_gpu_times(seconds, waiting, staged.arrived.elapsed_time(staged.consumed) * 1e-3)
             if self._settled is not None and not self._settled.traced:  # the events are the timeline's
                 self._spare.append(self._settled)
-            self._settled = flight
+            self._settled = staged
 
-    def take(self, flight: Flight) -> None:
+    def take(self, staged: StagedItem) -> None:
         """The consumer gets the item. Work that is put on its stream from now on finds it complete."""
-        self._stream.wait_event(flight.ready)
-        if flight.timed:
-            flight.arrived.record(self._stream)
-        flight.item.record_stream(self._stream)
-        flight.since = self._since
+        self._stream.wait_event(staged.ready)
+        if staged.timed:
+            staged.arrived.record(self._stream)
+        staged.item.record_stream(self._stream)
+        staged.since = self._since

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import SimpleQueue
 
-from loader.pipeline.streams import Flight
+from loader.pipeline.streams import StagedItem
 from loader.pipeline.work import Work
 
 
@@ -25,8 +25,8 @@ class Threads:
         # Only signals: the collector may run this in any thread, even in one of ours, which must not be joined.
         self._stop = weakref.finalize(self, _stop_all, self._channels)
 
-    def take(self) -> Flight | None:
-        """The next flight; None if this was closed."""
+    def take(self) -> StagedItem | None:
+        """The next item; None if this was closed."""
         channels = self._channels  # none, if another thread closed this in the meantime
         if channels and not self._threads:
             self._start(channels)
@@ -73,7 +73,7 @@ class Channel:
 
     def __init__(self, depth: int) -> None:
         self._room: SimpleQueue[None] = SimpleQueue()
-        self._items: SimpleQueue[Flight | None] = SimpleQueue()
+        self._items: SimpleQueue[StagedItem | None] = SimpleQueue()
         self.put = self._items.put  # delivers into the room that was reserved
         self.closed = False
         self.taken = 0  # items that `get` returned
@@ -85,14 +85,14 @@ class Channel:
         self._room.get()
         return not self.closed
 
-    def get(self) -> Flight | None:
+    def get(self) -> StagedItem | None:
         """The next item; None if the channel was closed."""
-        flight = self._items.get()
+        staged = self._items.get()
         if self.closed:
             return None
         self.taken += 1
         self._room.put(None)
-        return flight
+        return staged
 
     def close(self) -> None:
         """Wakes both ends for good: each waits at most once more."""
@@ -119,7 +119,7 @@ class StageThread(threading.Thread):
         work, index, channels = self._work, self._index, self.channels
         stage, sink = work.stages[index], channels[index]
         take = channels[index - 1].get if index else work.first
-        group: list[Flight] = []
+        group: list[StagedItem] = []
         groups, ended, failed = 0, False, False  # groups that a later stage began
         while not failed and sink.reserve():
             if not group:
@@ -127,7 +127,7 @@ class StageThread(threading.Thread):
                 if not group:
                     break
                 if index and group[0].error is None:
-                    work.through(index, [flight for flight in group if flight.error is None])
+                    work.through(index, [staged for staged in group if staged.error is None])
                     groups += 1
             ended, failed = isinstance(group[0].error, StopIteration), group[0].error is not None
             sink.put(group.pop(0))  # it is the next stage's now: an error would hold this frame, and that the error
@@ -142,14 +142,14 @@ class StageThread(threading.Thread):
                     stage.absent()  # in the groups that other processes begin of a run that was closed here
 
 
-def _group(take: Callable[[], Flight | None], most: int) -> list[Flight]:
+def _group(take: Callable[[], StagedItem | None], most: int) -> list[StagedItem]:
     """The next items, of which the last one may be an error or the end; none if the run was closed."""
-    group: list[Flight] = []
+    group: list[StagedItem] = []
     while len(group) < most and (not group or group[-1].error is None):
-        flight = take()
-        if flight is None:
+        staged = take()
+        if staged is None:
             return []
-        group.append(flight)
+        group.append(staged)
     return group
 
 

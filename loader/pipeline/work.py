@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from loader.pipeline.stage import Stage
-from loader.pipeline.streams import Flight, StageStreams
+from loader.pipeline.streams import StagedItem, StageStreams
 from loader.timing import PipelineStats, Timeline
 
 
@@ -41,83 +41,83 @@ class Work:
         self._caught = BaseException if pipeline.threaded else Exception
         self._items = chain.from_iterable((source,))  # asks for `iter(source)` at the first item
         self.length = len(source) if isinstance(source, Sized) else 0  # of which a collective stage has to know
-        self._begun: deque[Flight] = deque()  # by the first stage; an item is what finishes it
+        self._begun: deque[StagedItem] = deque()  # by the first stage; an item is what finishes it
         self._together = 1  # the first item is begun by itself: the consumer has nothing to do before it
-        self._last: Flight | None = None  # an error or the end, after which no more items are begun
+        self._last: StagedItem | None = None  # an error or the end, after which no more items are begun
 
     def begin(self, most: int) -> None:
         """The first stage begins groups of items until at least `most` are begun."""
         stage = self.stages[0]
         while self._last is None and len(self._begun) < most:
             begin = time.perf_counter()
-            group: list[Flight] = []
+            group: list[StagedItem] = []
             try:
                 stream = self._enter(self.streams, 0) if self.streams is not None else None
                 self._draw(group)
-                for flight in group:
-                    flight.together = len(group)
-                    if flight.timed:
-                        flight.begun[0].record(stream)
+                for staged in group:
+                    staged.together = len(group)
+                    if staged.timed:
+                        staged.begun[0].record(stream)
                 if group:
-                    _assign(stage, group, stage.begin([flight.item for flight in group]))
-                for flight in group:
-                    if flight.timed:
-                        flight.done[0].record(stream)
+                    _assign(stage, group, stage.begin([staged.item for staged in group]))
+                for staged in group:
+                    if staged.timed:
+                        staged.done[0].record(stream)
                 self._begun += group
             except self._caught as error:
-                self._last = Flight(error=_named(error, stage.name))
+                self._last = StagedItem(error=_named(error, stage.name))
             finally:
                 self._leave(stage, begin, group)
             if self._last is not None:
                 self._begun.append(self._last)
 
-    def first(self) -> Flight | None:
+    def first(self) -> StagedItem | None:
         """The next item after the first stage; None if the work was closed. Leaves the stage's stream current."""
         if not self._begun:
             self.begin(1)
-        flight = self._begun.popleft() if self._begun else None
-        if flight is not None:
-            self.through(0, (flight,))  # on the stream on which it was begun: to finish it may put more work there
-        return flight
+        staged = self._begun.popleft() if self._begun else None
+        if staged is not None:
+            self.through(0, (staged,))  # on the stream on which it was begun: to finish it may put more work there
+        return staged
 
-    def through(self, index: int, group: Sequence[Flight]) -> None:
-        """Takes flights through a later stage, as one group, or finishes one in the first stage.
+    def through(self, index: int, group: Sequence[StagedItem]) -> None:
+        """Takes items through a later stage, as one group, or finishes one in the first stage.
 
         An error takes the place of the first item that was not finished; those after it in the group are lost.
         """
         if group[0].error is not None:
             return
-        stage, flight = self.stages[index], group[0]
+        stage, staged = self.stages[index], group[0]
         begin = time.perf_counter()
         try:
             stream: Any = self._enter(self.streams, index) if self.streams is not None else None
-            if index and flight.done:
+            if index and staged.done:
                 for waited in group:
                     stream.wait_event(waited.ready)
                     waited.item.record_stream(stream)
-            for flight in group:
-                if index and flight.timed:  # the time that a group takes as a whole counts as its first item's
-                    flight.begun[index].record(stream)
-                if index and stage.together > 1 and flight is group[0]:
-                    _assign(stage, group, stage.begin([flight.item for flight in group]))
-                flight.item = stage.run(flight.item) if index and stage.together == 1 else flight.item()
-                if flight.done:
-                    flight.ready = flight.done[index] if index or not self.depth else flight.finished
-                    flight.ready.record(stream)
+            for staged in group:
+                if index and staged.timed:  # the time that a group takes as a whole counts as its first item's
+                    staged.begun[index].record(stream)
+                if index and stage.together > 1 and staged is group[0]:
+                    _assign(stage, group, stage.begin([staged.item for staged in group]))
+                staged.item = stage.run(staged.item) if index and stage.together == 1 else staged.item()
+                if staged.done:
+                    staged.ready = staged.done[index] if index or not self.depth else staged.finished
+                    staged.ready.record(stream)
         except self._caught as error:
-            flight.error = _named(error, stage.name)
-            for lost in group[group.index(flight) :]:
+            staged.error = _named(error, stage.name)
+            for lost in group[group.index(staged) :]:
                 lost.item = None
         finally:
             self._leave(stage, begin, group)
 
     def close(self) -> None:
         """Lets go of everything."""
-        self._last = Flight()
+        self._last = StagedItem()
         self._begun.clear()
         self._items = chain()
 
-    def _draw(self, group: list[Flight]) -> None:
+    def _draw(self, group: list[StagedItem]) -> None:
         """Adds the next items of the source to the group."""
         most, self._together = self._together, self.stages[0].together if self.depth else 1
         try:
@@ -125,35 +125,35 @@ class Work:
                 item = next(self._items)
                 number = next(self._numbers)
                 traced = self._timeline is not None and self._timeline.wants(number)
-                made = self.streams.flight if self.streams is not None and (self.depth or traced) else Flight
+                made = self.streams.staged_item if self.streams is not None and (self.depth or traced) else StagedItem
                 group.append(made(number, item, traced))
         except StopIteration:
-            self._last = Flight(error=StopIteration())  # the other one holds this frame, which holds the last items
+            self._last = StagedItem(error=StopIteration())  # the other one holds this frame, which holds the last items
         except self._caught as error:
-            self._last = Flight(error=error)
+            self._last = StagedItem(error=error)
 
     def _enter(self, streams: StageStreams, index: int) -> Any:
         """Makes the stage's stream the current one and returns it; with a depth of 0 the consumer's, if traced."""
         streams.cuda.nvtx.range_push(streams.names[index])
         return streams.enter(index) if self.depth else streams.current() if self._timeline is not None else None
 
-    def _leave(self, stage: Stage, begin: float, group: Sequence[Flight]) -> None:
+    def _leave(self, stage: Stage, begin: float, group: Sequence[StagedItem]) -> None:
         end = time.perf_counter()
         if self.streams is not None:
             self.streams.cuda.nvtx.range_pop()
         self._stats.add_busy(stage.name, end - begin)
         if self._timeline is not None:
-            for flight in group:
-                if flight.traced:
-                    self._timeline.add_host(stage.name, flight.number, begin, end)
+            for staged in group:
+                if staged.traced:
+                    self._timeline.add_host(stage.name, staged.number, begin, end)
 
 
-def _assign(stage: Stage, group: Sequence[Flight], finish: Sequence[Any]) -> None:
+def _assign(stage: Stage, group: Sequence[StagedItem], finish: Sequence[Any]) -> None:
     """The items of a group that a stage began become the functions that finish them."""
     if len(finish) != len(group):
         raise ValueError(f"stage '{stage.name}' began {len(group)} items and returned {len(finish)} functions")
-    for flight, item in zip(group, finish, strict=True):
-        flight.item = item
+    for staged, item in zip(group, finish, strict=True):
+        staged.item = item
 
 
 def _named(error: BaseException, stage: str) -> BaseException:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from loader.machine.arguments import kind_of
-from loader.machine.kept import Kept, Seen, version_of
+from loader.machine.memo import Memo, Seen, version_of
 from loader.samples import HeteroSubgraph, Subgraph
 from loader.stores import FeatureStore, HostFeatures, TensorRows, auto_features, open_store
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Place = tuple[Any, str]  # the node or edge type, or None, and the name of an attribute
 MakeStore = Callable[[Tensor], FeatureStore]
 
-_stores = Kept()  # loaders of one tensor share its rows on a GPU
+_stores = Memo()  # loaders of one tensor share its rows on a GPU
 
 
 class Attributes:
@@ -78,15 +78,15 @@ class Attributes:
             else:
                 self._parts.append((place, kind, dim))
         self._places = {kind: place for place, kind, _ in rows}
-        kept: dict[str, FeatureStore] = {}
+        unchanged: dict[str, FeatureStore] = {}
         if before is not None:
-            kept = {kind: before.stores[kind] for place, kind, value in rows if before.has(place, kind, value)}
-            if not kept.keys() == before.stores.keys() == {kind for _, kind, _ in rows}:
+            unchanged = {kind: before.stores[kind] for place, kind, value in rows if before.has(place, kind, value)}
+            if not unchanged.keys() == before.stores.keys() == {kind for _, kind, _ in rows}:
                 release()
-            before.drop(kept, close=not shared)
+            before.drop(unchanged, close=not shared)
         self._copied: set[Place] = set()  # places of what a store has a copy of
         for place, kind, value in rows:
-            made, is_x = kept.get(kind), _is_x(kind)
+            made, is_x = unchanged.get(kind), _is_x(kind)
             if made is None:
                 made = _store_of(label_of(place), value, device, features if is_x else None)
             self.stores[kind] = made
@@ -98,9 +98,9 @@ class Attributes:
         """Whether there is a store of these values: of the same tensor, unchanged, or of what was moved to `value`."""
         return kind in self.stores and place in self._seen and self._seen[place].has(value)
 
-    def drop(self, kept: Mapping[str, object], *, close: bool) -> None:
-        """Lets go of all stores but those `kept`. `close`: and closes those that `features` made."""
-        for kind in self.stores.keys() - kept.keys():
+    def drop(self, unchanged: Mapping[str, object], *, close: bool) -> None:
+        """Lets go of all stores but those `unchanged`. `close`: and closes those that `features` made."""
+        for kind in self.stores.keys() - unchanged.keys():
             store = self.stores.pop(kind)
             if close and _is_x(kind) and self._make_x is not None:
                 store.close()

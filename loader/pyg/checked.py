@@ -14,7 +14,7 @@ from loader import _core
 from loader.graph.checks import check_csc, check_length, check_weights, weight_vector
 from loader.machine.cpus import available_cpus
 from loader.machine.forks import ForkSafeLock
-from loader.machine.kept import version_of
+from loader.machine.memo import version_of
 from loader.machine.pages import use_huge_pages
 from loader.samplers.picks import without_zeros
 
@@ -59,7 +59,9 @@ def engine_of(indptr: Tensor, indices: Tensor, weights: Tensor | None = None) ->
     versions = tuple(map(version_of, given))
     with _lock:
         known = _checked.get(key)
-        if known is not None and any(kept() is not now for kept, now in zip(known.tensors, given, strict=True)):
+        if known is not None and any(
+            reference() is not now for reference, now in zip(known.tensors, given, strict=True)
+        ):
             known = None
         if known is not None and known.versions == versions and known.num_threads == threads:
             _checked.move_to_end(key)

@@ -21,7 +21,7 @@ from loader.machine.arguments import as_size, kind_of, shown
 from loader.pyg.attributes import Attributes, MakeStore, check_attributes
 from loader.pyg.edges_read import EdgesRead
 from loader.pyg.output_sampler import OutputSampler
-from loader.pyg.positions import NO_GRAPH, Batches, ToldSampler
+from loader.pyg.positions import NO_GRAPH, Batches, EpochSampler
 from loader.samplers import Sampler
 from loader.stores.base import check_store_factory
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 _log = logging.getLogger("loader")
-_told: set[tuple[str, str]] = set()
+_warned: set[tuple[str, str]] = set()
 
 
 @contextmanager
@@ -183,10 +183,10 @@ class DataLoader(torch.utils.data.DataLoader):
         """Torch's batch sampler. Its `sampler` is our loader, or passes the number of an epoch on to it: there
         Lightning looks for `set_epoch`. A user's own class of batch samplers stays as it is.
         """
-        torchs, told = self._torchs, self._sampled.items is not None and self.loader.follows_epochs
-        if not told or (self._batches is not None and type(torchs) is not torch.utils.data.BatchSampler):
+        torchs, follows = self._torchs, self._sampled.items is not None and self.loader.follows_epochs
+        if not follows or (self._batches is not None and type(torchs) is not torch.utils.data.BatchSampler):
             return torchs
-        sampler: Any = self.loader if self._batches is None else ToldSampler(torchs.sampler, self.loader)
+        sampler: Any = self.loader if self._batches is None else EpochSampler(torchs.sampler, self.loader)
         return torch.utils.data.BatchSampler(sampler, torchs.batch_size, torchs.drop_last)
 
     @batch_sampler.setter
@@ -261,8 +261,8 @@ class DataLoader(torch.utils.data.DataLoader):
     def _tell_once(self, why: str) -> None:
         self._check_features(why)
         who = type(self).__name__
-        if (who, why) not in _told:
-            _told.add((who, why))
+        if (who, why) not in _warned:
+            _warned.add((who, why))
             _log.warning(
                 "%s: mini-batches go through %s, one by one in the thread that iterates; the pipeline is faster",
                 who,

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from loader.graph import Graph, HeteroGraph
-from loader.machine.kept import Seen
+from loader.machine.memo import Seen
 from loader.pyg.attributes import Place, label_of, stores_of
 
 

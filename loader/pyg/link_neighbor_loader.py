@@ -206,10 +206,10 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
         self.features, self.is_sorted, self.exclude, self.strict = features, is_sorted, exclude, strict
         self.neg_sampling = None
         if negatives is not None:
-            amount = int(negatives.amount) if negatives.mode == "triplet" else negatives.amount
+            per_link = int(negatives.num_negatives) if negatives.mode == "triplet" else negatives.num_negatives
             given = NegativeSampling.cast(neg_sampling)
             weights = (None, None) if given is None else (given.src_weight, given.dst_weight)
-            self.neg_sampling = NegativeSampling(negatives.mode, amount, *weights)
+            self.neg_sampling = NegativeSampling(negatives.mode, per_link, *weights)
         self.edge_label_time, self.time_attr, self.window = edge_label_time, time_attr, window
         self.temporal_strategy, self.disjoint = temporal_strategy, of_times.disjoint
         items = EdgeItems(links.t().contiguous().cpu(), times=times, edge_ids=own) if count else None
@@ -314,6 +314,8 @@ def _negatives(neg_sampling: Any, ratio: float | None, strict: bool) -> Negative
             raise ValueError(
                 f"neg_sampling is {shown(neg_sampling)} and neg_sampling_ratio is {ratio}; give one of them"
             )
+        if not 0 < ratio < 2**31:
+            raise ValueError(f"neg_sampling_ratio is {ratio}; it must be at least 0 and below 2**31")
         return Negatives("binary", ratio, strict)
     try:
         asked = NegativeSampling.cast(neg_sampling)

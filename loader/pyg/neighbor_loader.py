@@ -19,7 +19,7 @@ from loader.items.items import as_vertices
 from loader.loaders.options import are_distinct, check_distinct
 from loader.loaders.torch_options import as_ids, device_of
 from loader.machine.arguments import kind_of
-from loader.machine.kept import Kept, version_of
+from loader.machine.memo import Memo, version_of
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.pyg.data_loader import DataLoader, Sampled
 from loader.pyg.options import (
@@ -48,7 +48,7 @@ from loader.samplers.tree_subgraph import EDGES
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
-_graphs = Kept()  # loaders of one edge_index share the graph
+_graphs = Memo()  # loaders of one edge_index share the graph
 
 
 class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):

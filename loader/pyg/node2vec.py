@@ -159,10 +159,10 @@ def _check_windows(walk_length: Any, context_size: Any) -> None:
 def _on(model: Any, name: str, make: Any) -> Graph:
     """The graph where the embedding of `model` lies; kept for the next call, without being a part of its state."""
     device = model.embedding.weight.device
-    kept: Graph | None = model.__dict__.get(name)
-    if kept is None or kept.device != device:
-        kept = model.__dict__[name] = make().to(device)
-    return kept
+    graph: Graph | None = model.__dict__.get(name)
+    if graph is None or graph.device != device:
+        graph = model.__dict__[name] = make().to(device)
+    return graph
 
 
 def _walks(graph: Graph, starts: Tensor, length: int, **law: Any) -> Tensor:

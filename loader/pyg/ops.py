@@ -14,7 +14,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph
-from loader.machine.kept import Kept
+from loader.machine.memo import Memo
 from loader.pyg.calls import drawn, on_gpu, refuse_induced
 from loader.pyg.checked import engine_of, num_threads
 from loader.pyg.typed_ops import hetero_neighbor_sample, sparse_hetero_neighbor_sample
@@ -48,7 +48,7 @@ _SPARSE_SAMPLE_TYPED = (
 _WALK = "random_walk(Tensor rowptr, Tensor col, Tensor seed, int walk_length, float p=1.0, float q=1.0) -> Tensor"
 
 _RELATION = ("node", "to", "node")  # of a graph with one type
-_walked = Kept()  # graphs to walk on
+_walked = Memo()  # graphs to walk on
 _libraries: list[Any] = []  # a library's registrations end with the object
 
 

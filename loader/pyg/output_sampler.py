@@ -95,7 +95,7 @@ class OutputSampler(BaseSampler):
         assert isinstance(self.sampler, LinkSampler)
         drawn = self.sampler.negatives
         asked = None if neg_sampling is None else (neg_sampling.mode.value, neg_sampling.amount)
-        if asked != (None if drawn is None else (drawn.mode, drawn.amount)):
+        if asked != (None if drawn is None else (drawn.mode, drawn.num_negatives)):
             raise ValueError(f"neg_sampling is {neg_sampling}, and the loader draws {drawn}; make a loader with it")
         epoch, batch = self._position()
         pairs = torch.stack([inputs.row, inputs.col], 1)

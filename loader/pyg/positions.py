@@ -94,7 +94,7 @@ class Batches:
         return batch * self._ranks + self._rank
 
 
-class ToldSampler(torch.utils.data.Sampler[Any]):
+class EpochSampler(torch.utils.data.Sampler[Any]):
     """A user's sampler of torch's that passes the number of each epoch on to the loader which draws from it.
 
     Args:

@@ -15,9 +15,9 @@ from loader.graph.checks import MISSING_TIME
 from loader.loaders.options import check_graph_memory
 from loader.loaders.torch_options import device_of
 from loader.machine.arguments import shown
-from loader.machine.kept import Kept
+from loader.machine.memo import Memo
 
-_graphs = Kept()  # loaders of the same edges share the graph
+_graphs = Memo()  # loaders of the same edges share the graph
 
 
 def edge_types_of(data: Any) -> list[EdgeType] | None:

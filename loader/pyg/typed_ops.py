@@ -10,7 +10,7 @@ from torch import Tensor
 
 from loader.graph import EdgeType, HeteroGraph
 from loader.graph.checks import check_csc
-from loader.machine.kept import Kept
+from loader.machine.memo import Memo
 from loader.pyg.calls import drawn, on_gpu, refuse_induced
 from loader.pyg.checked import num_threads
 from loader.pyg.options import large_as_all
@@ -19,7 +19,7 @@ from loader.samplers import SubgraphSampler
 from loader.samplers.trees import TreeSampler
 from loader.samples import HeteroSubgraph, hetero_subgraph_of
 
-_known = Kept()  # graphs and their samplers
+_known = Memo()  # graphs and their samplers
 
 Fanouts = Mapping[str, Sequence[int]]
 

@@ -24,16 +24,16 @@ from loader.samplers.relations import MAX_HOPS as MAX_HOPS
 AnyGraph = Graph | HeteroGraph
 
 _log = logging.getLogger(__name__)
-_told_of_times = False
+_warned_of_times = False
 
 
 def tell_ignored_times(sampler: Sampler, graph: AnyGraph) -> None:
     """Warns, once per process, that a sampler ignores the times of the graph."""
-    global _told_of_times
+    global _warned_of_times
     lists = graph.lists if isinstance(graph, HeteroGraph) else graph
     of = [what for what in ("node", "edge") if getattr(lists, f"{what}_times") is not None]
-    if of and not _told_of_times:
-        _told_of_times = True
+    if of and not _warned_of_times:
+        _warned_of_times = True
         _log.warning(
             "%s ignores the times that the graph has of its %ss, so seeds see what is later than they are; "
             "TreeSampler(fanouts, times=%r) counts them, of %s",
@@ -202,7 +202,7 @@ class Sampler(ABC):
 
     def __init__(self) -> None:
         self._lock = ForkSafeLock()
-        self._kept: _Kept | None = None  # of the last graph
+        self._opened: _Opened | None = None  # of the last graph
 
     @abstractmethod
     def spec(self) -> dict[str, Any]:
@@ -262,65 +262,65 @@ class Sampler(ABC):
                 raise TypeError("seeds is a dict, but the graph has one type of nodes; give a tensor of ids")
             seeds = seeds_by_type(graph, seeds)
         require_graph(graph)
-        kept = self._use(graph)
+        opened = self._use(graph)
         try:
-            (finish,) = kept.session.begin([Request(seeds, epoch, batch)])
+            (finish,) = opened.session.begin([Request(seeds, epoch, batch)])
             return finish()
         finally:
-            self._leave(kept)
+            self._leave(opened)
 
     def close(self) -> None:
         """Closes the session of `sample` when no thread uses it. The sampler opens no other session afterwards."""
         with self._lock:
             self._closed = True
-            kept, self._kept = self._kept, None
-        self._leave(kept)
+            opened, self._opened = self._opened, None
+        self._leave(opened)
 
     def require_open(self) -> None:
         """Raises RuntimeError if the sampler was closed."""
         if self._closed:
             raise RuntimeError(f"this {type(self).__name__} was closed; make a new one")
 
-    def _use(self, graph: AnyGraph) -> _Kept:
+    def _use(self, graph: AnyGraph) -> _Opened:
         """The session for `graph`, which the caller leaves."""
         with self._lock:
             self.require_open()
-            kept = self._kept
-            if kept is not None and kept.graph is graph and not kept.session.is_stale:
-                kept.users += 1
-                return kept
-            self._kept = None
-        self._leave(kept)
-        made = _Kept(graph, self.open(graph))  # not under the lock: it may take long
+            opened = self._opened
+            if opened is not None and opened.graph is graph and not opened.session.is_stale:
+                opened.users += 1
+                return opened
+            self._opened = None
+        self._leave(opened)
+        made = _Opened(graph, self.open(graph))  # not under the lock: it may take long
         with self._lock:
-            kept = made
+            opened = made
             if not self._closed:
-                kept, self._kept = self._kept, made  # what another thread opened meanwhile is no longer kept
+                opened, self._opened = self._opened, made  # what another thread opened meanwhile is no longer kept
                 made.users += 1
-        self._leave(kept)
-        if kept is made:
+        self._leave(opened)
+        if opened is made:
             self.require_open()
         return made
 
-    def _leave(self, kept: _Kept | None) -> None:
+    def _leave(self, opened: _Opened | None) -> None:
         """One user less."""
-        if kept is not None:
+        if opened is not None:
             with self._lock:
-                kept.users -= 1
-                last = kept.users == 0
+                opened.users -= 1
+                last = opened.users == 0
             if last:
-                kept.session.close()
+                opened.session.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy begins without a session."""
-        return {name: held for name, held in self.__dict__.items() if name not in ("_lock", "_kept", "_closed")}
+        return {name: held for name, held in self.__dict__.items() if name not in ("_lock", "_opened", "_closed")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         Sampler.__init__(self)
         self.__dict__.update(state)
 
 
-class _Kept:
+class _Opened:
     """A session of `Sampler.sample`. The last of its users closes it: the sampler that keeps it, calls under way."""
 
     __slots__ = ("graph", "session", "users")

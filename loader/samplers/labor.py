@@ -85,7 +85,7 @@ def labor_picks(
     chances = lists.chances(of, len(distinct), iterations)
     draws = (source_numbers(distinct, key, step) >> np.uint64(11)).astype(np.float64) * 2.0**-53
     places = np.flatnonzero(draws[of] < chances)
-    found, rows = lists.amounts[places] / chances[places], lists.rows[places]
+    found, rows = lists.importance[places] / chances[places], lists.rows[places]
     sums = np.bincount(rows, found, minlength=len(degrees))
     return LaborPicks(places, found * (np.bincount(rows, minlength=len(degrees))[rows] / sums[rows]))
 
@@ -100,16 +100,16 @@ class _Hop:
     def __init__(self, degrees: NDArray[np.int64], weights: NDArray[np.float64] | None, fanout: int) -> None:
         self.rows = np.repeat(np.arange(len(degrees)), degrees)
         self.weighted = weights is not None
-        self.amounts = np.ones(len(self.rows))
+        self.importance = np.ones(len(self.rows))
         if weights is not None:  # in each list those beside the largest, which is what the law depends on
             largest = np.zeros(len(degrees))
             np.maximum.at(largest, self.rows, weights)
-            self.amounts = np.maximum(weights / largest[self.rows], _LEAST)
+            self.importance = np.maximum(weights / largest[self.rows], _LEAST)
         self._fanout, self._degrees = fanout, np.maximum(degrees, 1)
-        self._squares = self.amounts**2
+        self._squares = self.importance**2
         self._whole = self._degrees <= fanout
         self._whole_entry = self._whole[self.rows]
-        self._sums = np.where(degrees > 0, self._sum(self.amounts), 1)
+        self._sums = np.where(degrees > 0, self._sum(self.importance), 1)
         wanted = self._sums**2 / np.minimum(fanout, self._degrees) - self._sums**2 / self._degrees
         self._variance = wanted + self._sum(self._squares)
 
@@ -123,14 +123,16 @@ class _Hop:
         Args:
             of: which of the `num_sources` sources each entry is.
         """
-        scale, pi = self._fanout / self._sums, self.amounts
+        scale, pi = self._fanout / self._sums, self.importance
         by_source: NDArray[np.float64] | None = None
         expected = float(self._degrees.max(initial=1) * len(self._degrees))
         number = 0
         while iterations < 0 or number < iterations + self.weighted:
             if number or not self.weighted:
                 largest = np.zeros(num_sources)
-                np.maximum.at(largest, of, scale[self.rows] * (self.amounts if self.weighted and number == 1 else 1.0))
+                np.maximum.at(
+                    largest, of, scale[self.rows] * (self.importance if self.weighted and number == 1 else 1.0)
+                )
                 by_source = largest if by_source is None else by_source * largest
                 by_source = by_source.clip(_LEAST, 1 / _LEAST)
                 pi = by_source[of]

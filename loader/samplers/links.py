@@ -53,6 +53,110 @@ class LinkSampler(LinkOptions):
         TypeError, ValueError: an argument is not as said above.
     """
 
+<<<<<<< HEAD
+=======
+    items = "edge"
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        negatives: Negatives | None = None,
+        *,
+        exclude: str = "none",
+        seed: int | None = None,
+        known: AnyGraph | None = None,
+        edge_type: EdgeType | str | None = None,
+        reverse: EdgeType | str | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(sampler, Sampler) or sampler.items != "node":
+            raise TypeError(f"sampler is {shown(sampler)}; it must be a Sampler that takes vertices, as FusedSampler")
+        if sampler.in_trees and not isinstance(sampler, TreeSampler):
+            raise TypeError(f"sampler is {shown(sampler)}; of those that sample in trees it must be a TreeSampler")
+        if negatives is not None and not isinstance(negatives, Negatives):
+            raise TypeError(
+                f"negatives is {shown(negatives)}; it must be a loader.samplers.Negatives, e.g. Negatives('binary', 1)"
+            )
+        if not isinstance(exclude, str) or exclude not in EXCLUDE:
+            raise ValueError(f"exclude is {shown(exclude)}; it must be one of {', '.join(EXCLUDE)}")
+        if known is not None:
+            require_graph(known, "known")
+        if known is not None and (negatives is None or not negatives.strict):
+            raise ValueError(
+                "known is of use for strict negatives only; give Negatives(strict=True), or leave known out"
+            )
+        self.edge_type = None if edge_type is None else edge_type_of("edge_type is", edge_type)
+        self.reverse = None if reverse is None else edge_type_of("reverse is", reverse)
+        self._check_reverse(exclude)
+        self.around, self.negatives, self.exclude, self.known = sampler, negatives, exclude, known
+        self.seed = as_seed(getattr(sampler, "seed", 0) if seed is None else seed)
+        self.num_hops, self.edge_ids = sampler.num_hops, sampler.edge_ids
+
+    @property
+    def device(self) -> torch.device:
+        return self.around.device
+
+    def on(self, device: torch.device) -> LinkSampler:
+        around = self.around.on(device)
+        if around is self.around:
+            return self
+        return LinkSampler(
+            around,
+            self.negatives,
+            exclude=self.exclude,
+            seed=self.seed,
+            known=self.known,
+            edge_type=self.edge_type,
+            reverse=self.reverse,
+        )
+
+    def spec(self) -> dict[str, Any]:
+        drawn = self.negatives
+        return {
+            **{f"around.{name}": value for name, value in self.around.spec().items()},
+            "negatives": None if drawn is None else [drawn.mode, drawn.num_negatives, drawn.strict],
+            **({} if drawn is None else {w.name: w.digest for w in drawn.weights if w is not None}),
+            "exclude": self.exclude,
+            "seed": self.seed,
+            "known": None if self.known is None else [self.known.num_nodes, self.known.num_edges],
+            **({} if self.edge_type is None else {"edge_type": "__".join(self.edge_type)}),
+            **({} if self.reverse is None else {"reverse": "__".join(self.reverse)}),
+        }
+
+    def ends(self, graph: AnyGraph) -> LinkEnds:
+        """What links of the graph join.
+
+        Raises:
+            ValueError: the graph is bipartite; it has no such relation, or no types; `known` has other nodes.
+        """
+        require_graph(graph)
+        if isinstance(self.around, TreeSampler):
+            self.around.typed(graph)  # says what is wrong
+        if isinstance(graph, HeteroGraph):
+            ends: LinkEnds = TypedLinkEnds(graph, self.edge_type, self.reverse)
+        elif self.edge_type is not None:
+            raise ValueError(f"edge_type is {self.edge_type}, but the graph has one type; leave it out")
+        else:
+            ends = LinkEnds(graph)
+        if self.known is not None:
+            ends.require_known(self.known, graph)
+        if self.negatives is not None:
+            for weights, ids in zip(self.negatives.weights, (ends.sources, ends.targets), strict=True):
+                if weights is not None and len(weights) != len(ids):
+                    raise ValueError(f"{weights.name} has {len(weights)} entries, for {len(ids)} nodes; give one each")
+        return ends
+
+    @property
+    def timed(self) -> bool:  # type: ignore[override]
+        """Whether links have times, by which the trees of their ends are sampled."""
+        return self.around.timed
+
+    @property
+    def in_trees(self) -> bool:  # type: ignore[override]
+        """Whether each end of each link has a tree of its own."""
+        return self.around.in_trees
+
+>>>>>>> h-words
     def open(self, graph: AnyGraph) -> Session:
         self.require_open()
         ends = self.ends(graph)
@@ -150,7 +254,7 @@ class _LinkSession(Session):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         links = pairs.shape[0]
         count = 0 if drawn is None else drawn.of(links)
-        each = int(drawn.amount) if drawn is not None and drawn.mode == "triplet" else 0
+        each = int(drawn.num_negatives) if drawn is not None and drawn.mode == "triplet" else 0
         key = _core.negatives_key(self._sampler.seed, request.epoch, request.batch)
         seeds, (sources, targets, *ends) = gpu.ends(pairs, count, each, key)
         parts: dict[str, Tensor] = {"sources": sources, "targets": targets}

@@ -12,11 +12,13 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph
 from loader.machine.arguments import as_flag, as_number, as_size, shown
+from loader.machine.renamed import renamed
 from loader.samplers.existing_nodes import ExistingNodes
 from loader.samplers.link_ends import LinkEnds
 from loader.samplers.node_weights import NodeWeights
 
 
+@renamed({"amount": "num_negatives"})
 @dataclass(frozen=True)
 class Negatives:
     """How negative links are drawn. Each is a pure function of (seed, epoch, mini-batch, number of the negative).
@@ -25,8 +27,8 @@ class Negatives:
         mode: "binary": both ends are drawn, each uniformly from all vertices. "triplet": each positive link has its own
             negatives, from its source to targets that are drawn uniformly from all vertices. With types, ends are drawn
             from the vertices of their type.
-        amount: negatives per positive link. "triplet" needs a positive integer, "binary" any positive number: the
-            number of negatives of a mini-batch is rounded up.
+        num_negatives: per positive link. "triplet" needs a positive integer, "binary" any positive number: the number
+            of negatives of a mini-batch is rounded up.
         strict: never draw an edge of the graph or a loop; all other pairs are equally likely. With types, only edges of
             the relation are not drawn. False: a negative may be an edge.
         source_weights, target_weights: `[nodes]`, integers or floats: an end is drawn with a probability proportional
@@ -37,7 +39,7 @@ class Negatives:
     """
 
     mode: str = "binary"
-    amount: float = 1
+    num_negatives: float = 1
     strict: bool = False
     source_weights: Tensor | NodeWeights | None = None
     target_weights: Tensor | NodeWeights | None = None
@@ -45,13 +47,15 @@ class Negatives:
     def __post_init__(self) -> None:
         if not isinstance(self.mode, str) or self.mode not in ("binary", "triplet"):
             raise ValueError(f"mode is {shown(self.mode)}; it must be 'binary' or 'triplet'")
-        if not 0 < as_number("amount", self.amount) < 2**31:
-            raise ValueError(f"amount is {self.amount}; it must be above 0 and below 2**31")
+        if not 0 < as_number("num_negatives", self.num_negatives) < 2**31:
+            raise ValueError(f"num_negatives is {self.num_negatives}; it must be above 0 and below 2**31")
         object.__setattr__(self, "strict", as_flag("strict", self.strict))
         if self.mode == "triplet":
-            if self.amount != int(self.amount):
-                raise ValueError(f"amount is {self.amount}; a triplet has a whole number of negatives: give an integer")
-            object.__setattr__(self, "amount", as_size("amount", int(self.amount)))
+            if self.num_negatives != int(self.num_negatives):
+                raise ValueError(
+                    f"num_negatives is {self.num_negatives}; a triplet has a whole number of negatives: give an integer"
+                )
+            object.__setattr__(self, "num_negatives", as_size("num_negatives", int(self.num_negatives)))
         for name in ("source_weights", "target_weights"):
             weights = getattr(self, name)
             if weights is None:
@@ -65,7 +69,7 @@ class Negatives:
 
     def of(self, links: int) -> int:
         """The number of negatives of a mini-batch with this many links."""
-        return math.ceil(links * self.amount)
+        return math.ceil(links * self.num_negatives)
 
     @property
     def weights(self) -> tuple[NodeWeights | None, NodeWeights | None]:
@@ -118,7 +122,7 @@ class Draw(NamedTuple):
         if times is not None and any(self.existing) and links:
             at = times.cpu()
             of = torch.arange(targets.numel())
-            at = at[of % links if given is None else of // int(drawn.amount)]
+            at = at[of % links if given is None else of // int(drawn.num_negatives)]
             for name, nodes, wanted in zip(("source", "target"), self.existing, (heads, targets), strict=True):
                 if nodes is not None and wanted is not None:
                     counts |= {f"{name}_counts": nodes.counts(at), f"{name}_order": nodes.order}
@@ -135,7 +139,7 @@ class Draw(NamedTuple):
         if of_source is not None and heads is not None:
             heads = (self.existing[0] or of_source).nodes(heads)
         if heads is None:
-            return {"negative_targets": targets.to(device).view(links, int(drawn.amount))}
+            return {"negative_targets": targets.to(device).view(links, int(drawn.num_negatives))}
         return {"negative_sources": heads.to(device), "negative_targets": targets.to(device)}
 
 

@@ -13,7 +13,15 @@ from loader.graph import Graph
 from loader.graph.checks import check_weights
 from loader.machine.arguments import as_flag, as_size, shown
 from loader.machine.forks import ForkSafeLock
+<<<<<<< HEAD
 from loader.machine.kept import version_of
+=======
+from loader.machine.memo import version_of
+from loader.machine.pages import use_huge_pages
+
+if TYPE_CHECKING:
+    from loader.samplers.base import NeighborSampler
+>>>>>>> h-words
 
 WEIGHTS = ("edge_weights",)  # names of what a graph may weigh its edges by
 
@@ -187,12 +195,12 @@ class WeighedLists(NamedTuple):
 
 def without_zeros(indptr: Tensor, indices: Tensor, weights: Tensor) -> WeighedLists:
     """The lists without the edges of weight 0. The weights were checked."""
-    kept = weights > 0
-    if bool(kept.all()):
+    positive = weights > 0
+    if bool(positive.all()):
         return WeighedLists(indptr, indices, weights, None)
-    places = kept.nonzero().view(-1)
-    before = torch.zeros(kept.numel() + 1, dtype=indptr.dtype, device=weights.device)
-    torch.cumsum(kept, 0, dtype=indptr.dtype, out=before[1:])
+    places = positive.nonzero().view(-1)
+    before = torch.zeros(positive.numel() + 1, dtype=indptr.dtype, device=weights.device)
+    torch.cumsum(positive, 0, dtype=indptr.dtype, out=before[1:])
     return WeighedLists(before[indptr.long()], indices[places], weights[places], places)
 
 

@@ -15,7 +15,7 @@ from loader import _core
 from loader.graph import Graph, require_graph
 from loader.machine.arguments import as_seed, as_size, check_known
 from loader.machine.forks import ForkSafeLock
-from loader.machine.kept import version_of
+from loader.machine.memo import version_of
 from loader.samplers.base import check_position
 from loader.samplers.walk_next.next import as_next
 from loader.samplers.walked_graph import WalkedGraph
@@ -24,7 +24,7 @@ from loader.samplers.walks import WalkSampler, searches, walk, walked_graph
 if TYPE_CHECKING:
     from loader.samplers.gpu.walked_graph import CudaWalkedGraph
 
-_KEPT = 4  # forms of one graph
+_MOST_FORMS = 4  # forms of one graph
 _NEGATIVES = frozenset(("num_negatives", "negative_exponent"))
 
 _OWN = ("walk_length", "walks_per_node", "seed", "epoch", "batch")
@@ -116,14 +116,14 @@ def _walked(graph: Graph, sampler: WalkSampler) -> WalkedGraph | CudaWalkedGraph
     key = (searches(sampler), sampler.weights, path, sampler.num_threads, sampler.device)
     state = [None if a is None else (id(a), version_of(a)) for a in arrays]
     with _lock:
-        kept = _graphs.setdefault(graph, {})
-        found = kept.get(key)
+        forms = _graphs.setdefault(graph, {})
+        found = forms.get(key)
         if found is None or found[0] != state:
-            kept.pop(key, None)
-            while len(kept) >= _KEPT:
-                del kept[next(iter(kept))]
+            forms.pop(key, None)
+            while len(forms) >= _MOST_FORMS:
+                del forms[next(iter(forms))]
             # A copy shares the arrays, whose ids stay theirs: what is kept with the graph must not keep it.
             same = copy.copy(graph)
-            found = kept[key] = (state, walked_graph(sampler, same), same)
+            found = forms[key] = (state, walked_graph(sampler, same), same)
         walked: WalkedGraph | CudaWalkedGraph = found[1]
         return walked

@@ -253,21 +253,21 @@ class HeteroMiniBatch(Sample):
         num_rows = seg.spread([slots] * len(self.sizes), device)
         first_row = num_rows.cumsum(0) - num_rows
         starts = torch.tensor([self.node_types[name].start for name in seg.names], device=device)
-        kept = [torch.arange(self.batch_size, device=device)]  # places of the nodes that each hop met first
+        first_met = [torch.arange(self.batch_size, device=device)]  # places of the nodes that each hop met first
         local = torch.full((self.nodes.numel(),), -1, device=device)
-        local[: self.batch_size] = kept[0]
+        local[: self.batch_size] = first_met[0]
         sizes, blocks, places, num_nodes, edges = [self.sizes[0]], [], [], self.batch_size, 0
         for block in reversed(self.blocks):
-            rows = ranges(first_row[kept[-1]], num_rows[kept[-1]])
+            rows = ranges(first_row[first_met[-1]], num_rows[first_met[-1]])
             chosen, degree = edges_of(block, rows)
             sources = block.indices[chosen].long()
             new = torch.unique(sources[local[sources] < 0])
             new = new[torch.argsort(self.nodes[new])]  # picks that are left out may have led to some of them earlier
-            first_dst = num_nodes - kept[-1].numel()
-            num_dst = kept[-1].numel()
+            first_dst = num_nodes - first_met[-1].numel()
+            num_dst = first_met[-1].numel()
             local[new] = torch.arange(num_nodes, num_nodes + new.numel(), device=device)
             num_nodes += new.numel()
-            kept.append(new)
+            first_met.append(new)
             types = torch.searchsorted(starts, self.nodes[new].long(), right=True) - 1
             sizes.append(tuple(torch.bincount(types, minlength=len(slots)).tolist()))
             indptr = torch.zeros(rows.numel() + 1, dtype=block.indptr.dtype, device=device)
@@ -278,7 +278,7 @@ class HeteroMiniBatch(Sample):
             )
             places.append(chosen + edges)
             edges += block.num_edges
-        every = torch.cat(kept)
+        every = torch.cat(first_met)
         part = HeteroMiniBatch(
             self.nodes[every],
             tuple(sizes),

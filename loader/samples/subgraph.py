@@ -123,31 +123,31 @@ def subgraph_of(batch: Blocks) -> tuple[Subgraph, Tensor, list[Tensor]]:
         the seeds outward, the places of its edges in the hop's block.
     """
     device, first = batch.nodes.device, batch.batch_size
-    kept = [torch.arange(first, device=device)]  # places of the vertices that each hop met first
+    first_met = [torch.arange(first, device=device)]  # places of the vertices that each hop met first
     local = torch.full_like(batch.nodes, -1, dtype=torch.int64)  # place in the subgraph, by place in batch.nodes
-    local[:first] = kept[0]
+    local[:first] = first_met[0]
     num_nodes = first
     sources, targets, edge_ids, positions = [], [], [], []
     for block in reversed(batch.blocks):
-        rows = kept[-1]
+        rows = first_met[-1]
         places, degrees = edges_of(block, rows)
         src = block.indices[places].long()
         new = torch.unique(src[local[src] < 0])
         new = new[torch.argsort(batch.nodes[new])]  # picks that are left out may have led to some of them earlier
         local[new] = torch.arange(num_nodes, num_nodes + new.numel(), device=device)
         num_nodes += new.numel()
-        kept.append(new)
+        first_met.append(new)
         sources.append(local[src])
         targets.append(local[rows].repeat_interleave(degrees))
         positions.append(places)
         if block.edge_ids is not None:
             edge_ids.append(block.edge_ids[places].long())
-    nodes = torch.cat(kept)
+    nodes = torch.cat(first_met)
     subgraph = Subgraph(
         nodes=batch.nodes[nodes].long(),
         edge_index=torch.stack([torch.cat(sources), torch.cat(targets)]),
         edge_ids=torch.cat(edge_ids) if edge_ids else None,
-        num_nodes=tuple(part.numel() for part in kept),
+        num_nodes=tuple(part.numel() for part in first_met),
         num_edges=tuple(part.numel() for part in sources),
         epoch=batch.epoch,
         index=batch.index,

@@ -18,7 +18,7 @@ from loader.machine.gpu import cuda_device, current_stream_handle, made_current,
 from loader.machine.pinning import PinnedTensor
 from loader.stores.abilities import Abilities
 from loader.stores.base import StoreContext
-from loader.stores.host_part import Cold, HostPart
+from loader.stores.host_part import HostPart, Misses
 from loader.stores.hotness import count_visits, degree_hotness, pagerank_hotness
 from loader.stores.kernel import ALL, KernelStore, address
 from loader.stores.renewal import BYTES_PER_ROW, BYTES_PER_SLOT, Gathers, Renewal
@@ -143,7 +143,7 @@ class CachedFeatures(KernelStore):
         self._count_lock = ForkSafeLock()
         self._host: HostPart | None = None
         if self.host_threads and rows.num_rows and rows.dim:
-            ranges = {"rows_a_range": self._open().rows_a_range, "ranges": _core.cold_ranges}
+            ranges = {"rows_a_range": self._open().rows_a_range, "ranges": _core.miss_ranges}
             self._host = HostPart(table.tensor, self.device, rows, self.host_threads, **ranges)
 
     @property
@@ -239,9 +239,9 @@ class CachedFeatures(KernelStore):
         return _Gathers(self)
 
     def _launch(
-        self, gatherer: _core.CudaGatherer, ids: Tensor, out: Tensor, *, cold_below: int = ALL, marks: int = 0
+        self, gatherer: _core.CudaGatherer, ids: Tensor, out: Tensor, *, misses_below: int = ALL, marks: int = 0
     ) -> None:
-        super()._launch(gatherer, ids, out, cold_below=cold_below, marks=marks)
+        super()._launch(gatherer, ids, out, misses_below=misses_below, marks=marks)
         if not marks:  # the part of a gather that reads what is cached counts for both
             with self._count_lock:
                 self._gathered += ids.numel()
@@ -267,16 +267,16 @@ class _Gathers:
     def raise_bad_id(self) -> None:
         self._store._open().raise_bad_id(current_stream_handle(self._store.device.index))
 
-    def mark_cold(self, ids: Tensor) -> Tensor:
+    def mark_misses(self, ids: Tensor) -> Tensor:
         marks = torch.empty((ids.numel() + 31) // 32, dtype=torch.int32, device=ids.device)
-        self._store._open().mark_cold(*address(ids), marks.data_ptr(), current_stream_handle(ids.device.index))
+        self._store._open().mark_misses(*address(ids), marks.data_ptr(), current_stream_handle(ids.device.index))
         return marks
 
-    def read_cold(self, ids: Tensor, marks: Tensor, rows: Tensor) -> None:
+    def read_misses(self, ids: Tensor, marks: Tensor, rows: Tensor) -> None:
         self._store._launch(self._store._open(), ids, rows, marks=marks.data_ptr())
 
     def read_cached(self, ids: Tensor, rows: Tensor) -> None:
-        self._store._launch(self._store._open(), ids, rows, cold_below=0)
+        self._store._launch(self._store._open(), ids, rows, misses_below=0)
 
 
 class _Kernels:
@@ -285,11 +285,11 @@ class _Kernels:
     def __init__(self, store: CachedFeatures, gatherer: _core.CudaGatherer) -> None:
         self._store, self._gatherer = store, gatherer
 
-    def find_cold(self, ids: Tensor, first: int) -> Cold:
+    def find_misses(self, ids: Tensor, first: int) -> Misses:
         device, n = ids.device, ids.numel() if first < self._store.num_rows else 0
         found, positions = (torch.empty(n, dtype=dtype, device=device) for dtype in (ids.dtype, torch.int64))
-        counts = torch.zeros(2 + _core.cold_ranges, dtype=torch.int64, device=device)
-        self._gatherer.find_cold(
+        counts = torch.zeros(2 + _core.miss_ranges, dtype=torch.int64, device=device)
+        self._gatherer.find_misses(
             *address(ids),
             first,
             found.data_ptr(),
@@ -297,10 +297,10 @@ class _Kernels:
             counts.data_ptr(),
             current_stream_handle(device.index),
         )
-        return Cold(found, positions, counts)
+        return Misses(found, positions, counts)
 
-    def launch(self, ids: Tensor, out: Tensor, *, cold_below: int) -> None:
-        self._store._launch(self._gatherer, ids, out, cold_below=cold_below)
+    def launch(self, ids: Tensor, out: Tensor, *, misses_below: int) -> None:
+        self._store._launch(self._gatherer, ids, out, misses_below=misses_below)
 
     def forget(self) -> None:
         with suppress(ValueError):
@@ -347,8 +347,8 @@ def checked_lookahead(rows: RowFormat, lookahead: int, host_threads: int | None)
 def _sizes(rows: RowFormat, lookahead: int, row_bytes: int | None = None) -> tuple[int, int]:
     """GPU memory per cached row, and per row of the table."""
     more_per_slot, more_per_row = (BYTES_PER_SLOT, BYTES_PER_ROW) if lookahead else (0, 0)
-    kept = rows.nbytes if row_bytes is None else row_bytes
-    return kept + more_per_slot, SLOT_BYTES + rows.scale_bytes + more_per_row
+    stored_bytes = rows.nbytes if row_bytes is None else row_bytes
+    return stored_bytes + more_per_slot, SLOT_BYTES + rows.scale_bytes + more_per_row
 
 
 def cached_rows(

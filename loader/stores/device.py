@@ -48,8 +48,8 @@ class DeviceFeatures(KernelStore):
         **options: Unpack[RowOptions],
     ) -> None:
         rows = RowFormat(tensor, ("cpu", "cuda"), line=_SECTOR, **options)
-        kept = rows.coded or (rows.dtype.is_floating_point and rows.storage_dtype == rows.dtype)
-        possible = len(rows.shape) == 1 and kept
+        as_stored = rows.coded or (rows.dtype.is_floating_point and rows.storage_dtype == rows.dtype)
+        possible = len(rows.shape) == 1 and as_stored
         if lazy and not possible:
             raise ValueError(
                 "lazy rows are read as they are kept, [num_rows, F] of floating point or of 8 bits; these are "

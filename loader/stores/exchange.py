@@ -165,8 +165,8 @@ class _Peers:
         dist.all_gather(gathered, own, self._numbers)
         table = torch.stack(gathered)
         different = (table != table[0]).any(0)[:-1].nonzero().view(-1).tolist()
-        told = int(table[:, -1].max())
-        return names[different[0]] if different else names[told] if told >= 0 else None
+        known_elsewhere = int(table[:, -1].max())
+        return names[different[0]] if different else names[known_elsewhere] if known_elsewhere >= 0 else None
 
     def scatter(self, data: Tensor, counts: list[int]) -> tuple[Tensor, list[int]]:
         """Gives the first `counts[0]` elements to the first process, and so on.

@@ -20,7 +20,7 @@ from loader.stores.staged import UploadRing
 _LEAST_IDS = 1 << 14  # with fewer, the GPU is done before the threads have their ids
 _BUFFER_BYTES = 8 << 20
 _ROOM_BYTES = 64 << 20  # of rows on the GPU that are on their way to their places
-_COUNTS_BYTES = 8 * (2 + _core.cold_ranges)
+_COUNTS_BYTES = 8 * (2 + _core.miss_ranges)
 _WORDS = (torch.int64, torch.int32, torch.int16, torch.uint8)
 
 
@@ -74,7 +74,7 @@ class Share:
         self._reads = self._reads + self.STEP * (reads - self._reads)
 
 
-class Cold(NamedTuple):
+class Misses(NamedTuple):
     """Ids of rows that are not in the cache, on the GPU, in any order.
 
     Attributes:
@@ -92,11 +92,11 @@ class Cold(NamedTuple):
 class Kernels(Protocol):
     """What a store puts on the current stream."""
 
-    def find_cold(self, ids: Tensor, first: int) -> Cold:
+    def find_misses(self, ids: Tensor, first: int) -> Misses:
         """Those of `ids` from `first` on, which is at most the number of rows."""
 
-    def launch(self, ids: Tensor, out: Tensor, *, cold_below: int) -> None:
-        """A gather of `ids` into `out`. Rows that are not in the cache, of ids from `cold_below` on, are left as they
+    def launch(self, ids: Tensor, out: Tensor, *, misses_below: int) -> None:
+        """A gather of `ids` into `out`. Rows that are not in the cache, of ids from `misses_below` on, are left as they
         are.
         """
 
@@ -185,9 +185,9 @@ class HostPart:
             ready, arrived = torch.cuda.Event(), torch.cuda.Event()
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             ready.record(stream)
-            cold = kernels.find_cold(ids, first)
-            here = [torch.empty(a.shape, dtype=a.dtype, pin_memory=True) for a in (cold.ids, cold.counts)]
-            for to, of in zip(here, (cold.ids, cold.counts), strict=True):
+            misses = kernels.find_misses(ids, first)
+            here = [torch.empty(a.shape, dtype=a.dtype, pin_memory=True) for a in (misses.ids, misses.counts)]
+            for to, of in zip(here, (misses.ids, misses.counts), strict=True):
                 to.copy_(of, non_blocking=True)
             arrived.record(stream)
             side.wait_event(ready)
@@ -196,9 +196,9 @@ class HostPart:
                 out = torch.empty((n, self._columns), dtype=self._out_dtype, device=self._device)
                 ids.record_stream(side)
                 begin.record(side)
-                kernels.launch(ids, out, cold_below=first)
+                kernels.launch(ids, out, misses_below=first)
                 end.record(side)
-            return partial(self._finish, ids, here[0], here[1], cold.positions, arrived, out, kernels, begin, end)
+            return partial(self._finish, ids, here[0], here[1], misses.positions, arrived, out, kernels, begin, end)
 
     def close(self) -> None:
         """Waits for the copies and frees threads and buffers."""
@@ -211,7 +211,7 @@ class HostPart:
     def _finish(
         self,
         ids: Tensor,
-        cold: Tensor,
+        misses: Tensor,
         counts: Tensor,
         positions: Tensor,
         arrived: torch.cuda.Event,
@@ -233,8 +233,8 @@ class HostPart:
                 kernels.forget()
                 check_range(ids, self._format.num_rows)
             if count:
-                self._copy(ring, cold[:count], positions[:count], out, stream)
-            if len(cold):
+                self._copy(ring, misses[:count], positions[:count], out, stream)
+            if len(misses):
                 self.share.count(counts[2:])
             total = int(counts[2:].sum())
             if 0 < count < total:

@@ -86,21 +86,21 @@ class KernelStore(StoreOfRows):
         return ids
 
     def _launch(
-        self, gatherer: _core.CudaGatherer, ids: Tensor, out: Tensor, *, cold_below: int = ALL, marks: int = 0
+        self, gatherer: _core.CudaGatherer, ids: Tensor, out: Tensor, *, misses_below: int = ALL, marks: int = 0
     ) -> None:
         """Gathers the rows of `ids` into `out`, on the current stream, in the order in which they lie, if that pays.
 
-        `cold_below`: rows that are not in the cache, of ids from this one on, are left as they are.
-        `marks`: address of those of the core's `mark_cold`. Only marked rows are read.
+        `misses_below`: rows that are not in the cache, of ids from this one on, are left as they are.
+        `marks`: address of those of the core's `mark_misses`. Only marked rows are read.
         """
-        nbytes = gatherer.scratch_bytes(ids.numel()) if cold_below else 0  # what is cached needs no order
+        nbytes = gatherer.scratch_bytes(ids.numel()) if misses_below else 0  # what is cached needs no order
         scratch = torch.empty(nbytes, dtype=torch.uint8, device=self._device) if nbytes else None
         gatherer.gather(
             *address(ids),
             out.data_ptr(),
             0 if scratch is None else scratch.data_ptr(),
             current_stream_handle(self._device.index),
-            cold_below=cold_below,
+            misses_below=misses_below,
             marks=marks,
         )
 

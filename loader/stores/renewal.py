@@ -33,10 +33,10 @@ class Gathers(Protocol):
     def raise_bad_id(self) -> None:
         """Raises what an earlier gather reported, and clears the report."""
 
-    def mark_cold(self, ids: Tensor) -> Tensor:
+    def mark_misses(self, ids: Tensor) -> Tensor:
         """Marks which of the rows are not cached."""
 
-    def read_cold(self, ids: Tensor, marks: Tensor, rows: Tensor) -> None:
+    def read_misses(self, ids: Tensor, marks: Tensor, rows: Tensor) -> None:
         """Gathers these into their places in `rows`. The cache may change meanwhile."""
 
     def read_cached(self, ids: Tensor, rows: Tensor) -> None:
@@ -140,14 +140,14 @@ class Renewal:
                 if self._noted is not group:
                     self._note(core, group, turn, choice)
                 self._reads(ids)
-                marks = gathers.mark_cold(ids)
+                marks = gathers.mark_misses(ids)
                 marked = self._event()
             with self._on(self._bus) as bus:
                 self._wait_for(marked)
                 self._reads(ids, marks)
                 # Of the bus's memory: what the current stream did with it before, the bus need not wait for.
                 rows = gathers.empty(ids)
-                gathers.read_cold(ids, marks, rows)
+                gathers.read_misses(ids, marks, rows)
             self._reads(rows)
             gathers.read_cached(ids, rows)
             stream = self._handle()

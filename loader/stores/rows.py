@@ -112,11 +112,11 @@ class RowFormat:
                 too much, does not become codes.
         """
         if self.coded:
-            kept, nbytes = torch.device("cpu") if device is None else device, self.num_rows * self.nbytes
-            if kept.type == "cpu" and nbytes:  # which begins on a line, unlike torch's memory
+            where, nbytes = torch.device("cpu") if device is None else device, self.num_rows * self.nbytes
+            if where.type == "cpu" and nbytes:  # which begins on a line, unlike torch's memory
                 table = host_memory(nbytes).view(self.num_rows, self.nbytes)
             else:
-                table = torch.empty(self.num_rows, self.nbytes, dtype=torch.uint8, device=kept)
+                table = torch.empty(self.num_rows, self.nbytes, dtype=torch.uint8, device=where)
             self.write_codes(tensor, table)
             return table
         table = self._narrowed(tensor)
@@ -214,8 +214,8 @@ class RowFormat:
 
     def describe(self) -> str:
         """For a `repr`."""
-        kept = "" if self.storage_dtype == self.dtype and not self.coded else f", storage_dtype={self.storage_dtype}"
-        return f"num_rows={self.num_rows}, row_shape={self.shape}, dtype={self.dtype}{kept}"
+        storage = "" if self.storage_dtype == self.dtype and not self.coded else f", storage_dtype={self.storage_dtype}"
+        return f"num_rows={self.num_rows}, row_shape={self.shape}, dtype={self.dtype}{storage}"
 
 
 def narrower_rows(tensor: Tensor, **options: Unpack[RowOptions]) -> dict[str, RowFormat]:
@@ -225,11 +225,11 @@ def narrower_rows(tensor: Tensor, **options: Unpack[RowOptions]) -> dict[str, Ro
         tensor: of the rows.
         options: of the format that they would be narrower than.
     """
-    kept = RowFormat(tensor, **options)
+    as_given = RowFormat(tensor, **options)
     if tensor.dtype not in CONVERTIBLE:
         return {}
-    found = {name: RowFormat(tensor, storage_dtype=name, dtype=kept.dtype) for name in ("bfloat16", "int8")}
-    return {name: rows for name, rows in found.items() if rows.nbytes < kept.nbytes}
+    found = {name: RowFormat(tensor, storage_dtype=name, dtype=as_given.dtype) for name in ("bfloat16", "int8")}
+    return {name: rows for name, rows in found.items() if rows.nbytes < as_given.nbytes}
 
 
 class StoreOfRows:

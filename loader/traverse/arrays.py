@@ -15,14 +15,14 @@ from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.devices import as_device
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import cuda_device, require_cuda
-from loader.machine.kept import Kept, version_of
+from loader.machine.memo import Memo, version_of
 
 SCHEDULES = ("auto", "node", "edge", "decomposition", "splitting", "hierarchical", "merge_path")
 ACCESSES = ("auto", "naive", "merged", "aligned")
 _LINE = 32  # entries in 128 bytes, which cost as much as one of them over the bus
 _CHUNK = 1 << 24  # edges hashed at once: bounds the temporary arrays
 
-_kept = Kept()
+_memo = Memo()
 _lock = ForkSafeLock()
 
 
@@ -165,7 +165,7 @@ def is_symmetric(graph: Graph, at: Where, symmetric: bool | None, weights: Tenso
 
     with _lock:
         if weights is None:
-            return _kept.get(graph, _state(graph), "symmetric", look)
+            return _memo.get(graph, _state(graph), "symmetric", look)
         return _by_weights(graph).get(weights, version_of(weights), "symmetric", look)
 
 
@@ -206,9 +206,9 @@ def as_vertices(graph: Graph, vertices: int | Sequence[int] | Tensor, name: str)
     return given.to(graph.indices.dtype)
 
 
-def _by_weights(graph: Graph) -> Kept:
+def _by_weights(graph: Graph) -> Memo:
     """What was made of the graph and of weights. It goes with either of them."""
-    return _kept.get(graph, _state(graph), "by weights", Kept)
+    return _memo.get(graph, _state(graph), "by weights", Memo)
 
 
 def _state(graph: Graph) -> tuple[object, ...]:
@@ -219,7 +219,7 @@ def _offsets(graph: Graph, indptr: Tensor, name: str, device: torch.device) -> T
     if indptr.device == device:
         return indptr
     with _lock:
-        return _kept.get(graph, _state(graph), (name, device), lambda: indptr.to(device))
+        return _memo.get(graph, _state(graph), (name, device), lambda: indptr.to(device))
 
 
 def _turned(graph: Graph) -> tuple[Lists, Tensor]:
@@ -235,7 +235,7 @@ def _turned(graph: Graph) -> tuple[Lists, Tensor]:
         return lists, other.edge_ids
 
     with _lock:
-        return _kept.get(graph, _state(graph), "turned", make)
+        return _memo.get(graph, _state(graph), "turned", make)
 
 
 def _hashes_agree(indptr: Tensor, indices: Tensor, weights: Tensor | None) -> bool:

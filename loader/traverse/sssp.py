@@ -13,12 +13,12 @@ from loader.graph import Graph
 from loader.graph.checks import check_length
 from loader.machine.arguments import as_number, kind_of
 from loader.machine.gpu import current_stream_handle, made_current
-from loader.machine.kept import Kept, version_of
+from loader.machine.memo import Memo, version_of
 from loader.traverse.arrays import as_vertices, memory_for, onward_weights, wait_for_host_arrays, where
 
 _TYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 
-_known = Kept()
+_known = Memo()
 
 
 def sssp(

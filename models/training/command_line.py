@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from models.training.errors import fail, said
+from models.training.renamed import RENAMED, with_new_names
 from models.training.sweeps import LAUNCHERS, failed_job
 
 _FULL = "HYDRA_FULL_ERROR"
@@ -153,11 +154,12 @@ def composing(conf: Path) -> Iterator[None]:
     `composed()` ends this: what is raised afterwards is the job's.
     """
     if os.environ.get(_FULL) == "1":  # asked for
+        sys.argv[1:] = with_new_names(sys.argv[1:], warn=True)
         yield
         return
     os.environ[_FULL] = "1"  # else Hydra prints its errors itself, and ends the process
     try:
-        sys.argv[1:] = prepared(sys.argv[1:], conf)
+        sys.argv[1:] = prepared(with_new_names(sys.argv[1:], warn=True), conf)
         yield
     except KeyboardInterrupt:
         fail("interrupted", 130, title="")
@@ -255,6 +257,8 @@ def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
     given = next((argument.partition("=")[2] for argument in arguments if argument.startswith(f"{key}=")), None)
     if having := sorted(path.name for path in conf.iterdir() if path.is_dir() and given in choices(conf, path.name)):
         return f"there is no option {key}{_nearest(key, having) or f'; did you mean {having[0]}={given}?'}"
+    if key in RENAMED:  # in a sweeper's file
+        return f"there is no option {key}; its name is {RENAMED[key]}"
     above, _, last = key.rpartition(".")
     if last in _MEANT and above in ("", "datamodule", "trainer", "sampler", "loader"):
         return f"there is no option {key}; {_MEANT[last]}"

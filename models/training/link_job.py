@@ -71,7 +71,9 @@ def _table(metrics: Mapping[str, Any], datamodule: Any) -> Table:
     for name, value in metrics.items():
         if name.startswith("test/"):
             against = (
-                "as many negatives" if name in ("test/auc", "test/ap") else f"{datamodule.ranked} negatives per link"
+                "as many negatives"
+                if name in ("test/auc", "test/ap")
+                else f"{datamodule.eval_negatives} negatives per link"
             )
             table.add_row(name.removeprefix("test/"), f"{float(value):.4f}", against)
     return table

@@ -11,6 +11,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
 from loader.machine.trust import UntrustedError, open_trusted
 from models.training.errors import fail
+from models.training.renamed import rename_options, with_new_names
 
 MODES = ("train", "predict", "evaluate")
 _NEW_LINKS = 10  # by default, see conf/train.yaml
@@ -76,6 +77,7 @@ def options_of_past_run(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig
     past = _load(kept)
     assert isinstance(past, DictConfig)
     choices = _choices(kept.with_name("hydra.yaml"))
+    rename_options(past, cfg, (), warn=False)
     with open_dict(past):
         for key in cfg:  # an option that this release has and that one had not
             if key not in past:
@@ -112,7 +114,8 @@ def check_prediction(cfg: DictConfig) -> None:
 def overrides_of_past_run(checkpoint: Path) -> list[str]:
     """The command line of the run that wrote a checkpoint, as Hydra keeps it; empty if it kept none."""
     kept = _folder(checkpoint) / "overrides.yaml"
-    return [str(one) for one in OmegaConf.load(kept)] if kept.is_file() else []
+    given = [str(one) for one in OmegaConf.load(kept)] if kept.is_file() else []
+    return with_new_names(given, warn=False)
 
 
 def _folder(checkpoint: Path) -> Path:

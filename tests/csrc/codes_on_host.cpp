@@ -55,11 +55,12 @@ void run(const Gather& g) {
   constexpr int kSegment = Group<kUnit>::kSegment, kGroups = kThreads / Group<kUnit>::kLanes;
   const Tiling tiles = tiling((g.columns + 2 * kSegment - 2) / kSegment, kGroups * 2);
   if (g.placement == 1)
-    return on_host::run_grid(g.blocks, kThreads, 0,
-                             [&] { by_line<Unit, false, kThreads, 2>(g.args, tiles, g.columns, Cold{}); });
-  const Cold cold{1, 32};
+    return on_host::run_grid(g.blocks, kThreads, 0, [&] {
+      by_line<Unit, false, kThreads, 2>(g.args, tiles, g.columns, MissBlocks{});
+    });
+  const MissBlocks misses{1, 32};
   on_host::run_grid(g.blocks + 1, kThreads, 0,
-                    [&] { by_line<Unit, true, kThreads, 4>(g.args, tiles, g.columns, cold); });
+                    [&] { by_line<Unit, true, kThreads, 4>(g.args, tiles, g.columns, misses); });
 }
 
 template <typename From, typename To>
@@ -85,7 +86,7 @@ void gather(const std::string& code, bool narrow, int placement, int count, int 
   g.args.out = at<uint8_t>(out);
   g.args.raised = at<unsigned int>(raised);
   g.args.notes = at<Notes>(notes);
-  g.args.cold_below = INT64_MAX;
+  g.args.misses_below = INT64_MAX;
   g.args.scales = {at<float>(scales), by_row};
   g.args.pitch = pitch;
   const bool is_int8 = code == "int8";

@@ -73,20 +73,21 @@ void check_distinct(const std::vector<int64_t>& ends, int64_t num_nodes, const s
   const auto count = static_cast<int64_t>(ends.size());
   std::vector<N> seeds(ends.size(), N{-7});
   std::vector<int64_t> local(ends.size(), -7);
-  DistinctEnds told{-7, -7};
+  DistinctEnds outcome{-7, -7};
   on_host::run_grid(1, kSortThreads, 0, [&] {
-    distinct_ends_kernel<N>(ends.data(), count, num_nodes, seeds.data(), local.data(), &told);
+    distinct_ends_kernel<N>(ends.data(), count, num_nodes, seeds.data(), local.data(), &outcome);
   });
   const auto bad = std::find_if(ends.begin(), ends.end(), [&](int64_t v) { return v < 0 || v >= num_nodes; });
   const int64_t place = bad == ends.end() ? -1 : bad - ends.begin();
-  if (told.bad != place) stress::fail(what + ": the end that is no vertex was not told");
+  if (outcome.bad != place) stress::fail(what + ": the end that is no vertex was not told");
   if (place >= 0) return;
   const std::set<int64_t> distinct(ends.begin(), ends.end());
-  if (told.count != static_cast<int64_t>(distinct.size())) stress::fail(what + ": number of distinct ends");
+  if (outcome.count != static_cast<int64_t>(distinct.size()))
+    stress::fail(what + ": number of distinct ends");
   seeds.resize(distinct.size());
   stress::expect_equal(seeds, std::vector<N>(distinct.begin(), distinct.end()), what + ", seeds");
   for (size_t i = 0; i < ends.size(); ++i)
-    if (local[i] < 0 || local[i] >= told.count || seeds[static_cast<size_t>(local[i])] != ends[i])
+    if (local[i] < 0 || local[i] >= outcome.count || seeds[static_cast<size_t>(local[i])] != ends[i])
       stress::fail(what + ": the place of an end");
 }
 

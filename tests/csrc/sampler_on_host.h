@@ -41,7 +41,7 @@ struct How {
 constexpr int64_t kSmall = kDeclaredBytes + kBlock * 20 * sizeof(int32_t);
 
 // Longer lists are scanned in pieces of this many entries, by the schedules that cut them.
-constexpr uint32_t kPieces[] = {UINT32_MAX, 600, 38, UINT32_MAX};
+constexpr uint32_t kPartEntries[] = {UINT32_MAX, 600, 38, UINT32_MAX};
 
 // A launch was refused.
 struct Refused {};
@@ -278,14 +278,14 @@ class OnHost {
     args.positions = positions.data();
     std::vector<uint32_t> scan_places, piece_places;
     std::vector<uint64_t> piece_times;
-    std::vector<Piece> pieces;
+    std::vector<ListPart> pieces;
     std::vector<int64_t> row_ends;
     if constexpr (!Args::Choice::kCountsByDegree) {
       ScanArgs& scan = args.scan;
       scan.schedule = how.scan;
       scan.width = scan_width(args.choice, widest_fanout(args.fanouts, hops));
-      scan.piece = kPieces[static_cast<int>(how.scan)];
-      scan.pieces_capacity = how.scan == ScanSchedule::kMergePath ? kMergePieces : 2 * num_edges / scan.piece;
+      scan.piece = kPartEntries[static_cast<int>(how.scan)];
+      scan.pieces_capacity = how.scan == ScanSchedule::kMergePath ? kMergeParts : 2 * num_edges / scan.piece;
       pieces.assign(scan.pieces_capacity * batches, {77, 77, 77, 0});
       row_ends.assign(args.rows_capacity * batches, -77);
       scan.row_ends = row_ends.data();

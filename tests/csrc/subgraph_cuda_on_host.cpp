@@ -119,9 +119,9 @@ void one_round(Random& random, const std::string& types) {
   const Batch<P, N> batch(random);
   const bool wide_ids = random.chance(0.5), with_ids = random.chance(0.7);
   const size_t vertices = batch.nodes.size(), edges = batch.edges, hops = batch.hops.size();
-  std::vector<int32_t> local(vertices), kept(vertices), source(edges + 1), destination(edges + 1);
+  std::vector<int32_t> local(vertices), met_places(vertices), source(edges + 1), destination(edges + 1);
   std::vector<uint32_t> before(vertices + 1), sums(kSubgraphBlocks);
-  std::vector<int64_t> told(2 * (hops + 1), -7), nodes(vertices, -7), ends(2 * edges + 1, -7),
+  std::vector<int64_t> found_sizes(2 * (hops + 1), -7), nodes(vertices, -7), ends(2 * edges + 1, -7),
       ids(edges + 1, -7);
   SubgraphArgs<P, N> args{};
   for (size_t h = 0; h < hops; ++h) {
@@ -134,12 +134,12 @@ void one_round(Random& random, const std::string& types) {
   args.seeds = batch.seeds;
   args.nodes = batch.nodes.data();
   args.local = local.data();
-  args.kept = kept.data();
+  args.places = met_places.data();
   args.before = before.data();
   args.sums = sums.data();
   args.source = source.data();
   args.destination = destination.data();
-  args.told = told.data();
+  args.sizes = found_sizes.data();
   args.out_nodes = nodes.data();
   args.out_edges = ends.data();
   args.out_ids = with_ids ? ids.data() : nullptr;
@@ -159,7 +159,7 @@ void one_round(Random& random, const std::string& types) {
   const Plain expected = plain_subgraph(batch);
   std::vector<int64_t> sizes = expected.vertices_after;
   sizes.insert(sizes.end(), expected.edges_after.begin(), expected.edges_after.end());
-  stress::expect_equal(told, sizes, types + ", sizes");
+  stress::expect_equal(found_sizes, sizes, types + ", sizes");
   nodes.resize(expected.nodes.size());
   stress::expect_equal(nodes, expected.nodes, types + ", nodes");
   std::vector<int64_t> both = expected.sources;

@@ -53,7 +53,7 @@ class Cache:
 
     def gather(self, ids: Tensor) -> Tensor:
         rows = self.empty(ids)
-        self.read_cold(ids, self.mark_cold(ids), rows)
+        self.read_misses(ids, self.mark_misses(ids), rows)
         self.read_cached(ids, rows)
         return rows
 
@@ -63,12 +63,12 @@ class Cache:
     def raise_bad_id(self) -> None:
         """Plain code reports nothing."""
 
-    def mark_cold(self, ids: Tensor) -> Tensor:
+    def mark_misses(self, ids: Tensor) -> Tensor:
         marks = self._places(ids) < 0
         self.missed += int(marks.sum())
         return marks
 
-    def read_cold(self, ids: Tensor, marks: Tensor, rows: Tensor) -> None:
+    def read_misses(self, ids: Tensor, marks: Tensor, rows: Tensor) -> None:
         known = ids.long().clamp(0, len(self.table) - 1)
         rows[marks] = self.table[known[marks]].masked_fill((known != ids)[marks, None], 0)
 
@@ -231,7 +231,7 @@ def test_a_failed_gather_leaves_the_cache_usable() -> None:
     def refused(*arguments: Tensor) -> None:
         raise RuntimeError("refused")
 
-    for part in ("raise_bad_id", "mark_cold", "read_cold", "read_cached"):
+    for part in ("raise_bad_id", "mark_misses", "read_misses", "read_cached"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(cache, part, refused)
             finish, _ = cache.renewal.begin([cache.ids(300), cache.ids(300)], cache)
@@ -267,7 +267,7 @@ class OnHost(CachedFeatures):
     def _gathers(self) -> Gathers:
         return self._cache
 
-    def _launch(self, gatherer: Any, ids: Tensor, out: Tensor, **cold: int) -> None:
+    def _launch(self, gatherer: Any, ids: Tensor, out: Tensor, **options: int) -> None:
         out.copy_(self._cache.gather(ids))
 
     def check(self) -> None:

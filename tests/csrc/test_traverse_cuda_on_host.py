@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
 HERE = Path(__file__).parent
 SANITIZERS = "address,undefined"
 # Small graphs have lists that a warp, a block or several threads read.
-SMALL = ("-DLOADER_TRAVERSE_WARPS=2", "-DLOADER_TRAVERSE_PIECE=4", "-DLOADER_TRAVERSE_WARP_LIST=6",
+SMALL = ("-DLOADER_TRAVERSE_WARPS=2", "-DLOADER_TRAVERSE_RANGE=4", "-DLOADER_TRAVERSE_WARP_LIST=6",
          "-DLOADER_TRAVERSE_BLOCK_LIST=20", "-DLOADER_TRAVERSE_NARROW=6")  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-// Walks by users' functions: the GPU's kernel, on the host, walks as the CPU's crew does, over random graphs.
+// Walks by users' functions: the GPU's kernel, on the host, walks as the CPU does, over random graphs.
 // "nexts.h" is made by the test: structs as loader/samplers/walk_next makes them, and EACH_NEXT(F).
 #if __has_include("device_code.h")
 #include "device_code.h"
@@ -15,8 +15,8 @@
 #include "sampler/cpu/philox_lanes.h"
 #include "walks/cpu/edge_filter.h"
 #include "walks/cuda/custom.cuh"
-#include "walks/custom/crew.h"
 #include "walks/custom/plain.h"
+#include "walks/custom/walkers.h"
 //
 #include "nexts.h"
 
@@ -84,17 +84,17 @@ void compare(Random& random, const CustomRules& rules, const std::string& what) 
                     nullptr};
   const CustomCall call{&rules, &lists, &out, philox_lanes};
   Fault fault{}, of_kernel{};
-  CustomCrew<Next, CustomLists<P, N>>(call, &fault).walk(0, out.count);
+  CustomWalkers<Next, CustomLists<P, N>>(call, &fault).walk(0, out.count);
 
   int64_t bad[2] = {0, 0};
-  int told = 0;
+  int reported = 0;
   const int together = 1 << random.below(6);  // walkers of a warp
   const WalkStarts from{wide.data(), true, graph.num_nodes, bad, together};
   out.vertices = got.data();
   const int64_t each = together * kWalkThreads / kWarpWalkers;
   const auto blocks = static_cast<unsigned>((out.count + each - 1) / each);
   on_host::run_grid(blocks, kWalkThreads, 0, [&] {
-    walk_custom<CustomLists<P, N>, Next, kSteps>(rules, lists, out, from, &of_kernel, &told);
+    walk_custom<CustomLists<P, N>, Next, kSteps>(rules, lists, out, from, &of_kernel, &reported);
   });
   if (bad[0]) stress::fail(what + ": a start was refused");
   if ((fault.wrong != 0) != (of_kernel.wrong != 0)) stress::fail(what + ": one of both went wrong");

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kPrefetchBytes = 8192;  // how far ahead of the sum rows are requested
-constexpr int64_t kPiecesPerThread = 16;  // threads draw pieces, so that a busy core does less of the work
+constexpr int64_t kSlicesPerThread = 16;  // threads draw slices, so that a busy core does less of the work
 // Below these, one thread is done before others have come: with torch's own threads still spinning on the
 // cores, waking ours takes up to a millisecond.
 constexpr int64_t kSerialElements = 1 << 21;  // elements summed
@@ -97,11 +97,11 @@ LOADER_AVX2 void sum_rows_avx2(const P* indptr, const I* indices, const T* weigh
 }
 #endif
 
-// Where piece k of `pieces` begins, so that pieces have about equal numbers of rows and edges together.
+// Where slice k of `slices` begins, so that slices have about equal numbers of rows and edges together.
 template <typename P>
-int64_t piece_begin(const P* indptr, int64_t num_rows, int64_t k, int64_t pieces) {
+int64_t slice_begin(const P* indptr, int64_t num_rows, int64_t k, int64_t slices) {
   const auto cost = [&](int64_t row) { return static_cast<int64_t>(indptr[row]) + row; };
-  const int64_t wanted = cost(num_rows) / pieces * k + cost(num_rows) % pieces * k / pieces;
+  const int64_t wanted = cost(num_rows) / slices * k + cost(num_rows) % slices * k / slices;
   int64_t low = 0, high = num_rows;
   while (low < high) {
     const int64_t middle = low + (high - low) / 2;
@@ -111,7 +111,7 @@ int64_t piece_begin(const P* indptr, int64_t num_rows, int64_t k, int64_t pieces
       high = middle;
     }
   }
-  return k == pieces ? num_rows : low;
+  return k == slices ? num_rows : low;
 }
 
 template <bool Weighted, typename P, typename I, typename T>
@@ -126,10 +126,10 @@ void sum_all_rows(const P* indptr, const I* indices, const T* weights, const T* 
     rows(indptr, indices, weights, x, dim, out, 0, num_rows);
     return;
   }
-  const int64_t pieces = kPiecesPerThread * pool.size();
-  pool.each(pieces, [&](int k, int) {
-    const int64_t begin = piece_begin(indptr, num_rows, k, pieces);
-    const int64_t end = piece_begin(indptr, num_rows, k + 1, pieces);
+  const int64_t slices = kSlicesPerThread * pool.size();
+  pool.each(slices, [&](int k, int) {
+    const int64_t begin = slice_begin(indptr, num_rows, k, slices);
+    const int64_t end = slice_begin(indptr, num_rows, k + 1, slices);
     if (begin < end) rows(indptr, indices, weights, x, dim, out, begin, end);
   });
 }

@@ -23,22 +23,22 @@ __device__ __forceinline__ uint2 philox2(uint32_t c0, uint32_t c1, uint32_t key)
 }
 
 // Which of two columns stay, a bit each, by the halves of `word`.
-__device__ __forceinline__ uint32_t kept(const Activation& f, uint32_t word) {
+__device__ __forceinline__ uint32_t keep_bits(const Activation& f, uint32_t word) {
   return ((word & 0xFFFFu) >= f.threshold) | ((word >> 16) >= f.threshold) << 1;
 }
 
 // The bits of the N columns from `column` on, which is a multiple of N.
 template <int N>
-__device__ __forceinline__ uint32_t kept_columns(const Activation& f, int64_t row, int64_t column) {
+__device__ __forceinline__ uint32_t keep_mask(const Activation& f, int64_t row, int64_t column) {
   if (f.threshold == 0) return 0xFFFFFFFFu;
   const auto quad = static_cast<uint32_t>(column / 4);
   const auto words_of = [&](uint32_t of_quad) { return philox2(static_cast<uint32_t>(row), of_quad, f.key); };
   const uint2 words = words_of(quad);
-  if constexpr (N < 4) return kept(f, column % 4 < 2 ? words.x : words.y) >> column % 2;
-  const uint32_t first = kept(f, words.x) | kept(f, words.y) << 2;
+  if constexpr (N < 4) return keep_bits(f, column % 4 < 2 ? words.x : words.y) >> column % 2;
+  const uint32_t first = keep_bits(f, words.x) | keep_bits(f, words.y) << 2;
   if constexpr (N <= 4) return first;
   const uint2 more = words_of(quad + 1);
-  return first | kept(f, more.x) << 4 | kept(f, more.y) << 6;
+  return first | keep_bits(f, more.x) << 4 | keep_bits(f, more.y) << 6;
 }
 
 // Not `x > 0`: what is no number stays so, as in torch.
@@ -53,7 +53,7 @@ __device__ __forceinline__ void activate(const Activation& f, bool identity, int
 #pragma unroll
   for (int i = 0; i < N; ++i) out[i] = widen(in.v[i]);
   if (identity) return;
-  const uint32_t stays = kept_columns<N>(f, row, column);
+  const uint32_t stays = keep_mask<N>(f, row, column);
 #pragma unroll
   for (int i = 0; i < N; ++i)
     out[i] = (stays >> i & 1) && passes(f, out[i]) ? out[i] * static_cast<Sum<T>>(f.scale) : Sum<T>(0);

@@ -24,7 +24,7 @@ struct MeanPass : MeanArgsOf<P, I, T, O> {
   using Index = P;
   using Id = I;
   static constexpr Id kNone = -1;
-  static constexpr int kInFlight = 4;  // picked rows
+  static constexpr int kLoads = 4;  // of picked rows, under way at once
   static constexpr int kBlocksPerProcessor = kMeanBlocks;
   static constexpr bool kListsLongRows = true;
 
@@ -145,7 +145,7 @@ struct GradientPass : GradientArgs<P, I, T> {
   using Index = P;
   using Id = I;
   static constexpr Id kNone = -1;
-  static constexpr int kInFlight = 2;  // most sources have one destination
+  static constexpr int kLoads = 2;  // most sources have one destination
   static constexpr int kBlocksPerProcessor = kGradientBlocks;
   static constexpr bool kListsLongRows = false;  // they were listed when the block was transposed
 
@@ -213,7 +213,7 @@ struct GradientPass : GradientArgs<P, I, T> {
       for (int i = 0; i < N; ++i) sum[i] += widen(early_rows.own.v[i]);
     }
     if (!identity) {
-      const uint32_t stays = kept_columns<N>(f, row, column);
+      const uint32_t stays = keep_mask<N>(f, row, column);
 #pragma unroll
       for (int i = 0; i < N; ++i)
         sum[i] = (stays >> i & 1) && passes(f, widen(early_rows.in.v[i])) ? sum[i] * static_cast<S>(f.scale)

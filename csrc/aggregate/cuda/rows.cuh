@@ -1,8 +1,8 @@
 // Sums of rows that are picked by index: what the mean and its gradient have in common.
 //
 // A group of 2^k neighbouring lanes sums a row, each lane up to two vectors of 16 bytes (less where the
-// layout is not so well aligned), four picked rows in flight at a time. Rows beyond kLongRow go to a list
-// that a second kernel works off, a thread block for each slice of their columns.
+// layout is not so well aligned), loads of four picked rows under way at a time. Rows beyond kLongRow go to a
+// list that a second kernel works off, a thread block for each slice of their columns.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace loader {
 
-constexpr int kLongRowsInFlight = 4;
+constexpr int kLongRowLoads = 4;
 
 // The first picks of a row, asked for while the row before it is summed.
 template <typename Pass>
 __device__ __forceinline__ void first_picks(const Pass& pass, const Span<typename Pass::Index>& span,
-                                            typename Pass::Id (&picks)[Pass::kInFlight]) {
+                                            typename Pass::Id (&picks)[Pass::kLoads]) {
 #pragma unroll
-  for (int u = 0; u < Pass::kInFlight; ++u)
+  for (int u = 0; u < Pass::kLoads; ++u)
     picks[u] = u < span.length && span.length <= kLongRow ? pass.pick(span.begin + u) : Pass::kNone;
 }
 
@@ -26,7 +26,7 @@ __device__ __forceinline__ void first_picks(const Pass& pass, const Span<typenam
 template <int N, typename Pass>
 __device__ __forceinline__ void sum_tile(const Pass& pass, int64_t row,
                                          const Span<typename Pass::Index>& span,
-                                         const typename Pass::Id (&first)[Pass::kInFlight], int64_t tile,
+                                         const typename Pass::Id (&first)[Pass::kLoads], int64_t tile,
                                          int lanes) {
   using T = typename Pass::In;
   using S = typename Pass::S;
@@ -42,14 +42,14 @@ __device__ __forceinline__ void sum_tile(const Pass& pass, int64_t row,
       early_rows[k] = pass.template early<N>(row, column(k));
       common[k] = pass.template common<N>(column(k));
     }
-  Id picked[Pass::kInFlight];
+  Id picked[Pass::kLoads];
 #pragma unroll
-  for (int u = 0; u < Pass::kInFlight; ++u) picked[u] = first[u];
+  for (int u = 0; u < Pass::kLoads; ++u) picked[u] = first[u];
   const int length = static_cast<int>(span.length);
   for (int done = 0; done < length;) {
-    Vector<T, N> in[Pass::kInFlight][K];
+    Vector<T, N> in[Pass::kLoads][K];
 #pragma unroll
-    for (int u = 0; u < Pass::kInFlight; ++u) {
+    for (int u = 0; u < Pass::kLoads; ++u) {
       if (picked[u] == Pass::kNone) continue;
       const T* const from = pass.row_of(picked[u]);
 #pragma unroll
@@ -57,15 +57,15 @@ __device__ __forceinline__ void sum_tile(const Pass& pass, int64_t row,
         if (column(k) < pass.dim) in[u][k] = load<T, N>(from + column(k));
     }
 #pragma unroll
-    for (int u = 0; u < Pass::kInFlight; ++u) {
+    for (int u = 0; u < Pass::kLoads; ++u) {
       if (picked[u] == Pass::kNone) continue;
 #pragma unroll
       for (int k = 0; k < K; ++k)
         if (column(k) < pass.dim) pass.template add<N>(picked[u], column(k), in[u][k], common[k], sum[k]);
     }
-    done += Pass::kInFlight;
+    done += Pass::kLoads;
 #pragma unroll
-    for (int u = 0; u < Pass::kInFlight; ++u)
+    for (int u = 0; u < Pass::kLoads; ++u)
       picked[u] = done + u < length ? pass.pick(span.begin + done + u) : Pass::kNone;
   }
 #pragma unroll
@@ -90,10 +90,10 @@ __global__ void __launch_bounds__(kShortThreads, Pass::kBlocksPerProcessor)
   const int64_t tile = int64_t{lane} * N, step = int64_t{lanes} * N * kVectors<N>;
   Span<typename Pass::Index> span = pass.span(row), next_span{};
   if (row + 1 < end) next_span = pass.span(row + 1);
-  Id picks[Pass::kInFlight];
+  Id picks[Pass::kLoads];
   first_picks(pass, span, picks);
   for (; row < end; ++row) {
-    Id next_picks[Pass::kInFlight];
+    Id next_picks[Pass::kLoads];
     first_picks(pass, next_span, next_picks);
     Span<typename Pass::Index> span_after{};
     if (row + 2 < end) span_after = pass.span(row + 2);
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kShortThreads, Pass::kBlocksPerProcessor)
     span = next_span;
     next_span = span_after;
 #pragma unroll
-    for (int u = 0; u < Pass::kInFlight; ++u) picks[u] = next_picks[u];
+    for (int u = 0; u < Pass::kLoads; ++u) picks[u] = next_picks[u];
   }
 }
 
@@ -128,17 +128,17 @@ __global__ void __launch_bounds__(kLongThreads) sum_long_rows(Pass pass, LongRow
     S sum[N] = {};
     if (column < pass.dim) {
       const auto common = pass.template common<N>(column);
-      for (int64_t e = span.begin + threadIdx.x / kSliceLanes; e < end; e += kStep * kLongRowsInFlight) {
-        Vector<T, N> in[kLongRowsInFlight];
-        typename Pass::Id picked[kLongRowsInFlight];
+      for (int64_t e = span.begin + threadIdx.x / kSliceLanes; e < end; e += kStep * kLongRowLoads) {
+        Vector<T, N> in[kLongRowLoads];
+        typename Pass::Id picked[kLongRowLoads];
 #pragma unroll
-        for (int u = 0; u < kLongRowsInFlight; ++u)
+        for (int u = 0; u < kLongRowLoads; ++u)
           picked[u] = e + u * kStep < end ? pass.pick(e + u * kStep) : Pass::kNone;
 #pragma unroll
-        for (int u = 0; u < kLongRowsInFlight; ++u)
+        for (int u = 0; u < kLongRowLoads; ++u)
           if (picked[u] != Pass::kNone) in[u] = load<T, N>(pass.row_of(picked[u]) + column);
 #pragma unroll
-        for (int u = 0; u < kLongRowsInFlight; ++u)
+        for (int u = 0; u < kLongRowLoads; ++u)
           if (picked[u] != Pass::kNone) pass.template add<N>(picked[u], column, in[u], common, sum);
       }
     }

@@ -15,9 +15,9 @@ constexpr int kDeviceThreads = 256, kHostThreads = 1024;
 // Loads of one thread under way at once. On an H200, of one, two, four and eight: two of 16 bytes were the
 // best or within 2 % of it for rows of 128 to 1024 bytes, four of 4 and of 2 bytes were the best.
 template <int Bytes>
-constexpr int kDeviceInFlight = Bytes >= 16 ? 2 : 4;
-constexpr int kHostInFlight = 2;
-constexpr int kCachedInFlight = 4;  // some of these are read by the other blocks
+constexpr int kDeviceLoads = Bytes >= 16 ? 2 : 4;
+constexpr int kHostLoads = 2;
+constexpr int kCachedLoads = 4;  // some of these are read by the other blocks
 // Thread blocks that read over the bus, large ones on few multiprocessors: reads that wait for the bus fill
 // the queues between a multiprocessor and memory, and whatever else runs there waits with them. On an H200
 // (PCIe 5, 16 lanes) 12 of them have all of its bandwidth. An epoch beside training takes
@@ -26,18 +26,18 @@ constexpr int kCachedInFlight = 4;  // some of these are read by the other block
 constexpr int kHostBlocks = 12;
 // With a cache. An epoch of the shape of ogbn-products with a quarter of rows and lists in GPU memory takes
 // 0.438 s with 8 of them, 0.409 with 12, 0.405 with 16, 0.415 with 24 and 0.433 with 32.
-// Beside a cache that is renewed (launch_mark_cold) 0.360 s with 16 and 0.350 with 24, but if the sampler's
+// Beside a cache that is renewed (launch_mark_misses) 0.360 s with 16 and 0.350 with 24, but if the sampler's
 // lists come over the bus, too, 0.377 with 16 and 0.402 with 24.
-constexpr int kColdBlocks = 16;
+constexpr int kMissBlocks = 16;
 // Of a table that is larger than the bus can look up the pages of fast enough: more read from more pages at a
 // time, and take more of the bus from the copies of rows that threads of the host gather. An epoch of the
 // shape of ogbn-papers100M in 16 GiB takes 3.94 s with 6 of them, 4.16 with 12, 4.38 with 24 and 4.45
 // with 48.
-constexpr int kLargeColdBlocks = 6;
-constexpr int kColdTurns = 4;  // of a block, at least
+constexpr int kLargeMissBlocks = 6;
+constexpr int kMissTurns = 4;  // of a block, at least
 constexpr int64_t kLargeTableBytes = int64_t{8} << 30;
 // For rows in device memory. These blocks are done long before the others.
-constexpr int kMultiprocessorsPerHotBlock = 2;
+constexpr int kMultiprocessorsPerHitBlock = 2;
 constexpr int64_t kMaxBlocks = 0x7fffffff;
 // With at least this many ids and a table of at least this many bytes, rows are read in the order in which
 // they lie in the table. Measured on an H200 (benchmarks/gather_gpu.py --large-gib --ids) with rows of 400
@@ -76,8 +76,8 @@ struct Decoded {
 LOADER_KERNEL(ByOutput, "features/cuda/kernels.cuh", "by_output")
 LOADER_KERNEL(ByLine, "features/cuda/kernels.cuh", "by_line")
 LOADER_KERNEL(CountIds, "features/cuda/order.cuh", "count_ids")
-LOADER_KERNEL(FindCold, "features/cuda/cold.cuh", "find_cold")
-LOADER_KERNEL(MarkCold, "features/cuda/cold.cuh", "mark_cold")
+LOADER_KERNEL(FindMisses, "features/cuda/misses.cuh", "find_misses")
+LOADER_KERNEL(MarkMisses, "features/cuda/misses.cuh", "mark_misses")
 LOADER_KERNEL(PlaceIds, "features/cuda/order.cuh", "place_ids")
 
 }  // namespace
@@ -113,12 +113,12 @@ void launch(const typename Unit::Args& args, const RowFormat& format, Placement 
             gpu::Stream stream) {
   using Args = typename Unit::Args;
   if (placement == Placement::kDevice) {
-    constexpr int kInFlight = kDeviceInFlight<Unit::kIn>;
-    const Tiling tiles = tiling(format.in_bytes / Unit::kIn, kDeviceThreads * kInFlight);
+    constexpr int kLoads = kDeviceLoads<Unit::kIn>;
+    const Tiling tiles = tiling(format.in_bytes / Unit::kIn, kDeviceThreads * kLoads);
     const int64_t grid = (args.n + tiles.rows - 1) / tiles.rows;
     if (grid > kMaxBlocks)
       throw std::overflow_error(std::to_string(args.n) + " rows are too many for one gather");
-    gpu::Kernel& kernel = gpu::kernel<ByOutput, Unit, gpu::Int<kDeviceThreads>, gpu::Int<kInFlight>>();
+    gpu::Kernel& kernel = gpu::kernel<ByOutput, Unit, gpu::Int<kDeviceThreads>, gpu::Int<kLoads>>();
     return gpu::launch<Args, Tiling>(kernel, device, {static_cast<unsigned>(grid), kDeviceThreads, 0, stream},
                                      args, tiles);
   }
@@ -127,34 +127,34 @@ void launch(const typename Unit::Args& args, const RowFormat& format, Placement 
   const int64_t pitch = format.coded ? format.pitch : format.in_bytes;
   int64_t segments = most_segments(args.table, format.in_bytes, pitch, kSegment);
   if (cached) segments = std::max(segments, most_segments(args.cache, format.in_bytes, pitch, kSegment));
-  const Tiling tiles = tiling(segments, kGroups * (cached ? kCachedInFlight : kHostInFlight));
+  const Tiling tiles = tiling(segments, kGroups * (cached ? kCachedLoads : kHostLoads));
   const int64_t all = (args.n + tiles.rows - 1) / tiles.rows;
   const auto at_most = [&](int blocks) { return static_cast<unsigned>(std::min<int64_t>(all, blocks)); };
-  const auto launch_lines = [&](gpu::Kernel& kernel, unsigned grid, Cold cold) {
-    gpu::launch<Args, Tiling, int64_t, Cold>(kernel, device, {grid, kHostThreads, 0, stream}, args, tiles,
-                                             format.in_bytes, cold);
+  const auto launch_lines = [&](gpu::Kernel& kernel, unsigned grid, MissBlocks misses) {
+    gpu::launch<Args, Tiling, int64_t, MissBlocks>(kernel, device, {grid, kHostThreads, 0, stream}, args,
+                                                   tiles, format.in_bytes, misses);
   };
   using Threads = gpu::Int<kHostThreads>;
   if (!cached) {
     const unsigned grid = at_most(args.blocks > 0 ? args.blocks : kHostBlocks);
-    return launch_lines(gpu::kernel<ByLine, Unit, gpu::Bool<false>, Threads, gpu::Int<kHostInFlight>>(), grid,
+    return launch_lines(gpu::kernel<ByLine, Unit, gpu::Bool<false>, Threads, gpu::Int<kHostLoads>>(), grid,
                         {});
   }
   const int processors = gpu::attribute(device, gpu::Attribute::kMultiprocessors);
   const bool large = args.num_rows * pitch > kLargeTableBytes;
-  const int most_cold = large ? kLargeColdBlocks : kColdBlocks;
-  Cold cold{0, 1};
-  if (args.cold_below > 0) {
-    const int64_t blocks = args.blocks > 0 ? args.blocks : most_cold;
+  const int most_blocks = large ? kLargeMissBlocks : kMissBlocks;
+  MissBlocks misses{0, 1};
+  if (args.misses_below > 0) {
+    const int64_t blocks = args.blocks > 0 ? args.blocks : most_blocks;
     // A few turns for each block, so that all are done at about the same time.
     const int64_t rows =
-        std::clamp(args.n / (kColdTurns * blocks) / kWarp * kWarp, int64_t{kWarp}, int64_t{kHostThreads});
-    cold.rows = static_cast<uint32_t>(tiles.rows == 1 ? 1 : rows);
-    cold.blocks = static_cast<uint32_t>(std::min((args.n + cold.rows - 1) / cold.rows, blocks));
+        std::clamp(args.n / (kMissTurns * blocks) / kWarp * kWarp, int64_t{kWarp}, int64_t{kHostThreads});
+    misses.rows = static_cast<uint32_t>(tiles.rows == 1 ? 1 : rows);
+    misses.blocks = static_cast<uint32_t>(std::min((args.n + misses.rows - 1) / misses.rows, blocks));
   }
-  const unsigned hot = args.marks ? 0 : at_most(std::max(1, processors / kMultiprocessorsPerHotBlock));
-  launch_lines(gpu::kernel<ByLine, Unit, gpu::Bool<true>, Threads, gpu::Int<kCachedInFlight>>(),
-               cold.blocks + hot, cold);
+  const unsigned hit_blocks = args.marks ? 0 : at_most(std::max(1, processors / kMultiprocessorsPerHitBlock));
+  launch_lines(gpu::kernel<ByLine, Unit, gpu::Bool<true>, Threads, gpu::Int<kCachedLoads>>(),
+               misses.blocks + hit_blocks, misses);
 }
 
 // The widest unit that every address and the length of a row are multiples of.
@@ -251,18 +251,18 @@ size_t gather_scratch(int64_t n, Placement placement) {
   return none ? 0 : sizeof(Order) + static_cast<size_t>(n) * sizeof(uint32_t);
 }
 
-void launch_find_cold(const GatherArgs& args, int64_t from, const ColdIds& to, int device,
-                      gpu::Stream stream) {
+void launch_find_misses(const GatherArgs& args, int64_t from, const MissIds& to, int device,
+                        gpu::Stream stream) {
   if (args.n == 0) return;
   const unsigned blocks = gpu::blocks_for(args.n, kOrderThreads, "ids");
-  gpu::launch<GatherArgs, int64_t, ColdIds>(gpu::kernel<FindCold>(), device,
+  gpu::launch<GatherArgs, int64_t, MissIds>(gpu::kernel<FindMisses>(), device,
                                             {blocks, kOrderThreads, 0, stream}, args, from, to);
 }
 
-void launch_mark_cold(const GatherArgs& args, uint32_t* marks, int device, gpu::Stream stream) {
+void launch_mark_misses(const GatherArgs& args, uint32_t* marks, int device, gpu::Stream stream) {
   if (args.n == 0) return;
   const unsigned blocks = gpu::blocks_for(args.n, kOrderThreads, "ids");
-  gpu::launch<GatherArgs, uint32_t*>(gpu::kernel<MarkCold>(), device, {blocks, kOrderThreads, 0, stream},
+  gpu::launch<GatherArgs, uint32_t*>(gpu::kernel<MarkMisses>(), device, {blocks, kOrderThreads, 0, stream},
                                      args, marks);
 }
 
@@ -294,9 +294,9 @@ template <typename Unit>
 void add(std::vector<gpu::Kernel*>& all) {
   using Threads = gpu::Int<kHostThreads>;
   all.insert(all.end(),
-             {&gpu::kernel<ByOutput, Unit, gpu::Int<kDeviceThreads>, gpu::Int<kDeviceInFlight<Unit::kIn>>>(),
-              &gpu::kernel<ByLine, Unit, gpu::Bool<false>, Threads, gpu::Int<kHostInFlight>>(),
-              &gpu::kernel<ByLine, Unit, gpu::Bool<true>, Threads, gpu::Int<kCachedInFlight>>()});
+             {&gpu::kernel<ByOutput, Unit, gpu::Int<kDeviceThreads>, gpu::Int<kDeviceLoads<Unit::kIn>>>(),
+              &gpu::kernel<ByLine, Unit, gpu::Bool<false>, Threads, gpu::Int<kHostLoads>>(),
+              &gpu::kernel<ByLine, Unit, gpu::Bool<true>, Threads, gpu::Int<kCachedLoads>>()});
 }
 
 template <typename From, typename To>
@@ -316,8 +316,8 @@ void add_conversion(std::vector<gpu::Kernel*>& all) {
 }  // namespace
 
 std::vector<gpu::Kernel*> gather_kernels() {
-  std::vector<gpu::Kernel*> all{&gpu::kernel<CountIds>(), &gpu::kernel<PlaceIds>(), &gpu::kernel<FindCold>(),
-                                &gpu::kernel<MarkCold>()};
+  std::vector<gpu::Kernel*> all{&gpu::kernel<CountIds>(), &gpu::kernel<PlaceIds>(),
+                                &gpu::kernel<FindMisses>(), &gpu::kernel<MarkMisses>()};
   add<Copied<16>>(all);
   add<Copied<8>>(all);
   add<Copied<4>>(all);

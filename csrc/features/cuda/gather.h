@@ -44,13 +44,13 @@ struct GatherArgs {
   uint8_t* out;          // [n] rows; those of ids out of range are zeros
   unsigned int* raised;  // device memory: whether a bad id was noted
   Notes* notes;
-  int blocks;          // kHost, kCached: thread blocks that read over the bus at a time; 0 for the default
-  int64_t cold_below;  // kCached: rows that are not in the cache, of ids from this on, are left as they are
+  int blocks;            // kHost, kCached: thread blocks that read over the bus at a time; 0 for the default
+  int64_t misses_below;  // kCached: rows that are not in the cache, of ids from this on, are left as they are
   // kHost, kCached: `gather_scratch` bytes of device memory, in which an order is made that the rows are read
   // in; null to read them in that of `ids`.
   void* scratch;
   const uint32_t* positions;  // set by the launch: [n], of the ids, in the order of reading
-  // kCached: what `launch_mark_cold` wrote, to read these rows only; null to read all, as `slots` says.
+  // kCached: what `launch_mark_misses` wrote, to read these rows only; null to read all, as `slots` says.
   const uint32_t* marks;
 };
 
@@ -97,17 +97,17 @@ struct Tiling {
 
 // Of a gather with a cache: the first `blocks` of the grid read what is not cached. Each looks at `rows` ids
 // at a time: at most one per thread, and few enough that 32 bits count their lines.
-struct Cold {
+struct MissBlocks {
   uint32_t blocks, rows;
 };
-constexpr int kColdInFlight = 2;  // loads of one thread under way at once
+constexpr int kMissLoads = 2;  // loads of one thread under way at once
 
-// Ids of rows that are not in the cache, see `find_cold`. In device memory.
-constexpr int kColdRanges = 256;
-struct ColdIds {
+// Ids of rows that are not in the cache, see `find_misses`. In device memory.
+constexpr int kMissRanges = 256;
+struct MissIds {
   void* ids;           // [n] int32 or int64, as those of the gather
   int64_t* positions;  // [n], where in the gather they are
-  // [2 + kColdRanges], zeros: how many there are; whether an id is out of range; and of all ids of rows that
+  // [2 + kMissRanges], zeros: how many there are; whether an id is out of range; and of all ids of rows that
   // are not in the cache, how many lie in each range of `rows_a_range` rows.
   unsigned long long* counts;
   int64_t rows_a_range;
@@ -120,14 +120,14 @@ size_t gather_scratch(int64_t n, Placement placement);
 
 // Finds the ids from `from` on whose rows are not in the cache, and counts. Launches and throws as
 // `launch_gather`.
-void launch_find_cold(const GatherArgs& args, int64_t from, const ColdIds& to, int device,
-                      gpu::Stream stream);
+void launch_find_misses(const GatherArgs& args, int64_t from, const MissIds& to, int device,
+                        gpu::Stream stream);
 
 // A gather with a cache in three parts, which may be on streams of their own: this marks what is not in the
 // cache, a bit per id in [(n + 31) / 32] words. `launch_gather` with these marks reads that over the bus, and
-// with a `cold_below` of 0 the rest. So the cache may change while the bus is read, once the rest has been
+// with a `misses_below` of 0 the rest. So the cache may change while the bus is read, once the rest has been
 // read. Ids out of range belong to the part with marks. Launches and throws as `launch_gather`.
-void launch_mark_cold(const GatherArgs& args, uint32_t* marks, int device, gpu::Stream stream);
+void launch_mark_misses(const GatherArgs& args, uint32_t* marks, int device, gpu::Stream stream);
 
 // Launches out[i] = table[ids[i]] on a stream of `device`, whose context is the current one. Throws
 // std::runtime_error if a kernel cannot be compiled or a launch is refused.

@@ -45,7 +45,7 @@ __device__ __forceinline__ Word read_once(const uint8_t* address) {
   return __ldg(reinterpret_cast<const Word*>(address));
 }
 
-template <typename Unit, int kThreads, int kInFlight>
+template <typename Unit, int kThreads, int kLoads>
 __global__ void __launch_bounds__(kThreads)
     by_output(const __grid_constant__ typename Unit::Args args, const __grid_constant__ Tiling tiling) {
   using In = typename Unit::In;
@@ -55,17 +55,17 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t rows = static_cast<uint32_t>(min(tiling.rows, args.n - first));
   const uint32_t total = rows * tiling.parts;
   Out* const out = reinterpret_cast<Out*>(args.out) + first * tiling.parts;
-  for (uint32_t begin = threadIdx.x; begin < total; begin += kThreads * kInFlight) {
-    int64_t id[kInFlight];
-    In word[kInFlight];
-    typename Unit::Scale scale[kInFlight];
+  for (uint32_t begin = threadIdx.x; begin < total; begin += kThreads * kLoads) {
+    int64_t id[kLoads];
+    In word[kLoads];
+    typename Unit::Scale scale[kLoads];
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k) {
+    for (int k = 0; k < kLoads; ++k) {
       const uint32_t t = begin + k * kThreads;
       id[k] = t < total ? id_at(args, first + TilePart(tiling, t).row) : 0;
     }
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k) {
+    for (int k = 0; k < kLoads; ++k) {
       const uint32_t t = begin + k * kThreads;
       word[k] = In{};
       scale[k] = {};
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads)
         report(args, first + place.row, id[k]);
     }
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k) {
+    for (int k = 0; k < kLoads; ++k) {
       const uint32_t t = begin + k * kThreads;
       if (t < total) out[t] = Unit::apply(args, word[k], scale[k], TilePart(tiling, t).part);
     }
@@ -89,13 +89,13 @@ __global__ void __launch_bounds__(kThreads)
 // before this one is read, and only then threads get their lines: so all have something under way, however
 // many rows are cached.
 template <int kThreads>
-struct ColdRows {
+struct MissedRows {
   int64_t position[kThreads], id[kThreads];  // id: -1 if it is out of range
   uint32_t count;
 
   struct Candidate {
     int64_t position, id;
-    bool cold;
+    bool missed;
   };
 
   __device__ __forceinline__ static Candidate look(const GatherArgs& args, int64_t i, int64_t end) {
@@ -105,16 +105,16 @@ struct ColdRows {
     if (!in_range(args, id)) return {position, id, true};
     if (args.marks)
       return {position, id, (__ldg(args.marks + position / kWarp) >> position % kWarp & 1) != 0};
-    return {position, id, id < args.cold_below && __ldg(args.slots + id) < 0};
+    return {position, id, id < args.misses_below && __ldg(args.slots + id) < 0};
   }
 
   // All threads of the block, after and before a barrier.
   __device__ __forceinline__ void add(const GatherArgs& args, const Candidate& one) {
-    const uint32_t colds = __ballot_sync(~0u, one.cold), lane = threadIdx.x % kWarp;
+    const uint32_t votes = __ballot_sync(~0u, one.missed), lane = threadIdx.x % kWarp;
     uint32_t first = 0;
-    if (lane == 0 && colds) first = atomicAdd(&count, static_cast<uint32_t>(__popc(colds)));
-    const uint32_t at = __shfl_sync(~0u, first, 0) + __popc(colds & ((1u << lane) - 1));
-    if (!one.cold) return;
+    if (lane == 0 && votes) first = atomicAdd(&count, static_cast<uint32_t>(__popc(votes)));
+    const uint32_t at = __shfl_sync(~0u, first, 0) + __popc(votes & ((1u << lane) - 1));
+    if (!one.missed) return;
     position[at] = one.position;
     id[at] = one.id;
     if (in_range(args, one.id)) return;
@@ -124,36 +124,36 @@ struct ColdRows {
 };
 
 // What of a gather is not in the cache, by the first blocks of the grid.
-template <typename Unit, int kThreads, int kInFlight>
-__device__ __forceinline__ void read_cold(const typename Unit::Args& args, const Cold& cold, uint32_t parts,
-                                          int64_t in_bytes) {
+template <typename Unit, int kThreads, int kLoads>
+__device__ __forceinline__ void read_misses(const typename Unit::Args& args, const MissBlocks& misses,
+                                            uint32_t parts, int64_t in_bytes) {
   using In = typename Unit::In;
   using Out = typename Unit::Out;
   using Lanes = Group<sizeof(In)>;
   constexpr int kUnit = Lanes::kUnit, kSegment = Lanes::kSegment, kLanes = Lanes::kLanes;
   constexpr uint32_t kGroups = kThreads / kLanes;
-  using Rows = ColdRows<kThreads>;
+  using Rows = MissedRows<kThreads>;
   __shared__ Rows rows;
   const uint32_t group = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
   const int64_t row_units = in_bytes / kUnit;
-  int64_t first = int64_t{blockIdx.x} * cold.rows;
-  const auto look = [&] { return Rows::look(args, first + threadIdx.x, min(first + cold.rows, args.n)); };
+  int64_t first = int64_t{blockIdx.x} * misses.rows;
+  const auto look = [&] { return Rows::look(args, first + threadIdx.x, min(first + misses.rows, args.n)); };
   typename Rows::Candidate next = look();
   while (first < args.n) {
     if (threadIdx.x == 0) rows.count = 0;
     __syncthreads();
     rows.add(args, next);
-    first += int64_t{cold.blocks} * cold.rows;
+    first += int64_t{misses.blocks} * misses.rows;
     next = look();
     __syncthreads();
     const uint32_t total = rows.count * parts;
-    for (uint32_t begin = group; begin < total; begin += kGroups * kInFlight) {
-      int64_t position[kInFlight];
-      int64_t at[kInFlight];  // in bytes of the row; negative before its begin
-      In word[kInFlight];
-      typename Unit::Scale scale[kInFlight];
+    for (uint32_t begin = group; begin < total; begin += kGroups * kLoads) {
+      int64_t position[kLoads];
+      int64_t at[kLoads];  // in bytes of the row; negative before its begin
+      In word[kLoads];
+      typename Unit::Scale scale[kLoads];
 #pragma unroll
-      for (int k = 0; k < kInFlight; ++k) {
+      for (int k = 0; k < kLoads; ++k) {
         const uint32_t t = begin + k * kGroups;
         word[k] = In{};
         scale[k] = {};
@@ -172,7 +172,7 @@ __device__ __forceinline__ void read_cold(const typename Unit::Args& args, const
         }
       }
 #pragma unroll
-      for (int k = 0; k < kInFlight; ++k) {
+      for (int k = 0; k < kLoads; ++k) {
         if (at[k] < 0) continue;
         reinterpret_cast<Out*>(args.out)[position[k] * row_units + at[k] / kUnit] =
             Unit::apply(args, word[k], scale[k], at[k] / kUnit);
@@ -182,10 +182,10 @@ __device__ __forceinline__ void read_cold(const typename Unit::Args& args, const
   }
 }
 
-template <typename Unit, bool kCached, int kThreads, int kInFlight>
+template <typename Unit, bool kCached, int kThreads, int kLoads>
 __global__ void __launch_bounds__(kThreads)
     by_line(const __grid_constant__ typename Unit::Args args, const __grid_constant__ Tiling tiling,
-            const int64_t in_bytes, const __grid_constant__ Cold cold) {
+            const int64_t in_bytes, const __grid_constant__ MissBlocks misses) {
   using In = typename Unit::In;
   using Out = typename Unit::Out;
   using Lanes = Group<sizeof(In)>;
@@ -197,36 +197,36 @@ __global__ void __launch_bounds__(kThreads)
   // With a cache, the first blocks read what is not in it, and the others what is: rows in device memory
   // would wait behind those that come over the bus.
   if constexpr (kCached) {
-    if (blockIdx.x < cold.blocks)
-      return read_cold<Unit, kThreads, kColdInFlight>(args, cold, tiling.parts, in_bytes);
+    if (blockIdx.x < misses.blocks)
+      return read_misses<Unit, kThreads, kMissLoads>(args, misses, tiling.parts, in_bytes);
   }
-  const int64_t block = kCached ? blockIdx.x - cold.blocks : blockIdx.x;
-  const int64_t blocks = kCached ? gridDim.x - cold.blocks : gridDim.x;
+  const int64_t block = kCached ? blockIdx.x - misses.blocks : blockIdx.x;
+  const int64_t blocks = kCached ? gridDim.x - misses.blocks : gridDim.x;
   for (int64_t first = block * tiling.rows; first < args.n; first += blocks * tiling.rows) {
     const uint32_t rows = static_cast<uint32_t>(min(tiling.rows, args.n - first));
     const uint32_t total = rows * tiling.parts;
-    for (uint32_t begin = group; begin < total; begin += kGroups * kInFlight) {
-      int64_t position[kInFlight];
-      int64_t id[kInFlight];
-      int32_t slot[kInFlight];
-      int64_t at[kInFlight];  // in bytes of the row; negative before its begin
-      In word[kInFlight];
-      typename Unit::Scale scale[kInFlight];
+    for (uint32_t begin = group; begin < total; begin += kGroups * kLoads) {
+      int64_t position[kLoads];
+      int64_t id[kLoads];
+      int32_t slot[kLoads];
+      int64_t at[kLoads];  // in bytes of the row; negative before its begin
+      In word[kLoads];
+      typename Unit::Scale scale[kLoads];
 #pragma unroll
-      for (int k = 0; k < kInFlight; ++k) {
+      for (int k = 0; k < kLoads; ++k) {
         const uint32_t t = begin + k * kGroups;
         position[k] = first + TilePart(tiling, t).row;
         if (args.positions && t < total) position[k] = __ldg(args.positions + position[k]);
       }
 #pragma unroll
-      for (int k = 0; k < kInFlight; ++k) id[k] = begin + k * kGroups < total ? id_at(args, position[k]) : 0;
+      for (int k = 0; k < kLoads; ++k) id[k] = begin + k * kGroups < total ? id_at(args, position[k]) : 0;
 #pragma unroll
-      for (int k = 0; k < kInFlight; ++k) {
+      for (int k = 0; k < kLoads; ++k) {
         const uint32_t t = begin + k * kGroups;
         slot[k] = kCached && t < total && in_range(args, id[k]) ? __ldg(args.slots + id[k]) : -1;
       }
 #pragma unroll
-      for (int k = 0; k < kInFlight; ++k) {
+      for (int k = 0; k < kLoads; ++k) {
         const uint32_t t = begin + k * kGroups;
         word[k] = In{};
         scale[k] = {};
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(kThreads)
         }
       }
 #pragma unroll
-      for (int k = 0; k < kInFlight; ++k) {
+      for (int k = 0; k < kLoads; ++k) {
         if (at[k] < 0) continue;
         reinterpret_cast<Out*>(args.out)[position[k] * row_units + at[k] / kUnit] =
             Unit::apply(args, word[k], scale[k], at[k] / kUnit);

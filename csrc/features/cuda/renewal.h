@@ -70,7 +70,7 @@ void launch_note_uses(const RowCache& cache, const Reading& reading, int device,
 
 // What a renewal works on. Which rows go and come depends on no row, so it is chosen while the bus is read.
 struct RenewalStreams {
-  gpu::Stream choice;  // also of the two functions above, and of `launch_mark_cold`
+  gpu::Stream choice;  // also of the two functions above, and of `launch_mark_misses`
   gpu::Stream bus;     // what of the gather comes over the bus
   gpu::Stream rows;    // what of it was cached; and, after both, the copies of the rows that come
 };

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kInducedThreads)
   if (i < asked.num_nodes) {
     const auto v = static_cast<int64_t>(asked.nodes[i]);
     if (!asked.is_id(v)) {
-      raise_to(&call.told->wrong, kMostKey - static_cast<uint64_t>(i));
+      raise_to(&call.report->wrong, kMostKey - static_cast<uint64_t>(i));
     } else {
       const uint64_t key = asked.key(asked.sets ? asked.sets[i] : 0, v);
       for (uint64_t at = first_slot(key, call.bits);; at = (at + 1) & mask) {
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kInducedThreads)
           const uint64_t bit = call.known_bit(key);
           atomicOr(call.known + bit / 32, 1u << bit % 32);
         }
-        if (there == key + 1) raise_to(&call.told->repeated, kMostKey - key);
+        if (there == key + 1) raise_to(&call.report->repeated, kMostKey - key);
         if (there == 0 || there == key + 1) break;
       }
     }
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kInducedThreads)
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) length += __shfl_xor_sync(~0u, length, offset);
   if (threadIdx.x % 32 == 0 && length > 0)
-    atomicAdd(reinterpret_cast<unsigned long long*>(&call.told->entries),
+    atomicAdd(reinterpret_cast<unsigned long long*>(&call.report->entries),
               static_cast<unsigned long long>(length));
 }
 
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kInducedThreads)
       keep = call.asked.is_id(v) && place_of(call, place.first_key + static_cast<uint64_t>(v)) >= 0;
     }
     const unsigned bits = __ballot_sync(~0u, keep);
-    if (lane == 0) call.kept[first / 32] = bits;
+    if (lane == 0) call.found_bits[first / 32] = bits;
     sum += __popc(bits);
   }
   if (lane == 0) {
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kInducedThreads)
   int64_t to = call.sums[chunk];
   for (int64_t first = chunk * kInducedChunk; first < (chunk + 1) * kInducedChunk && first < call.entries;
        first += 32) {
-    const unsigned bits = call.kept[first / 32];
+    const unsigned bits = call.found_bits[first / 32];
     if (bits >> lane & 1) {
       place.go_to(call, first + lane);
       const int64_t at = first + lane + place.shift;

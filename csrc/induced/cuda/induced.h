@@ -19,7 +19,7 @@ constexpr int kInducedChunk = 256;    // entries that a warp reads, a multiple o
 constexpr int kKnownBits = 2;  // 4 hash values for each slot, so 8 or more for each vertex
 
 // What the host is told. 0 at first: a kernel raises it.
-struct InducedTold {
+struct InducedReport {
   uint64_t repeated;  // kMostKey less the least key that is given twice
   uint64_t wrong;     // kMostKey less the first place of a vertex that is none
   uint64_t entries;   // of the asked lists
@@ -33,12 +33,12 @@ struct InducedCall {
   uint64_t* keys;   // [2^bits], keys plus one; 0 at first
   uint32_t* known;  // [2^bits / 8]: of 4 hash values per slot a bit, whether a vertex has it; 0 at first
   int32_t* places;  // [2^bits]
-  InducedTold* told;
+  InducedReport* report;
   int64_t* begins;  // [num_rows], first entries of the asked lists
   int64_t* ends;    // [num_rows + 1]: 0, then the lengths of the lists; later the sums of these up to there
   int64_t entries;  // of the asked lists
-  uint32_t* kept;   // [entries / 32], rounded up: which entries are edges that were found
-  int64_t* sums;    // [chunks + 1]: 0, then the edges of each chunk; later the sums of these up to there
+  uint32_t* found_bits;  // [entries / 32], rounded up: which entries are edges that were found
+  int64_t* sums;         // [chunks + 1]: 0, then the edges of each chunk; later the sums of these up to there
   int64_t* out_sources;  // [edges], places among the given vertices
   int64_t* out_rows;     // [edges], which of the asked lists
   int64_t* out_edges;    // [edges], places in the lists

@@ -9,8 +9,8 @@ namespace loader {
 // The target of a negative link that all tries have missed: every thread of the block looks through a part of
 // the nodes. As the end of `negative_target`.
 template <typename P, typename N>
-__device__ int64_t ranked_target(const Draws& draws, const EndCounts& counts, const KnownEdges<P, N>& known,
-                                 int64_t source) {
+__device__ int64_t target_by_rank(const Draws& draws, const EndCounts& counts, const KnownEdges<P, N>& known,
+                                  int64_t source) {
   __shared__ uint32_t free_of[kLinkThreads];
   __shared__ long long chosen;
   const uint64_t n = counts.targets;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kLinkThreads)
     for (unsigned t = 0; t < kLinkThreads; ++t) {
       if (!missing[t]) continue;
       const Draws its{ends.key, static_cast<uint64_t>(int64_t{blockIdx.x} * kLinkThreads + t), 0};
-      const int64_t found = ranked_target(its, ends.counts, known, sources[t]);
+      const int64_t found = target_by_rank(its, ends.counts, known, sources[t]);
       if (t == threadIdx.x) target = found;
     }
   }
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kLinkThreads)
 template <typename N>
 __global__ void __launch_bounds__(kSortThreads)
     distinct_ends_kernel(const int64_t* ends, int64_t count, int64_t num_nodes, N* seeds, int64_t* local,
-                         DistinctEnds* told) {
+                         DistinctEnds* outcome) {
   constexpr int kPlaceBits = 12;
   static_assert(kMostSorted == 1 << kPlaceBits, "a place has its bits");
   __shared__ uint64_t keys[kMostSorted];
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kSortThreads)
     if (is_first(i)) seeds[rank++] = static_cast<N>(keys[i] >> kPlaceBits);
     local[keys[i] & (kMostSorted - 1)] = rank - 1;
   }
-  if (threadIdx.x == kSortThreads - 1) *told = {rank, bad == kMostSorted ? -1 : static_cast<int64_t>(bad)};
+  if (threadIdx.x == kSortThreads - 1) *outcome = {rank, bad == kMostSorted ? -1 : static_cast<int64_t>(bad)};
 }
 
 }  // namespace loader

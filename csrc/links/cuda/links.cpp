@@ -33,10 +33,10 @@ void find_ends(const LinkEnds& ends, const KnownEdges<P, N>& known, int device, 
 
 template <typename N>
 void distinct_ends(const int64_t* ends, int64_t count, int64_t num_nodes, N* seeds, int64_t* local,
-                   DistinctEnds* told, int device, gpu::Stream stream) {
+                   DistinctEnds* outcome, int device, gpu::Stream stream) {
   gpu::launch<const int64_t*, int64_t, int64_t, N*, int64_t*, DistinctEnds*>(
       gpu::kernel<DistinctEndsKernel, N>(), device, {1, kSortThreads, 0, stream}, ends, count, num_nodes,
-      seeds, local, told);
+      seeds, local, outcome);
 }
 
 void insert_edges(const EdgeSet& set, const int64_t* sources, const int64_t* targets, int64_t count,

@@ -67,7 +67,7 @@ void find_ends(const LinkEnds& ends, const KnownEdges<P, N>& known, int device, 
 // The distinct ends, ascending, and of each end the place in that list. At most kMostSorted ends.
 template <typename N>
 void distinct_ends(const int64_t* ends, int64_t count, int64_t num_nodes, N* seeds, int64_t* local,
-                   DistinctEnds* told, int device, gpu::Stream stream);
+                   DistinctEnds* outcome, int device, gpu::Stream stream);
 
 // Puts links into an empty set; with `reverse` also in the other direction.
 void insert_edges(const EdgeSet& set, const int64_t* sources, const int64_t* targets, int64_t count,

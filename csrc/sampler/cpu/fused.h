@@ -13,7 +13,7 @@
 #include "parallel.h"
 #include "sampler/cpu/pick_batch.h"
 #include "sampler/cpu/race_scan.h"
-#include "sampler/cpu/ranked_set.h"
+#include "sampler/cpu/rank_bitmap.h"
 #include "sampler/cpu/scan.h"
 #include "sampler/sampler.h"
 
@@ -146,7 +146,7 @@ class FusedSamplerOf {
   const std::shared_ptr<Workers> pool_;
   const int64_t part_edges_;
   std::vector<Worker> workers_;
-  RankedSet set_;
+  RankBitmap set_;
   bool clean_ = false;  // the set is as `write` leaves it
 
   // Of the call under way.

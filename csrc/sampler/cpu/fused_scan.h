@@ -14,11 +14,11 @@ namespace loader {
 // shared out, not rows: a part may begin and end in the midst of a list.
 template <typename Lists, typename Choice>
 int64_t FusedSamplerOf<Lists, Choice>::scan(int hop) {
-  Hop& kept = hops_[hop - 1];
-  const std::vector<int64_t> entries = kept.offsets;  // of the blocks of rows
+  Hop& this_hop = hops_[hop - 1];
+  const std::vector<int64_t> entries = this_hop.offsets;  // of the blocks of rows
   const auto rows = static_cast<int64_t>(degrees_.size());
-  kept.counts.clear();
-  uint32_t* const counts = kept.counts.extend(static_cast<size_t>(rows));
+  this_hop.counts.clear();
+  uint32_t* const counts = this_hop.counts.extend(static_cast<size_t>(rows));
   std::fill_n(counts, rows, 0u);
   const int64_t parts = this->parts(entries.back(), part_edges_);
   if (static_cast<int64_t>(found_.size()) < parts) found_.resize(parts);
@@ -53,14 +53,14 @@ int64_t FusedSamplerOf<Lists, Choice>::scan(int hop) {
   });
   for (const Scan& found : found_)
     if (found.row >= 0) counts[found.row] += static_cast<uint32_t>(found.of_row);
-  const int64_t blocks = static_cast<int64_t>(kept.offsets.size()) - 1;
+  const int64_t blocks = static_cast<int64_t>(this_hop.offsets.size()) - 1;
   int64_t sum = 0;
   for (int64_t block = 0; block < blocks; ++block) {
-    kept.offsets[block] = sum;
-    const int64_t begin = kept.first_row + block * kBlockRows, end = std::min(begin + kBlockRows, rows);
+    this_hop.offsets[block] = sum;
+    const int64_t begin = this_hop.first_row + block * kBlockRows, end = std::min(begin + kBlockRows, rows);
     for (int64_t row = begin; row < end; ++row) sum += counts[row];
   }
-  return kept.offsets[blocks] = sum;
+  return this_hop.offsets[blocks] = sum;
 }
 
 // Asks for the entries [begin, end) of all lists.
@@ -168,19 +168,19 @@ void FusedSamplerOf<Lists, Choice>::race_part(Scan& found, const RaceChoice& cho
 // Makes what the scan found the hop's picks, and marks them.
 template <typename Lists, typename Choice>
 void FusedSamplerOf<Lists, Choice>::take_scanned(int hop) {
-  Hop& kept = hops_[hop - 1];
-  kept.picked.clear();
-  kept.picked.extend(static_cast<size_t>(sizes_.edges[hop - 1]));
-  kept.edges.clear();
-  if (options_.edge_ids) kept.edges.extend(static_cast<size_t>(sizes_.edges[hop - 1]));
+  Hop& this_hop = hops_[hop - 1];
+  this_hop.picked.clear();
+  this_hop.picked.extend(static_cast<size_t>(sizes_.edges[hop - 1]));
+  this_hop.edges.clear();
+  if (options_.edge_ids) this_hop.edges.extend(static_cast<size_t>(sizes_.edges[hop - 1]));
   std::vector<int64_t> first{0};
   for (const Scan& found : found_) first.push_back(first.back() + static_cast<int64_t>(found.picked.size()));
   const auto parts = static_cast<int64_t>(found_.size());
   pool_->each(parts, [&](int part, int worker) {
     const Scan& found = found_[part];
     const auto count = static_cast<int64_t>(found.picked.size());
-    std::copy_n(found.picked.begin(), count, kept.picked.data() + first[part]);
-    if (options_.edge_ids) std::copy_n(found.edges.begin(), count, kept.edges.data() + first[part]);
+    std::copy_n(found.picked.begin(), count, this_hop.picked.data() + first[part]);
+    if (options_.edge_ids) std::copy_n(found.edges.begin(), count, this_hop.edges.data() + first[part]);
     Fetch whole{workers_[worker], hop, first[part], marks_at_once(parts, worker)};
     mark(whole, count);
   });

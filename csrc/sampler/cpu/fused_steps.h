@@ -29,7 +29,7 @@ void FusedSamplerOf<Lists, Choice>::in_parts(int64_t n, int64_t least,
 
 template <typename Lists, typename Choice>
 int64_t FusedSamplerOf<Lists, Choice>::first_page(int64_t bucket) const {
-  return std::min(bucket << (bucket_bits_ - RankedSet::kPageBits), set_.pages());
+  return std::min(bucket << (bucket_bits_ - RankBitmap::kPageBits), set_.pages());
 }
 
 template <typename Lists, typename Choice>
@@ -77,7 +77,7 @@ void FusedSamplerOf<Lists, Choice>::prepare(const N* seeds, int64_t num_seeds) {
   set_.reset(graph_.num_nodes, options_.hops());
   // An owner settles by itself, with one bucket for what its helpers picked.
   const int64_t wanted = pool_->owner() >= 0 ? 1 : kPartsPerThread * pool_->size();
-  for (bucket_bits_ = RankedSet::kPageBits; (graph_.num_nodes >> bucket_bits_) >= wanted;) ++bucket_bits_;
+  for (bucket_bits_ = RankBitmap::kPageBits; (graph_.num_nodes >> bucket_bits_) >= wanted;) ++bucket_bits_;
   num_buckets_ = (graph_.num_nodes >> bucket_bits_) + 1;
   bucket_ids_.assign(num_buckets_ + 1, 0);
   for (Worker& worker : workers_) {
@@ -165,12 +165,12 @@ int64_t FusedSamplerOf<Lists, Choice>::count_edges(int hop) {
 
 template <typename Lists, typename Choice>
 void FusedSamplerOf<Lists, Choice>::pick(int hop) {
-  Hop& kept = hops_[hop - 1];
+  Hop& this_hop = hops_[hop - 1];
   const int64_t edges = sizes_.edges[hop - 1];
-  kept.picked.clear();
-  kept.picked.extend(static_cast<size_t>(edges));
-  kept.edges.clear();
-  if (options_.edge_ids) kept.edges.extend(static_cast<size_t>(edges));
+  this_hop.picked.clear();
+  this_hop.picked.extend(static_cast<size_t>(edges));
+  this_hop.edges.clear();
+  if (options_.edge_ids) this_hop.edges.extend(static_cast<size_t>(edges));
   const int64_t count = parts(edges, part_edges_);
   pool_->each(count, [&](int part, int worker) {
     pick_part({workers_[worker], hop, 0, marks_at_once(count, worker)}, edges * part / count,
@@ -223,13 +223,13 @@ void FusedSamplerOf<Lists, Choice>::pick_part(const Fetch& part, int64_t begin, 
 template <typename Lists, typename Choice>
 void FusedSamplerOf<Lists, Choice>::fetch(Fetch& part) {
   Worker& worker = part.worker;
-  Hop& kept = hops_[part.hop - 1];
+  Hop& this_hop = hops_[part.hop - 1];
   const int64_t count = worker.picks.pending();
   worker.edges.clear();
   P* edges = worker.edges.extend(static_cast<size_t>(count));
   worker.picks.draw(options_.choice, graph_.lists, edges);
-  if (options_.edge_ids) std::copy_n(edges, count, kept.edges.data() + part.at);
-  N* const picked = kept.picked.data() + part.at;
+  if (options_.edge_ids) std::copy_n(edges, count, this_hop.edges.data() + part.at);
+  N* const picked = this_hop.picked.data() + part.at;
   PagesAhead ahead(options_.in_file);
   if (ahead.asks()) {
     for (int64_t i = 0; i < count; ++i) graph_.lists.where(edges[i], 1, asking(ahead));
@@ -290,18 +290,18 @@ template <typename Lists, typename Choice>
 void FusedSamplerOf<Lists, Choice>::write(const SampleOut<P, N>& out) {
   const int hops = options_.hops();
   list(hops, out.nodes + nodes_.size());
-  // Pieces of all arrays, so that one round of the threads writes them: first the vertices and the hops' row
+  // Slices of all arrays, so that one round of the threads writes them: first the vertices and the hops' row
   // offsets by block, then the hops' edges.
   const auto rows = static_cast<int64_t>(nodes_.size());
-  struct Piece {
+  struct Slice {
     int hop;  // 0: nodes
     bool edges;
     int64_t begin, end;
   };
-  std::vector<Piece> pieces;
+  std::vector<Slice> slices;
   const auto cut = [&](int hop, bool edges, int64_t n, int64_t least) {
     const int64_t count = parts(n, least);
-    for (int64_t i = 0; i < count; ++i) pieces.push_back({hop, edges, n * i / count, n * (i + 1) / count});
+    for (int64_t i = 0; i < count; ++i) slices.push_back({hop, edges, n * i / count, n * (i + 1) / count});
   };
   for (int hop = hops; hop >= 1; --hop) {
     cut(hop, true, sizes_.edges[hop - 1], part_edges_);
@@ -309,27 +309,27 @@ void FusedSamplerOf<Lists, Choice>::write(const SampleOut<P, N>& out) {
         8 * part_edges_ / kBlockRows + 1);
   }
   cut(0, false, rows, 8 * part_edges_);
-  const int64_t count = std::min<int64_t>(static_cast<int64_t>(pieces.size()), 0xffff);
-  const auto write_piece = [&](const Piece& piece) {
-    if (piece.hop == 0) {
-      std::copy(nodes_.begin() + piece.begin, nodes_.begin() + piece.end, out.nodes + piece.begin);
+  const int64_t count = std::min<int64_t>(static_cast<int64_t>(slices.size()), 0xffff);
+  const auto write_slice = [&](const Slice& slice) {
+    if (slice.hop == 0) {
+      std::copy(nodes_.begin() + slice.begin, nodes_.begin() + slice.end, out.nodes + slice.begin);
       return;
     }
-    const BlockOut<P, N>& block = out.blocks[piece.hop - 1];
-    const Hop& hop = hops_[piece.hop - 1];
-    if (piece.edges) {
-      set_.relabel(piece.hop, hop.picked.begin() + piece.begin, piece.end - piece.begin,
-                   block.indices + piece.begin);
+    const BlockOut<P, N>& block = out.blocks[slice.hop - 1];
+    const Hop& hop = hops_[slice.hop - 1];
+    if (slice.edges) {
+      set_.relabel(slice.hop, hop.picked.begin() + slice.begin, slice.end - slice.begin,
+                   block.indices + slice.begin);
       if (block.edge_ids)
-        std::copy(hop.edges.begin() + piece.begin, hop.edges.begin() + piece.end,
-                  block.edge_ids + piece.begin);
+        std::copy(hop.edges.begin() + slice.begin, hop.edges.begin() + slice.end,
+                  block.edge_ids + slice.begin);
       return;
     }
-    int64_t at = hop.offsets[piece.begin];
+    int64_t at = hop.offsets[slice.begin];
     const int64_t end = hop.end_row;
-    const int64_t last = std::min(hop.first_row + piece.end * kBlockRows, end);
-    for (int64_t row = hop.first_row + piece.begin * kBlockRows; row < last; ++row) {
-      const int64_t count = row_count(row, piece.hop);
+    const int64_t last = std::min(hop.first_row + slice.end * kBlockRows, end);
+    for (int64_t row = hop.first_row + slice.begin * kBlockRows; row < last; ++row) {
+      const int64_t count = row_count(row, slice.hop);
       if (block.indptr) block.indptr[row - hop.first_row] = static_cast<P>(at);
       if (block.rows) std::fill_n(block.rows + at, count, static_cast<N>(row));
       at += count;
@@ -337,8 +337,8 @@ void FusedSamplerOf<Lists, Choice>::write(const SampleOut<P, N>& out) {
     if (block.indptr && last == end) block.indptr[last - hop.first_row] = static_cast<P>(at);
   };
   pool_->each(count, [&](int part, int) {
-    const auto all = static_cast<int64_t>(pieces.size());
-    for (int64_t i = all * part / count; i < all * (part + 1) / count; ++i) write_piece(pieces[i]);
+    const auto all = static_cast<int64_t>(slices.size());
+    for (int64_t i = all * part / count; i < all * (part + 1) / count; ++i) write_slice(slices[i]);
   });
   set_.forget(0, set_.pages());
   clean_ = true;

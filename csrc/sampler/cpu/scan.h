@@ -73,11 +73,11 @@ class LaborScan {
       at_limit += high == limit;
     }
     if (at_limit == 0) return found;
-    uint32_t kept = 0;
+    uint32_t picked = 0;
     for (uint32_t i = 0; i < found; ++i)
       if (labor_picks(numbers_(static_cast<uint64_t>(sources[taken[i]])), degree, fanout))
-        taken[kept++] = taken[i];
-    return kept;
+        taken[picked++] = taken[i];
+    return picked;
   }
 
   const SourceNumbers numbers_;

@@ -60,7 +60,7 @@ int64_t sum(const std::vector<int64_t>& counts) {
 
 // What was sampled, in memory of its own.
 template <typename T>
-struct SubgraphSampler<T>::Kept {
+struct SubgraphSampler<T>::Sampled {
   SubgraphSizes sizes;
   std::vector<T> nodes, sources, targets, edge_ids;
 };
@@ -108,37 +108,37 @@ void SubgraphSampler<T>::sample(const T* seeds, int64_t num_seeds, const SampleO
 template <typename T>
 void SubgraphSampler<T>::sample_induced(const T* seeds, int64_t num_seeds, const SampleOptions& options,
                                         const Place& place) {
-  Kept kept;
+  Sampled sampled;
   SampleOptions without = options;
   without.edge_ids = false;
   sample(seeds, num_seeds, without, [&](const SubgraphSizes& sizes) {
-    kept.sizes = sizes;
-    kept.nodes.resize(sum(sizes.nodes));
-    kept.sources.resize(sum(sizes.edges));
-    kept.targets.resize(kept.sources.size());
-    return SubgraphOut<T>{kept.nodes.data(), kept.sources.data(), kept.targets.data(), nullptr};
+    sampled.sizes = sizes;
+    sampled.nodes.resize(sum(sizes.nodes));
+    sampled.sources.resize(sum(sizes.edges));
+    sampled.targets.resize(sampled.sources.size());
+    return SubgraphOut<T>{sampled.nodes.data(), sampled.sources.data(), sampled.targets.data(), nullptr};
   });
-  const auto num_nodes = static_cast<int64_t>(kept.nodes.size());
+  const auto num_nodes = static_cast<int64_t>(sampled.nodes.size());
   Places<T> places(num_nodes);
-  for (int64_t i = 0; i < num_nodes; ++i) places.put(kept.nodes[i], i);
-  kept.sources.clear();
-  kept.targets.clear();
+  for (int64_t i = 0; i < num_nodes; ++i) places.put(sampled.nodes[i], i);
+  sampled.sources.clear();
+  sampled.targets.clear();
   for (int64_t i = 0; i < num_nodes; ++i) {
-    const ListOf<T> list = graph_.lists.list({kept.nodes[i]});
+    const ListOf<T> list = graph_.lists.list({sampled.nodes[i]});
     for (T at = list.begin; at < list.end; ++at) {
       const int64_t source = places.of(graph_.lists.read(at));
       if (source < 0) continue;
-      kept.sources.push_back(static_cast<T>(source));
-      kept.targets.push_back(static_cast<T>(i));
-      kept.edge_ids.push_back(at);
+      sampled.sources.push_back(static_cast<T>(source));
+      sampled.targets.push_back(static_cast<T>(i));
+      sampled.edge_ids.push_back(at);
     }
   }
-  kept.sizes.edges = {static_cast<int64_t>(kept.sources.size())};
-  const SubgraphOut<T> out = place(kept.sizes);
-  std::copy(kept.nodes.begin(), kept.nodes.end(), out.nodes);
-  std::copy(kept.sources.begin(), kept.sources.end(), out.sources);
-  std::copy(kept.targets.begin(), kept.targets.end(), out.targets);
-  if (out.edge_ids) std::copy(kept.edge_ids.begin(), kept.edge_ids.end(), out.edge_ids);
+  sampled.sizes.edges = {static_cast<int64_t>(sampled.sources.size())};
+  const SubgraphOut<T> out = place(sampled.sizes);
+  std::copy(sampled.nodes.begin(), sampled.nodes.end(), out.nodes);
+  std::copy(sampled.sources.begin(), sampled.sources.end(), out.sources);
+  std::copy(sampled.targets.begin(), sampled.targets.end(), out.targets);
+  if (out.edge_ids) std::copy(sampled.edge_ids.begin(), sampled.edge_ids.end(), out.edge_ids);
 }
 
 template class SubgraphSampler<int32_t>;

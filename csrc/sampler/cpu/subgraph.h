@@ -47,7 +47,7 @@ class SubgraphSampler {
   int64_t num_edges() const { return num_edges_; }
 
  private:
-  struct Kept;
+  struct Sampled;
 
   const GraphOf<PlainLists<T, T>> graph_;
   int64_t max_degree_ = 0, num_edges_ = 0;

@@ -20,10 +20,10 @@ namespace loader {
 template <typename P, typename N>
 struct LineSet {
   using Args = LineArgs<P, N>;
-  static constexpr int kEach = 16 / int{sizeof(N)};  // entries of a piece, which a lane reads at once
+  static constexpr int kEach = 16 / int{sizeof(N)};  // entries of a vector, which a lane reads at once
   static constexpr int kAhead = 4;                   // words of a lane that are looked at together
 
-  struct alignas(16) Piece {
+  struct alignas(16) Vector16 {
     N u[kEach];
   };
   struct alignas(16) Pair {
@@ -195,40 +195,40 @@ struct LineSet {
 
   __device__ void copy(const uint32_t* lines, const uint32_t* slots, uint32_t count) const {
     if (by_sectors())
-      copy_pieces<2>(lines, slots, count);
+      copy_vectors<2>(lines, slots, count);
     else
-      copy_pieces<8>(lines, slots, count);
+      copy_vectors<8>(lines, slots, count);
     __syncwarp();
   }
 
-  // Copies `count` <= 32 units of `kPieces` pieces. All reads of a lane are under way at once. The pieces of
-  // a line are read together, by lanes beside each other: one request over the bus.
-  template <int kPieces>
-  __device__ void copy_pieces(const uint32_t* lines, const uint32_t* slots, uint32_t count) const {
-    constexpr int kTogether = 32 / kPieces;
-    Piece piece[kPieces];
+  // Copies `count` <= 32 units of `kVectors` vectors. All reads of a lane are under way at once. The vectors
+  // of a line are read together, by lanes beside each other: one request over the bus.
+  template <int kVectors>
+  __device__ void copy_vectors(const uint32_t* lines, const uint32_t* slots, uint32_t count) const {
+    constexpr int kTogether = 32 / kVectors;
+    Vector16 vector[kVectors];
 #pragma unroll
-    for (int j = 0; j < kPieces; ++j) {
-      const uint32_t i = j * kTogether + lane / kPieces;
-      if (i < count && slots[i] < args.capacity) piece[j] = piece_of(lines[i], lane % kPieces);
+    for (int j = 0; j < kVectors; ++j) {
+      const uint32_t i = j * kTogether + lane / kVectors;
+      if (i < count && slots[i] < args.capacity) vector[j] = vector_of(lines[i], lane % kVectors);
     }
 #pragma unroll
-    for (int j = 0; j < kPieces; ++j) {
-      const uint32_t i = j * kTogether + lane / kPieces;
+    for (int j = 0; j < kVectors; ++j) {
+      const uint32_t i = j * kTogether + lane / kVectors;
       if (i < count && slots[i] < args.capacity)
-        reinterpret_cast<Piece*>(args.staged)[int64_t{slots[i]} * kPieces + lane % kPieces] = piece[j];
+        reinterpret_cast<Vector16*>(args.staged)[int64_t{slots[i]} * kVectors + lane % kVectors] = vector[j];
     }
   }
 
-  // A piece of a unit. The first and the last unit may reach beyond the array.
-  __device__ Piece piece_of(uint32_t line, int number) const {
+  // A vector of a unit. The first and the last unit may reach beyond the array.
+  __device__ Vector16 vector_of(uint32_t line, int number) const {
     const int64_t first = (int64_t{line} << args.log_entries) - args.shift + number * kEach;
     if (first >= 0 && first + kEach <= args.num_entries)
-      return *reinterpret_cast<const Piece*>(args.entries + first);
-    Piece piece{};
+      return *reinterpret_cast<const Vector16*>(args.entries + first);
+    Vector16 vector{};
     for (int k = 0; k < kEach; ++k)
-      if (first + k >= 0 && first + k < args.num_entries) piece.u[k] = args.entries[first + k];
-    return piece;
+      if (first + k >= 0 && first + k < args.num_entries) vector.u[k] = args.entries[first + k];
+    return vector;
   }
 };
 

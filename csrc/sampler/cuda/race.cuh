@@ -225,7 +225,7 @@ struct WarpRace {
     if (end == held) return;
     __syncwarp();
     const uint64_t last = bits_of(most);
-    uint32_t kept = held;
+    uint32_t stayed = held;
     for (uint32_t i = held + lane; i - lane < end; i += 32) {
       uint32_t place = 0;
       uint64_t time = kNeverBits;
@@ -234,22 +234,22 @@ struct WarpRace {
         time = bits_of(arrival(buffer.times[i], static_cast<double>(load(list + place))));
       }
       __syncwarp();  // all have read theirs
-      kept = keep(kept, i < end && time < last, time, place);
+      stayed = keep(stayed, i < end && time < last, time, place);
     }
-    held = kept;
+    held = stayed;
     keep_first();
   }
 
-  // Writes an entry of each lane that `stays` behind the `kept` ones. Lanes have read theirs before.
-  __device__ uint32_t keep(uint32_t kept, bool stays, uint64_t time, uint32_t place) const {
+  // Writes an entry of each lane that `stays` behind the `stayed` ones. Lanes have read theirs before.
+  __device__ uint32_t keep(uint32_t stayed, bool stays, uint64_t time, uint32_t place) const {
     const uint32_t votes = __ballot_sync(kFullMask, stays);
     if (stays) {
-      const uint32_t to = kept + __popc(votes & ((1u << lane) - 1));
+      const uint32_t to = stayed + __popc(votes & ((1u << lane) - 1));
       buffer.times[to] = time;
       buffer.places[to] = place;
     }
     __syncwarp();
-    return kept + __popc(votes);
+    return stayed + __popc(votes);
   }
 
   // Leaves the first `fanout`, if there are as many. Of two that arrive together the first of the list is.
@@ -280,16 +280,16 @@ struct WarpRace {
     for (uint32_t i = lane; i - lane < held; i += 32) equal += i < held && buffer.times[i] < limit;
     equal = fanout - warp_sum(equal);  // of those that arrive at the limit this many stay
     if (held == fanout) return;
-    uint32_t kept = 0;
+    uint32_t stayed = 0;
     for (uint32_t i = lane; i - lane < held; i += 32) {
       const uint64_t time = i < held ? buffer.times[i] : kNeverBits;
       const uint32_t place = i < held ? buffer.places[i] : 0;
       const uint32_t ties = __ballot_sync(kFullMask, time == limit);
       const bool tied = time == limit && static_cast<uint32_t>(__popc(ties & ((1u << lane) - 1))) < equal;
       equal -= min(equal, static_cast<uint32_t>(__popc(ties)));
-      kept = keep(kept, time < limit || tied, time, place);
+      stayed = keep(stayed, time < limit || tied, time, place);
     }
-    held = kept;
+    held = stayed;
   }
 
   // The same of up to 64: each is compared with all, by the upper words unless that leaves it open.

@@ -108,7 +108,7 @@ struct HashArgs {
 };
 
 // A piece of a long list. Aligned so that it is written at once: the thread that finds a hub writes hundreds.
-struct alignas(16) Piece {
+struct alignas(16) ListPart {
   uint32_t row, number;  // it begins with entry number * ScanArgs::piece of the row's list
   uint32_t found;        // picks in it
   uint32_t done;         // zero between scans; see Scan::join
@@ -121,7 +121,7 @@ struct ScanArgs {
   int width;               // picks that a row has room for until they are taken
   uint32_t* places;        // [rows_capacity * width] their places in the lists
   uint32_t piece;          // longer lists are cut into pieces of this many entries, an even number
-  Piece* pieces;           // [pieces_capacity]
+  ListPart* pieces;        // [pieces_capacity]
   uint32_t* piece_places;  // [pieces_capacity * width]
   uint64_t* piece_times;   // [pieces_capacity * width] of a race: when they arrive
   int64_t pieces_capacity;
@@ -314,7 +314,7 @@ inline int scan_width(const LaborChoice&, int fanout) {
 
 // Entries of a piece of a list, so that there is room for the picks of all pieces in a few million bytes, and
 // a warp is done with one soon. At most twice `num_edges` / `piece` are cut, for no list is there twice.
-constexpr int64_t kMergePieces = 2 * int64_t{kMaxBlocks} * kWarps;  // of the merge path: two a warp
+constexpr int64_t kMergeParts = 2 * int64_t{kMaxBlocks} * kWarps;  // of the merge path: two a warp
 inline uint32_t piece_entries(int64_t num_edges, int width) {
   constexpr int64_t kLeast = 2048, kMost = int64_t{1} << 30, kPicks = 1 << 20;
   const int64_t entries = num_edges / kPicks * width;

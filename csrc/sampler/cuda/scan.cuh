@@ -19,14 +19,14 @@ struct AnyWeights {};
 template <typename Phases, typename Weights = AnyWeights>
 struct Scan : ScannedLists<Phases> {
   using Base = ScannedLists<Phases>;
-  using typename Base::Kept;
   using typename Base::List;
+  using typename Base::PickArrays;
   using P = typename Phases::Edge;
   using N = typename Phases::Vertex;
+  using Base::arrays_of;
   using Base::Base;
   using Base::fanout;
   using Base::hop;
-  using Base::kept_of;
   using Base::kRaces;
   using Base::lane;
   using Base::phases;
@@ -36,15 +36,16 @@ struct Scan : ScannedLists<Phases> {
 
   // Scans entries [first, first + count) of a list; `raced`: of the warp. Returns how many are picked.
   __device__ __forceinline__ uint32_t find(int64_t row, const List& list, uint32_t first, uint32_t count,
-                                           const Kept& kept, const RaceBuffer& raced) const {
+                                           const PickArrays& arrays, const RaceBuffer& raced) const {
     if constexpr (kRaces)
-      return find_first(row, list, first, count, kept, raced);
+      return find_first(row, list, first, count, arrays, raced);
     else
-      return find_low(list, first, count, kept);
+      return find_low(list, first, count, arrays);
   }
 
   // LABOR's.
-  __device__ uint32_t find_low(const List& list, uint32_t first, uint32_t count, const Kept& kept) const {
+  __device__ uint32_t find_low(const List& list, uint32_t first, uint32_t count,
+                               const PickArrays& arrays) const {
     constexpr uint32_t kEach = 4;
     const SourceNumbers numbers = phases.args.choice.numbers(phases.batch().keys(), hop);
     const uint32_t before_lane = (1u << lane) - 1;
@@ -64,7 +65,7 @@ struct Scan : ScannedLists<Phases> {
                                                      static_cast<uint32_t>(fanout));
         const uint32_t votes = __ballot_sync(kFullMask, picked);
         const uint32_t to = found + __popc(votes & before_lane);
-        if (picked && to < width) kept.places[to] = first + i;
+        if (picked && to < width) arrays.places[to] = first + i;
         found += __popc(votes);
       }
     }
@@ -73,7 +74,7 @@ struct Scan : ScannedLists<Phases> {
 
   // The first to arrive. If all neighbours are wanted, those with a weight above 0 are only counted.
   __device__ __forceinline__ uint32_t find_first(int64_t row, const List& list, uint32_t first,
-                                                 uint32_t count, const Kept& kept,
+                                                 uint32_t count, const PickArrays& arrays,
                                                  const RaceBuffer& raced) const {
     RaceResult found{0, -1};
     if (fanout == kAllNeighbours) {
@@ -92,7 +93,7 @@ struct Scan : ScannedLists<Phases> {
         found = race_of(weights, raced, static_cast<uint32_t>(fanout), list.begin, first, count,
                         draws(phases.nodes()[row]));
       });
-      keep(found.held, kept, raced);
+      keep(found.held, arrays, raced);
     }
     if (found.bad >= 0 && phases.fail(SampleStatus::kBadWeight, found.bad)) phases.publish();
     __syncwarp();
@@ -156,8 +157,9 @@ struct Scan : ScannedLists<Phases> {
         return;
       }
       uint32_t* const places = scan.stored() + row * scan.width;
-      const Kept kept = work.parts > 1 ? scan.kept_of(work.slot(work.number)) : Kept{places, nullptr};
-      uint32_t found = scan.find(row, list, work.first, work.count, kept, raced);
+      const PickArrays arrays =
+          work.parts > 1 ? scan.arrays_of(work.slot(work.number)) : PickArrays{places, nullptr};
+      uint32_t found = scan.find(row, list, work.first, work.count, arrays, raced);
       if (work.parts > 1 && !scan.join(work, found, places, raced)) return;
       if (scan.lane == 0) scan.phases.row_picks()[row] = found;
     }
@@ -203,14 +205,14 @@ struct Scan : ScannedLists<Phases> {
                        const RaceBuffer& raced) const {
     const uint32_t parts = work.parts, group = work.number / kGroup, groups = (parts - 1) / kGroup + 1;
     const uint32_t first = group * kGroup, size = min(kGroup, parts - first);
-    Piece* const pieces = phases.pieces();
+    ListPart* const pieces = phases.pieces();
     const auto tell = [&](int64_t slot) {
       if (lane == 0) pieces[slot].found = found;
     };
     tell(work.slot(work.number));
     if (!is_last(&pieces[work.slot(first)].done, size)) return false;
-    const Kept all{out, nullptr};
-    Kept to = groups == 1 ? all : kept_of(work.slot(first));
+    const PickArrays all{out, nullptr};
+    PickArrays to = groups == 1 ? all : arrays_of(work.slot(first));
     for (uint32_t begin = first, step = 1, count = size;;
          begin = 0, step = kGroup, count = groups, to = all) {
       found = joined(work, begin, step, count, to, raced);
@@ -240,9 +242,10 @@ struct Scan : ScannedLists<Phases> {
   // The picks of a list, or of a group of its parts, from those of `count` parts, in order: every `step`-th
   // one from `begin` on. Returns how many there are.
   __device__ __forceinline__ uint32_t joined(const ScanWork<P>& work, uint32_t begin, uint32_t step,
-                                             uint32_t count, const Kept& out, const RaceBuffer& raced) const {
+                                             uint32_t count, const PickArrays& out,
+                                             const RaceBuffer& raced) const {
     const auto slot_of = [&](uint32_t i) { return work.slot(begin + i * step); };
-    const Piece* const pieces = phases.pieces();
+    const ListPart* const pieces = phases.pieces();
     uint32_t all = 0;
     if (!kRaces || fanout == kAllNeighbours) {
       for (uint32_t p = lane; p - lane < count; p += 32) {
@@ -250,10 +253,10 @@ struct Scan : ScannedLists<Phases> {
         const uint32_t found = p < count ? __ldcg(&pieces[slot].found) : 0;
         uint32_t total;
         const uint32_t before = all + warp_exclusive(found, total);
-        const Kept kept = kept_of(slot);
+        const PickArrays arrays = arrays_of(slot);
 #pragma unroll 1
         for (uint32_t i = 0; i < found && i < width && before + i < width; ++i)
-          out.places[before + i] = __ldcg(kept.places + i);
+          out.places[before + i] = __ldcg(arrays.places + i);
         all += total;
       }
       __syncwarp();
@@ -269,9 +272,9 @@ struct Scan : ScannedLists<Phases> {
 #pragma unroll
         for (uint32_t e = 0; e < kEach; ++e) {
           const uint32_t p = (first + 32 * e) / each, at = (first + 32 * e) % each;
-          const Kept kept = kept_of(slot_of(p < count ? p : 0));
-          times[e] = p < count ? __ldcg(kept.times + at) : kNeverBits;
-          places[e] = __ldcg(kept.places + at);
+          const PickArrays arrays = arrays_of(slot_of(p < count ? p : 0));
+          times[e] = p < count ? __ldcg(arrays.times + at) : kNeverBits;
+          places[e] = __ldcg(arrays.places + at);
         }
 #pragma unroll
         for (uint32_t e = 0; e < kEach; ++e) race.add(times[e], places[e]);
@@ -285,11 +288,12 @@ struct Scan : ScannedLists<Phases> {
 
   // Keeps the first `held` of a race: of a part of a list all, so that `joined` need not ask first how many
   // there are.
-  __device__ __forceinline__ void keep(uint32_t held, const Kept& kept, const RaceBuffer& raced) const {
-    const uint32_t most = kept.times ? static_cast<uint32_t>(fanout) : held;
+  __device__ __forceinline__ void keep(uint32_t held, const PickArrays& arrays,
+                                       const RaceBuffer& raced) const {
+    const uint32_t most = arrays.times ? static_cast<uint32_t>(fanout) : held;
     for (uint32_t i = lane; i < most; i += 32) {
-      kept.places[i] = i < held ? raced.places[i] : 0;
-      if (kept.times) kept.times[i] = i < held ? raced.times[i] : kNeverBits;
+      arrays.places[i] = i < held ? raced.places[i] : 0;
+      if (arrays.times) arrays.times[i] = i < held ? raced.times[i] : kNeverBits;
     }
     __syncwarp();
   }

@@ -61,10 +61,10 @@ struct ScanPicks : ScannedLists<Phases> {
     const uint32_t picked = valid ? phases.row_picks()[row] : 0;
     const P out = valid ? phases.indptr(hop)[row] : 0;
     const bool is_short = list.degree <= kLongList;
-    const bool is_kept = !list.whole && picked <= width;
+    const bool is_stored = !list.whole && picked <= width;
     const bool all = list.whole && is_short;
     uint32_t total;
-    const uint32_t before = warp_exclusive(is_kept || all ? picked : 0, total);
+    const uint32_t before = warp_exclusive(is_stored || all ? picked : 0, total);
     const uint32_t* const places = stored() + first_row * width;
     for (uint32_t base = 0; base < total; base += 32 * kEach) {
       N u[kEach];
@@ -96,7 +96,7 @@ struct ScanPicks : ScannedLists<Phases> {
         if (phases.args.edge_ids) phases.edge_ids(hop)[to[e]] = position[e];
       }
     }
-    uint32_t others = __ballot_sync(kFullMask, picked > 0 && is_short && !is_kept && !all);
+    uint32_t others = __ballot_sync(kFullMask, picked > 0 && is_short && !is_stored && !all);
     for (; others; others &= others - 1) take_row(first_row + __ffs(others) - 1);
   }
 

@@ -12,7 +12,7 @@
 
 namespace loader {
 
-// A part of a list, or all of it. The parts of a list that is cut keep what they find in Pieces.
+// A part of a list, or all of it. The parts of a list that is cut keep what they find in ListParts.
 template <typename P>
 struct ScanWork {
   int64_t row;

@@ -37,7 +37,7 @@ struct ScannedLists {
   }
 
   // Where the picks of a list are kept, or those of a piece: their places in the list, and when they arrive.
-  struct Kept {
+  struct PickArrays {
     uint32_t* places;
     uint64_t* times;
   };
@@ -45,7 +45,7 @@ struct ScannedLists {
   __device__ uint32_t* stored() const {
     return phases.args.scan.places + phases.slot * phases.args.rows_capacity * phases.args.scan.width;
   }
-  __device__ Kept kept_of(int64_t piece) const {
+  __device__ PickArrays arrays_of(int64_t piece) const {
     const ScanArgs& scan = phases.args.scan;
     const int64_t at = (phases.slot * scan.pieces_capacity + piece) * scan.width;
     return {scan.piece_places + at, kRaces ? scan.piece_times + at : nullptr};

@@ -103,7 +103,7 @@ struct Space {
     return static_cast<uint32_t>(args.choice.count(degree, args.fanouts[hop - 1]));
   }
 
-  __device__ Piece* pieces() const { return args.scan.pieces + slot * args.scan.pieces_capacity; }
+  __device__ ListPart* pieces() const { return args.scan.pieces + slot * args.scan.pieces_capacity; }
 
   __device__ int64_t* row_ends() const { return args.scan.row_ends + slot * args.rows_capacity; }
 

@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kSubgraphThreads)
        i += kSubgraphBlocks * kSubgraphThreads) {
     const bool is_seed = i < args.seeds;
     args.local[i] = is_seed ? static_cast<int32_t>(i) : kUnmet;
-    if (is_seed) args.kept[i] = static_cast<int32_t>(i);
+    if (is_seed) args.places[i] = static_cast<int32_t>(i);
   }
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     args.vertices_after()[0] = args.seeds;
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kSubgraphThreads)
   const WorkShare rows = rows_of(args, hop);
   uint32_t sum = 0;
   for (int64_t i = rows.begin + threadIdx.x; i < rows.end; i += kSubgraphThreads) {
-    const P* const at = args.hops[hop].indptr + args.kept[i];
+    const P* const at = args.hops[hop].indptr + args.places[i];
     sum += static_cast<uint32_t>(at[1] - at[0]);
   }
   sum = sum_of_block(sum);
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kSubgraphThreads)
     P begin = 0;
     uint32_t degree = 0;
     if (i < rows.end) {
-      const P* const at = block.indptr + args.kept[i];
+      const P* const at = block.indptr + args.places[i];
       begin = at[0];
       degree = static_cast<uint32_t>(at[1] - begin);
     }
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(kSubgraphThreads)
     }
     const auto number = static_cast<int32_t>(args.vertices_after()[hop] + rank);
     args.local[i] = number;
-    args.kept[number] = static_cast<int32_t>(i);
+    args.places[number] = static_cast<int32_t>(i);
   }
 }
 
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(kSubgraphThreads)
   const int64_t vertices = args.vertices_after()[args.num_hops], edges = args.edges_after()[args.num_hops];
   const int64_t all = int64_t{kSubgraphBlocks} * kSubgraphThreads;
   const int64_t first = int64_t{blockIdx.x} * kSubgraphThreads + threadIdx.x;
-  for (int64_t i = first; i < vertices; i += all) args.out_nodes[i] = args.nodes[args.kept[i]];
+  for (int64_t i = first; i < vertices; i += all) args.out_nodes[i] = args.nodes[args.places[i]];
   for (int64_t e = first; e < edges; e += all) {
     args.out_edges[e] = args.local[args.source[e]];
     args.out_edges[edges + e] = args.destination[e];

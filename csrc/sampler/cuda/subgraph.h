@@ -33,18 +33,18 @@ struct SubgraphArgs {
   int32_t num_hops, seeds;
   const N* nodes;        // [vertices]
   int32_t* local;        // [vertices], number of the vertex in the subgraph, by place
-  int32_t* kept;         // [vertices], places, by number
+  int32_t* places;       // [vertices], places, by number
   uint32_t* before;      // [vertices + 1], vertices that a hop met first at smaller places
   uint32_t* sums;        // [kSubgraphBlocks]
   int32_t* source;       // [edges], places
   int32_t* destination;  // [edges], numbers
-  int64_t* told;       // [2 * (num_hops + 1)]: vertices after each hop, then edges, both with all hops before
+  int64_t* sizes;      // [2 * (num_hops + 1)]: vertices after each hop, then edges, both with all hops before
   int64_t* out_nodes;  // [vertices]
   int64_t* out_edges;  // [2 * edges]: as many sources as there are, then the destinations
   int64_t* out_ids;    // [edges], or null
 
-  LOADER_HD int64_t* vertices_after() const { return told; }
-  LOADER_HD int64_t* edges_after() const { return told + num_hops + 1; }
+  LOADER_HD int64_t* vertices_after() const { return sizes; }
+  LOADER_HD int64_t* edges_after() const { return sizes + num_hops + 1; }
   LOADER_HD int32_t first_place(int hop) const { return hop == 0 ? seeds : hops[hop - 1].num_src; }
 };
 

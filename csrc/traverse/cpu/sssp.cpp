@@ -87,27 +87,27 @@ class Piles {
   void divide() {
     const Bits done = limit_;
     Bits least = Of::kUnreached;
-    size_t kept = 0;
+    size_t left = 0;
     for (const N v : far_) {
       if (length_[v] <= done) {
         is_in_[static_cast<size_t>(v)] = 0;
         continue;
       }
       least = std::min(least, length_[v]);
-      far_[kept++] = v;
+      far_[left++] = v;
     }
-    far_.resize(kept);
+    far_.resize(left);
     limit_ = Of::plus(least, delta_);
-    kept = 0;
+    left = 0;
     for (const N v : far_) {
       if (length_[v] <= limit_) {
         is_in_[static_cast<size_t>(v)] = kNear;
         near_.push_back(v);
       } else {
-        far_[kept++] = v;
+        far_[left++] = v;
       }
     }
-    far_.resize(kept);
+    far_.resize(left);
   }
 
   const PlainGraph<P, N>& onward_;

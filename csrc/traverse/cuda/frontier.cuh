@@ -5,11 +5,11 @@
 
 namespace loader {
 
-constexpr int64_t kPieceEntries = LOADER_TRAVERSE_PIECE;
+constexpr int64_t kRangeEntries = LOADER_TRAVERSE_RANGE;
 
 // How much of what a schedule shares out evenly a list of `degree` entries is.
 __device__ __forceinline__ uint64_t weight_of(ListSchedule schedule, uint64_t degree) {
-  return schedule == ListSchedule::kSplitting ? (degree + kPieceEntries - 1) / kPieceEntries : degree;
+  return schedule == ListSchedule::kSplitting ? (degree + kRangeEntries - 1) / kRangeEntries : degree;
 }
 
 template <typename P, typename N>

@@ -24,10 +24,10 @@ struct NarrowLevels {
   int64_t here, unseen;  // vertices of the level, and those beyond it
   uint64_t steps = 0;
 
-  __device__ NarrowLevels(const Grid& threads, const BfsCall<P, N>& told, uint32_t* const (&sets)[4],
+  __device__ NarrowLevels(const Grid& threads, const BfsCall<P, N>& kernel_call, uint32_t* const (&sets)[4],
                           int32_t from, int64_t count, int64_t beyond)
       : grid(threads),
-        call(told),
+        call(kernel_call),
         seen(sets[0]),
         now(sets[1]),
         next(sets[2]),
@@ -87,18 +87,18 @@ struct NarrowLevels {
     __syncwarp();
     if (grid.lane == 0) seen[word] |= bits;
     if (is_last) return 0;
-    Piece<P, N> piece{0, 0, 0};
-    if (is_in) piece = whole_list(call.onward.lists, static_cast<N>(v));
-    const auto degree = static_cast<int64_t>(piece.end - piece.begin);
+    ListRange<P, N> range{0, 0, 0};
+    if (is_in) range = whole_list(call.onward.lists, static_cast<N>(v));
+    const auto degree = static_cast<int64_t>(range.end - range.begin);
     if (__any_sync(kWholeWarp, degree >= kBlockList)) return grid.lane == 0 ? kHub : 0;
     Find find{call.onward.lists, seen, now, next, 0};
     if (degree < kWarpList)
-      for (P at = piece.begin; at < piece.end; ++at) find.edge(at);
+      for (P at = range.begin; at < range.end; ++at) find.edge(at);
     __syncwarp();
     for (uint32_t left = __ballot_sync(kWholeWarp, degree >= kWarpList); left; left &= left - 1) {
       const int from = __ffs(left) - 1;
-      const P end = __shfl_sync(kWholeWarp, piece.end, from);
-      for (P at = __shfl_sync(kWholeWarp, piece.begin, from) + static_cast<P>(grid.lane); at < end; at += 32)
+      const P end = __shfl_sync(kWholeWarp, range.end, from);
+      for (P at = __shfl_sync(kWholeWarp, range.begin, from) + static_cast<P>(grid.lane); at < end; at += 32)
         find.edge(at);
     }
     return find.first;

@@ -10,28 +10,28 @@ constexpr int64_t kWarpList = LOADER_TRAVERSE_WARP_LIST, kBlockList = LOADER_TRA
 
 // A part of the list of vertex v: places [begin, end).
 template <typename P, typename N>
-struct Piece {
+struct ListRange {
   P begin, end;
   N v;
 };
 
 template <typename P, typename N>
-__device__ __forceinline__ Piece<P, N> whole_list(const PlainLists<P, N>& lists, N v) {
+__device__ __forceinline__ ListRange<P, N> whole_list(const PlainLists<P, N>& lists, N v) {
   const ListOf<P> list = lists.list({v});
   return {list.begin, list.end, v};
 }
 
-// Gives each thread pieces of lists, until all edges of the frontier were given once. The threads of a warp
+// Gives each thread ranges of lists, until all edges of the frontier were given once. The threads of a warp
 // call together.
 template <typename P, typename N>
-struct Pieces {
+struct ListRanges {
   const Grid& grid;
   const Frontier<P, N>& frontier;
   ListSchedule schedule;
   int64_t at, end;  // in what the schedule shares out
   int64_t i = 0;    // the vertex in the queue that this thread is at
 
-  __device__ Pieces(const Grid& threads, const Frontier<P, N>& of, ListSchedule by)
+  __device__ ListRanges(const Grid& threads, const Frontier<P, N>& of, ListSchedule by)
       : grid(threads), frontier(of), schedule(by), at(0), end(0) {
     if (schedule == ListSchedule::kNode) {
       at = grid.warp_number() + grid.warps() * grid.lane;
@@ -48,33 +48,33 @@ struct Pieces {
     }
   }
 
-  // Whether a thread of the warp got a piece.
-  __device__ bool take(Piece<P, N>& piece) {
-    piece = {0, 0, 0};
+  // Whether a thread of the warp got a range.
+  __device__ bool take(ListRange<P, N>& range) {
+    range = {0, 0, 0};
     const bool has_one = at < end;
     if (!__any_sync(kWholeWarp, has_one)) return false;
     if (!has_one) return true;
     const PlainLists<P, N>& lists = frontier.lists;
     if (schedule == ListSchedule::kNode) {
-      piece = whole_list(lists, frontier.queue[at]);
+      range = whole_list(lists, frontier.queue[at]);
       at += grid.warps() * 32;
     } else if (in_rows()) {
       // What is left of the list of vertex i, and of the share.
-      piece.v = frontier.queue[i];
-      const ListOf<P> list = lists.list({piece.v});
+      range.v = frontier.queue[i];
+      const ListOf<P> list = lists.list({range.v});
       const int64_t first = frontier.before[i] + extra() * i;
       const P degree = list.end - list.begin;
-      piece.begin = list.begin + static_cast<P>(min(at - first, static_cast<int64_t>(degree)));
-      piece.end = list.begin + static_cast<P>(min(end - first, static_cast<int64_t>(degree)));
+      range.begin = list.begin + static_cast<P>(min(at - first, static_cast<int64_t>(degree)));
+      range.end = list.begin + static_cast<P>(min(end - first, static_cast<int64_t>(degree)));
       at = min(first + static_cast<int64_t>(degree) + extra(), end);
       ++i;
     } else {
-      const int64_t each = schedule == ListSchedule::kEdge ? 1 : kPieceEntries;
+      const int64_t each = schedule == ListSchedule::kEdge ? 1 : kRangeEntries;
       const int64_t j = vertex_of(at);
-      piece.v = frontier.queue[j];
-      const ListOf<P> list = lists.list({piece.v});
-      piece.begin = list.begin + static_cast<P>((at - frontier.before[j]) * each);
-      piece.end = min(static_cast<P>(piece.begin + static_cast<P>(each)), list.end);
+      range.v = frontier.queue[j];
+      const ListOf<P> list = lists.list({range.v});
+      range.begin = list.begin + static_cast<P>((at - frontier.before[j]) * each);
+      range.end = min(static_cast<P>(range.begin + static_cast<P>(each)), list.end);
       at += grid.threads();
     }
     return true;
@@ -108,66 +108,67 @@ __device__ __forceinline__ P line_begin(const Lists& lists, P begin) {
   return begin - static_cast<P>(address % kLineBytes / sizeof(typename Lists::Vertex));
 }
 
-// f of each entry of a piece, by the threads of a warp together.
+// f of each entry of a range, by the threads of a warp together.
 template <typename P, typename N, class F>
 __device__ __forceinline__ void read_together(const PlainLists<P, N>& lists, bool aligned,
-                                              const Piece<P, N>& piece, int lane, int lanes, F& f) {
-  auto item = f.begin(piece.v);
+                                              const ListRange<P, N>& range, int lane, int lanes, F& f) {
+  auto item = f.begin(range.v);
   // Neither may be below 0: indices lie on a boundary, or places before the first are left out below.
-  const int64_t first = aligned ? static_cast<int64_t>(line_begin(lists, piece.begin)) : piece.begin;
-  for (int64_t at = first + lane; at < piece.end; at += lanes)
-    if (at >= piece.begin) f.edge(item, static_cast<P>(at));
-  f.end(item, piece.v, true);
+  const int64_t first = aligned ? static_cast<int64_t>(line_begin(lists, range.begin)) : range.begin;
+  for (int64_t at = first + lane; at < range.end; at += lanes)
+    if (at >= range.begin) f.edge(item, static_cast<P>(at));
+  f.end(item, range.v, true);
 }
 
 // Each edge of the frontier to `f`, once:
 //   begin(v)           what is kept of the vertex while its edges come, an Item
 //   edge(item, at)     the edge at this place of the lists
-//   end(item, v, together)  after the last edge of a piece; `together`: all threads of the warp had parts of
+//   end(item, v, together)  after the last edge of a range; `together`: all threads of the warp had parts of
 //   it
 // `f` has no collectives of warp or block but in `end` with `together`.
 template <typename P, typename N, class F>
 __device__ void for_each_edge(const Grid& grid, const ListPlan& plan, const Frontier<P, N>& frontier, F& f) {
   const PlainLists<P, N>& lists = frontier.lists;
   const bool aligned = plan.access == ListAccess::kAligned;
-  Piece<P, N> piece;
+  ListRange<P, N> range;
   const auto read_in_turn = [&](uint32_t which) {
     for (; which; which &= which - 1) {
       const int from = __ffs(which) - 1;
-      const Piece<P, N> one{__shfl_sync(kWholeWarp, piece.begin, from),
-                            __shfl_sync(kWholeWarp, piece.end, from), __shfl_sync(kWholeWarp, piece.v, from)};
+      const ListRange<P, N> one{__shfl_sync(kWholeWarp, range.begin, from),
+                                __shfl_sync(kWholeWarp, range.end, from),
+                                __shfl_sync(kWholeWarp, range.v, from)};
       read_together(lists, aligned, one, grid.lane, 32, f);
     }
   };
   if (plan.schedule != ListSchedule::kHierarchical) {
-    Pieces<P, N> pieces(grid, frontier, plan.schedule);
-    while (pieces.take(piece)) {
+    ListRanges<P, N> ranges(grid, frontier, plan.schedule);
+    while (ranges.take(range)) {
       if (plan.access == ListAccess::kNaive || plan.schedule == ListSchedule::kEdge) {
-        if (piece.begin >= piece.end) continue;
-        auto item = f.begin(piece.v);
-        for (P at = piece.begin; at < piece.end; ++at) f.edge(item, at);
-        f.end(item, piece.v, false);
+        if (range.begin >= range.end) continue;
+        auto item = f.begin(range.v);
+        for (P at = range.begin; at < range.end; ++at) f.edge(item, at);
+        f.end(item, range.v, false);
       } else {
-        read_in_turn(__ballot_sync(kWholeWarp, piece.begin < piece.end));
+        read_in_turn(__ballot_sync(kWholeWarp, range.begin < range.end));
       }
     }
     return;
   }
-  __shared__ Piece<P, N> longest[kTraverseThreads];
+  __shared__ ListRange<P, N> longest[kTraverseThreads];
   __shared__ int found;
   if (threadIdx.x == 0) found = 0;
   __syncthreads();
   const int64_t in_block = int64_t{grid.lane} * kTraverseWarps + grid.warp;
   for (int64_t first = 0; first < frontier.count; first += grid.threads()) {
     const int64_t i = first + in_block * grid.blocks + grid.block;
-    piece = {0, 0, 0};
-    if (i < frontier.count) piece = whole_list(lists, frontier.queue[i]);
-    const auto degree = static_cast<int64_t>(piece.end - piece.begin);
-    if (degree >= kBlockList) longest[atomicAdd(&found, 1)] = piece;
+    range = {0, 0, 0};
+    if (i < frontier.count) range = whole_list(lists, frontier.queue[i]);
+    const auto degree = static_cast<int64_t>(range.end - range.begin);
+    if (degree >= kBlockList) longest[atomicAdd(&found, 1)] = range;
     if (degree > 0 && degree < kWarpList) {
-      auto item = f.begin(piece.v);
-      for (P at = piece.begin; at < piece.end; ++at) f.edge(item, at);
-      f.end(item, piece.v, false);
+      auto item = f.begin(range.v);
+      for (P at = range.begin; at < range.end; ++at) f.edge(item, at);
+      f.end(item, range.v, false);
     }
     __syncwarp();
     read_in_turn(__ballot_sync(kWholeWarp, degree >= kWarpList && degree < kBlockList));

@@ -11,8 +11,8 @@
 #endif
 // Entries of a piece of a list that is split; entries from which on a warp, and a block, reads a list by the
 // hierarchical schedule.
-#ifndef LOADER_TRAVERSE_PIECE
-#define LOADER_TRAVERSE_PIECE 64
+#ifndef LOADER_TRAVERSE_RANGE
+#define LOADER_TRAVERSE_RANGE 64
 #endif
 #ifndef LOADER_TRAVERSE_WARP_LIST
 #define LOADER_TRAVERSE_WARP_LIST 32

@@ -49,14 +49,14 @@ struct Piles {
   int few = 0;      // piles in a row that had few edges
   int64_t had = 0;  // edges of this pile
 
-  __device__ Piles(const Grid& threads, const SsspCall<P, N, W>& told)
+  __device__ Piles(const Grid& threads, const SsspCall<P, N, W>& kernel_call)
       : grid(threads),
-        call(told),
-        near(told.space.sets[0]),
-        far(told.space.sets[1]),
-        settled(told.space.sets[2]),
+        call(kernel_call),
+        near(kernel_call.space.sets[0]),
+        far(kernel_call.space.sets[1]),
+        settled(kernel_call.space.sets[2]),
         bound(1),
-        delta(told.delta) {}
+        delta(kernel_call.delta) {}
 
   // Takes those out of the far pile that came into the near one by a shorter path; writes the least length of
   // the others for `least`.

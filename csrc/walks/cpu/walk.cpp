@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "walks/cpu/crew.h"
-#include "walks/cpu/squad.h"
+#include "walks/cpu/first_order_walkers.h"
+#include "walks/cpu/second_order_walkers.h"
 #include "walks/weighted.h"
 
 namespace loader {
@@ -21,7 +21,8 @@ void walk_on_cpu(const Law& law, const Lists& lists,
     std::copy_n(out.starts, out.count, out.vertices);
     return;
   }
-  using Together = std::conditional_t<Law::kSecond, Crew<Law, Lists>, Squad<Law, Lists>>;
+  using Together =
+      std::conditional_t<Law::kSecond, SecondOrderWalkers<Law, Lists>, FirstOrderWalkers<Law, Lists>>;
   pool.share(out.count, std::max<int64_t>(kPartSteps / out.length, 64),
              [&](int64_t first, int64_t last) { Together(law, lists, out).walk(first, last); });
 }

@@ -32,14 +32,14 @@ gpu::Kernel& custom_kernel(const std::string& header) {
 
 template <typename P, typename N>
 void walk_custom_on_gpu(const std::string& header, const CustomRules& rules, const CustomLists<P, N>& lists,
-                        const WalkOut<P, N>& out, const WalkStarts& starts, Fault* fault, int* told,
+                        const WalkOut<P, N>& out, const WalkStarts& starts, Fault* fault, int* reported,
                         int device, gpu::Stream stream) {
   if (out.count == 0) return;
   WalkStarts from = starts;
   from.together = walkers_together(out.count, kCustomBlocks, device);
   gpu::launch<CustomRules, CustomLists<P, N>, WalkOut<P, N>, WalkStarts, Fault*, int*>(
       custom_kernel<P, N>(header), device, {walk_blocks(out.count, from.together), kWalkThreads, 0, stream},
-      rules, lists, out, from, fault, told);
+      rules, lists, out, from, fault, reported);
 }
 
 #define INSTANTIATE(P, N)                                                                            \

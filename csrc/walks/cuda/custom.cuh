@@ -10,8 +10,8 @@
 namespace loader {
 
 // Tells a fault in memory that the host sees, one of those that there may be.
-__device__ inline void tell(const Fault& fault, int64_t row, int64_t step, Fault* out, int* told) {
-  if (atomicCAS(told, 0, 1)) return;
+__device__ inline void tell(const Fault& fault, int64_t row, int64_t step, Fault* out, int* reported) {
+  if (atomicCAS(reported, 0, 1)) return;
   out->line = fault.line;
   out->value = fault.value;
   out->row = row;
@@ -20,11 +20,12 @@ __device__ inline void tell(const Fault& fault, int64_t row, int64_t step, Fault
   out->wrong = fault.wrong;
 }
 
-// `told`: 0 in the memory of the GPU.
+// `reported`: 0 in the memory of the GPU.
 template <class Lists, class Next, int Steps>
 __global__ __launch_bounds__(kWalkThreads, kCustomBlocks) void walk_custom(
     const __grid_constant__ CustomRules rules, const __grid_constant__ Lists lists,
-    WalkOut<typename Lists::Edge, typename Lists::Vertex> out, WalkStarts starts, Fault* fault, int* told) {
+    WalkOut<typename Lists::Edge, typename Lists::Vertex> out, WalkStarts starts, Fault* fault,
+    int* reported) {
   using P = typename Lists::Edge;
   using N = typename Lists::Vertex;
   __shared__ WalkTile<N, Steps> vertices[kWalkThreads / kWarpWalkers];
@@ -53,7 +54,7 @@ __global__ __launch_bounds__(kWalkThreads, kCustomBlocks) void walk_custom(
         if (Next::template run<kAtOnce>(rules, lists, walker, frame) == Reply::kDone)
           to = static_cast<N>(frame.result);
         else
-          tell(walker.fault, at.first + at.lane, walker.step, fault, told);
+          tell(walker.fault, at.first + at.lane, walker.step, fault, reported);
         goes = to >= 0;
         if (goes) walker.go(to);
       }

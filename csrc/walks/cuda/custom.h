@@ -13,7 +13,7 @@ namespace loader {
 // meaning here.
 template <typename P, typename N>
 void walk_custom_on_gpu(const std::string& header, const CustomRules& rules, const CustomLists<P, N>& lists,
-                        const WalkOut<P, N>& out, const WalkStarts& starts, Fault* fault, int* told,
+                        const WalkOut<P, N>& out, const WalkStarts& starts, Fault* fault, int* reported,
                         int device, gpu::Stream stream);
 
 }  // namespace loader

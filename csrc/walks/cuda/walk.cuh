@@ -148,14 +148,14 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
   uint32_t attempt = 0;          // 0: the step has not begun
   bool throws = true;            // a proposal is next
   uint32_t word = 0, coin = 0;   // the last word of the proposal, and the verdict's
-  uint32_t kept[2] = {0, 0};     // words of the block that are left for the step after this one
+  uint32_t spare[2] = {0, 0};    // words of the block that are left for the step after this one
   uint32_t first = 0, step = 0;  // of the tile, and in it
   if constexpr (Scans) {
     first = from.first;
     step = from.step;
     const Words block = law.draws(lane, first + step).block(0);
-    kept[0] = block.w[2];
-    kept[1] = block.w[3];
+    spare[0] = block.w[2];
+    spare[1] = block.w[3];
     if (from.waits) {
       attempt = kWaits;
       list = lists.list(lists.row(walker.at, first + step));
@@ -223,11 +223,11 @@ __device__ __forceinline__ void walk_on(const WalkLaw<Proposal, Coin, true>& law
           const uint32_t i = begins ? j * Plan::kWords + Coin : Plan::again(j, tries);
           const bool knows = Proposal::kFolds && !begins && (Knows ? copies < kUnknown : attempt >= kNone);
           const uint32_t index = knows ? knowing_block(kShare, j, tries) : i / 4;
-          Words words{{kept[0], kept[1], 0, 0}};
+          Words words{{spare[0], spare[1], 0, 0}};
           if (!begins || j == 0) words = draws.block(index);
           if (begins && j == 0) {
-            kept[0] = words.w[2];
-            kept[1] = words.w[3];
+            spare[0] = words.w[2];
+            spare[1] = words.w[3];
           }
           Toss side = Toss::kGo;
           if (Coin && begins) side = toss(law.rules, words.w[0]);

@@ -13,13 +13,13 @@ from loader.dgl.graphs import graph_of
 from loader.graph import Graph
 from loader.graph.checks import check_weights
 from loader.graph.interop import dgl_edges, mask_as_weights
-from loader.machine.kept import Kept
+from loader.machine.memo import Memo
 from loader.samplers import NeighborSampler, fused
 from loader.samplers.base import MAX_FANOUT
 from loader.samplers.labor import labor_picks
 from loader.samples.subgraph import ranges
 
-_kept = Kept()  # calls for one graph share its lists
+_memo = Memo()  # calls for one graph share its lists
 _MOST_SAMPLERS = 8  # of one edge type
 
 
@@ -199,9 +199,9 @@ def lists_of(g: Any, etype: tuple[str, str, str], weights: Tensor | None = None,
     state = g.num_nodes(), g.num_edges()
     key = g.get_etype_id(etype), out
     if weights is None:
-        return _kept.get(g._graph, state, key, lambda: _make(g, etype, None, out))
-    kept = _kept.get(g._graph, state, (*key, "by weight"), Kept)
-    return kept.get_of([weights], key, lambda: _make(g, etype, weights, out))
+        return _memo.get(g._graph, state, key, lambda: _make(g, etype, None, out))
+    by_weight = _memo.get(g._graph, state, (*key, "by weight"), Memo)
+    return by_weight.get_of([weights], key, lambda: _make(g, etype, weights, out))
 
 
 def copies(nodes: Tensor) -> list[Tensor]:

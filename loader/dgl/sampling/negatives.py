@@ -14,12 +14,12 @@ from loader.dgl.theirs import drawn
 from loader.dgl.typed import edge_type
 from loader.graph import Graph
 from loader.machine.arguments import as_flag, as_number, as_size
-from loader.machine.kept import Kept
+from loader.machine.memo import Memo
 
 # If at least this share of all pairs are no edges, tries find one (csrc/links/negatives.h); else they are listed.
 _LEAST_FREE = 1 / 64
 
-_kept = Kept()  # calls for one graph count its pairs once
+_memo = Memo()  # calls for one graph count its pairs once
 
 
 @refusing_as_dgl
@@ -55,7 +55,7 @@ def global_uniform_negative_sampling(
         as_number("redundancy", redundancy)
     loops = not (as_flag("exclude_self_loops", exclude_self_loops) and key[0] == key[2])
     lists, sizes = lists_of(g, key), (g.num_nodes(key[0]), g.num_nodes(key[2]))
-    among = _kept.get(lists, None, loops, lambda: Pairs(lists.on_cpu, *sizes, loops))
+    among = _memo.get(lists, None, loops, lambda: Pairs(lists.on_cpu, *sizes, loops))
     source, target = among.drawn(count, drawn(), again)
     return source.to(g.device, g.idtype), target.to(g.device, g.idtype)
 

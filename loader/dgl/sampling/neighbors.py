@@ -23,10 +23,10 @@ from loader.dgl.theirs import drawn
 from loader.graph.checks import check_weights
 from loader.loaders.torch_options import refuse
 from loader.machine.arguments import as_flag, as_index, shown
-from loader.machine.kept import Kept
+from loader.machine.memo import Memo
 
 _INSTEAD = "dgl.sampling, which has it on the CPU"
-_weights = Kept()  # of tags, for the last bias
+_weights = Memo()  # of tags, for the last bias
 
 
 @refusing_as_dgl
@@ -259,7 +259,7 @@ def _tag_weights(g: Any, key: EdgeType, bias: Any, offsets: Tensor, out: bool) -
         )
     by_tag = by_tag.float() if not by_tag.is_floating_point() else by_tag.detach()
     check_weights(by_tag, torch.arange(by_tag.numel()))
-    made: dict[Any, Tensor] = _weights.get(g._graph, (g.num_nodes(), g.num_edges()), (key, out), Kept).get_of(
+    made: dict[Any, Tensor] = _weights.get(g._graph, (g.num_nodes(), g.num_edges()), (key, out), Memo).get_of(
         [offsets], None, dict
     )
     values = tuple(by_tag.tolist()), by_tag.dtype

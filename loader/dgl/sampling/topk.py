@@ -18,10 +18,10 @@ from loader.dgl.sampling.frontier import (
 )
 from loader.dgl.sampling.lists import Lists, lists_of
 from loader.machine.arguments import as_flag
-from loader.machine.kept import Kept
+from loader.machine.memo import Memo
 from loader.samples.subgraph import ranges
 
-_orders = Kept()  # of edges by weight
+_orders = Memo()  # of edges by weight
 
 
 @refusing_as_dgl
@@ -75,8 +75,8 @@ def select_topk(
 
 def _order(lists: Lists, weights: Tensor, ascending: bool) -> Tensor:
     """`[num_edges]` places of each list in the order of the weights, list by list."""
-    kept = _orders.get(lists, None, "orders", Kept)
-    return kept.get_of([weights], ascending, lambda: _sorted(lists.graph, weights, ascending))
+    orders = _orders.get(lists, None, "orders", Memo)
+    return orders.get_of([weights], ascending, lambda: _sorted(lists.graph, weights, ascending))
 
 
 def _sorted(graph: Any, weights: Tensor, ascending: bool) -> Tensor:

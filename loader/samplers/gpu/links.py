@@ -69,9 +69,9 @@ class GpuLinks:
         sorted_here = 0 < count <= _core.most_sorted_ends
         with made_current(device):
             ends = torch.empty(count, dtype=torch.int64, device=device)
-            local, seeds, told = ends, ends, ends  # in place of no tensors
+            local, seeds, outcome = ends, ends, ends  # in place of no tensors
             if sorted_here:
-                local, told = torch.empty_like(ends), torch.empty(2, dtype=torch.int64, device=device)
+                local, outcome = torch.empty_like(ends), torch.empty(2, dtype=torch.int64, device=device)
                 seeds = torch.empty(count, dtype=self._dtype, device=device)
             self._engine.ends(
                 pairs.data_ptr(),
@@ -85,11 +85,11 @@ class GpuLinks:
                 seeds.data_ptr() if sorted_here else 0,
                 self._dtype == torch.int64,
                 local.data_ptr(),
-                told.data_ptr(),
+                outcome.data_ptr(),
                 current_stream_handle(device.index),
             )
             if sorted_here:
-                distinct, bad = told.tolist()
+                distinct, bad = outcome.tolist()
                 if bad >= 0:
                     self._refuse(pairs, bad, each)
                 seeds = seeds[:distinct]
@@ -182,12 +182,12 @@ class _Hop:
             return edges
         gone = self._gone[:count].sort().values
         total = self._arrays[0].numel()
-        kept = [torch.empty(total - count, dtype=a.dtype, device=a.device) for a in self._arrays]
+        rest = [torch.empty(total - count, dtype=a.dtype, device=a.device) for a in self._arrays]
         lists = None if indptr is None else torch.empty_like(indptr)
         _core.cuda_drop(
             [
                 (a.data_ptr(), total, b.data_ptr(), a.dtype == torch.int64)
-                for a, b in zip(self._arrays, kept, strict=True)
+                for a, b in zip(self._arrays, rest, strict=True)
             ],
             None if indptr is None or lists is None else (indptr.data_ptr(), indptr.numel(), lists.data_ptr(), False),
             gone.data_ptr(),
@@ -198,10 +198,10 @@ class _Hop:
         )
         if isinstance(edges, Block):
             assert lists is not None
-            ids = kept[1] if len(kept) > 1 else None
-            return Block(lists, kept[0], num_src=edges.num_src, num_dst=edges.num_dst, edge_ids=ids)
+            ids = rest[1] if len(rest) > 1 else None
+            return Block(lists, rest[0], num_src=edges.num_src, num_dst=edges.num_dst, edge_ids=ids)
         return edges.replace(
-            edge_index=torch.stack(kept[:2]),
-            edge_ids=kept[2] if len(kept) > 2 else None,
+            edge_index=torch.stack(rest[:2]),
+            edge_ids=rest[2] if len(rest) > 2 else None,
             num_edges=(edges.num_edges[0] - count, *edges.num_edges[1:]),
         )

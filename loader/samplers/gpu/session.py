@@ -120,18 +120,18 @@ class CudaSession(Session):
             seeds = self._as_seeds(seeds).to(self._device, non_blocking=True)
         return Begun(self, seeds, seeds.numel(), epoch, batch, ahead)
 
-    def _told(self, begun: Begun) -> Any:
+    def _extra_output(self, begun: Begun) -> Any:
         """What else its launch is told: where its sizes go, if it is padded."""
         if not self._pad:
             return 0
         begun.sizes = torch.empty(2 * self._num_hops + 1, dtype=torch.int64, device=self._device)
         return begun.sizes.data_ptr()
 
-    def _outgrew(self, space: Workspace, told: Sequence[Any]) -> None:
+    def _outgrew(self, space: Workspace, report: Sequence[Any]) -> None:
         """Remembers what is known of a mini-batch that did not fit; see `Result.wait` of the extension."""
-        status, detail, done, frontiers, edges, tasks, _, lines = told[:8]
+        status, detail, done, frontiers, edges, tasks, _, lines = report[:8]
         self._raise_for(status, detail)
-        for found in told[8:]:
+        for found in report[8:]:
             space.learn_types(found[: done + 1])
         # Where the frontier of a hop did not fit a hash set, the edges of the next are not known: -1.
         known = [n for n in edges[: done + 1] if n >= 0]
@@ -167,7 +167,7 @@ class CudaSession(Session):
             b.plan, b.stream, b.counts = plan, stream, b is first
             memory = b.memory = torch.empty(length, dtype=dtype, device=device)
             keys = batch_keys(self._picking, seed, b.epoch, b.index)
-            batches.append((b.seeds.data_ptr(), b.num_seeds, keys, memory.data_ptr(), self._told(b)))
+            batches.append((b.seeds.data_ptr(), b.num_seeds, keys, memory.data_ptr(), self._extra_output(b)))
         self.launches, results = space.launch(batches, plan)
         self.launched, self.launched_set = plan.schedule, plan.vertex_set
         if count == 1:
@@ -269,7 +269,7 @@ class Begun:
         self.session, self.seeds, self.num_seeds = session, seeds, num_seeds
         self.epoch, self.index, self.ahead = epoch, index, ahead
 
-    def kept(self) -> list[Tensor]:
+    def outputs(self) -> list[Tensor]:
         """The memory that its launch writes."""
         return [self.memory]
 
@@ -279,38 +279,38 @@ class Begun:
         if session._pad:
             return session.build(self, list(self.plan.frontiers), list(self.plan.edges))
         with made_current(session._device):  # else the default stream would be another GPU's
-            told = self.result.wait()
+            report = self.result.wait()
             launches = 1
-            while told[0] != _OK:
-                self._again(space, told)
-                told = self.result.wait()
+            while report[0] != _OK:
+                self._again(space, report)
+                report = self.result.wait()
                 launches += 1
                 if launches == _MOST_LAUNCHES:
                     raise RuntimeError(
                         f"a mini-batch of {self.num_seeds} seeds does not fit after {launches} launches, which should "
                         "not happen: report it, and sample on the CPU"
                     )
-        frontiers, edges, tasks, grown, lines = told[3:8]
+        frontiers, edges, tasks, grown, lines = report[3:8]
         if grown:
             with session._lock:
-                for found in told[8:]:
+                for found in report[8:]:
                     space.learn_types(found)
                 space.learn(frontiers, edges, tasks, lines, did_fit=True)
         if self.counts:
             session.lines += lines
-        return session.build(self, frontiers, edges, *told[8:])
+        return session.build(self, frontiers, edges, *report[8:])
 
-    def _again(self, space: Workspace, told: Sequence[Any]) -> None:
+    def _again(self, space: Workspace, report: Sequence[Any]) -> None:
         """Launches this mini-batch, which did not fit, once more: alone, with more room, on its own stream."""
         session, before = self.session, self.plan
         with session._lock:
-            session._outgrew(space, told)
+            session._outgrew(space, report)
             with torch.cuda.stream(self.stream):
                 session._launch(space, [self])
         stream = current_stream(session._index)
         if stream is not self.stream:  # it waited for the first launch alone
             stream.wait_stream(self.stream)
-            for t in self.kept():
+            for t in self.outputs():
                 t.record_stream(stream)
         if before.vertex_set == "hash" and self.plan.has_room_of(before):
             raise RuntimeError(

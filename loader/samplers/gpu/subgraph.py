@@ -35,7 +35,7 @@ def subgraph_on_gpu(batch: MiniBatch) -> Subgraph:
     ]
     with made_current(device):
         scratch = torch.empty(_core.subgraph_scratch(vertices, edges), dtype=torch.int32, device=device)
-        told = torch.empty((2, len(blocks) + 1), dtype=torch.int64, device=device)
+        sizes = torch.empty((2, len(blocks) + 1), dtype=torch.int64, device=device)
         nodes = torch.empty(vertices, dtype=torch.int64, device=device)
         ends = torch.empty(2 * edges, dtype=torch.int64, device=device)
         edge_ids = None if ids is None else torch.empty(edges, dtype=torch.int64, device=device)
@@ -48,14 +48,14 @@ def subgraph_on_gpu(batch: MiniBatch) -> Subgraph:
             batch.nodes.data_ptr(),
             edges,
             scratch.data_ptr(),
-            told.data_ptr(),
+            sizes.data_ptr(),
             nodes.data_ptr(),
             ends.data_ptr(),
             0 if edge_ids is None else edge_ids.data_ptr(),
             device.index,
             current_stream_handle(device.index),
         )
-        vertices_after, edges_after = told.tolist()
+        vertices_after, edges_after = sizes.tolist()
     all_edges = edges_after[-1]
     return Subgraph(
         nodes=nodes[: vertices_after[-1]],

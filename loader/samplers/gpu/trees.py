@@ -197,7 +197,7 @@ class TreeCudaSession(TypedCudaSession):
             begun.seeds = seeds[:, 0].to(self._dtype)
         return begun
 
-    def _told(self, begun: Begun) -> int:
+    def _extra_output(self, begun: Begun) -> int:
         assert isinstance(begun, TreeBegun)
         begun.tree = torch.empty(begun.plan.frontiers[-1], dtype=torch.int32, device=self._device)
         return begun.tree.data_ptr()
@@ -216,19 +216,19 @@ class TreeCudaSession(TypedCudaSession):
         few = TreeBegun(self, seeds, seeds.shape[0], begun.epoch, begun.index, begun.ahead)
         while not space.is_learnt:
             super()._launch(space, [few])
-            told = few.result.wait()
-            if told[0] != 0:
-                self._outgrew(space, told)
+            report = few.result.wait()
+            if report[0] != 0:
+                self._outgrew(space, report)
                 continue
-            space.learn_types(told[8])
-            space.learn(told[3], told[4], 0, 0, did_fit=True)
+            space.learn_types(report[8])
+            space.learn(report[3], report[4], 0, 0, did_fit=True)
         space.grow(begun.num_seeds / few.num_seeds)
 
-    def _outgrew(self, space: Workspace, told: Sequence[Any]) -> None:
+    def _outgrew(self, space: Workspace, report: Sequence[Any]) -> None:
         assert isinstance(space, TreeWorkspace)
-        status, detail, done, _, _, picks, _, rows = told[:8]
+        status, detail, done, _, _, picks, _, rows = report[:8]
         if done:  # it was sampled, and its sizes are known
-            return super()._outgrew(space, told)
+            return super()._outgrew(space, report)
         self._raise_for(status, detail) if status != 1 else space.outgrew(detail, picks, rows)
 
     def build(self, begun: Begun, frontiers: list[int], edges: list[int], *more: Any) -> TreeMiniBatch:
@@ -260,5 +260,5 @@ class TreeBegun(Begun):
         super().__init__(*arguments)
         self.times = self.numbers = None
 
-    def kept(self) -> list[Tensor]:
+    def outputs(self) -> list[Tensor]:
         return [self.memory, self.tree]

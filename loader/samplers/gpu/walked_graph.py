@@ -93,7 +93,7 @@ class CudaWalkedGraph:
             self._bad = torch.zeros(2, dtype=torch.int64).pin_memory()
             self._weights: Tensor | None = None  # as integers
             self._fault = torch.zeros(5, dtype=torch.int64).pin_memory()  # of walks by a next
-            self._told = torch.zeros(1, dtype=torch.int32, device=device)  # whether it is another's
+            self._reported = torch.zeros(1, dtype=torch.int32, device=device)  # whether it is another's
             self._step: Next | None = None  # whose walks may be under way
             self._engine = _core.CudaWalkEngine(indptr, indices, self._sorted, cells, groups, self._bad, device.index)
             if searches:
@@ -210,7 +210,7 @@ class CudaWalkedGraph:
                 "by_weight" in step.uses,
                 nodes.data_ptr(),
                 self._fault,
-                self._told,
+                self._reported,
                 current_stream_handle(device.index),
             )
             return nodes
@@ -252,7 +252,7 @@ class CudaWalkedGraph:
             torch.cuda.synchronize(self._device)  # walks under way may go wrong, too
             fault = Fault(*self._fault.tolist())
             self._fault.zero_()
-            self._told.zero_()
+            self._reported.zero_()
             torch.cuda.current_stream().synchronize()
             raise self._step.error(fault, self._graph.num_nodes)
 

@@ -100,7 +100,7 @@ class Expressions:
         if isinstance(node, ast.Attribute):
             return self._attribute(node)
         if isinstance(node, ast.Subscript):
-            return self._kept(f"walker.memory[{self.memory_place(node)}]")
+            return self._held(f"walker.memory[{self.memory_place(node)}]")
         if isinstance(node, ast.BinOp):
             return self._arithmetic(node)
         if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not):
@@ -140,7 +140,7 @@ class Expressions:
         if isinstance(node.slice, ast.Slice):
             self.refuse(node, "walker.memory[i] is one integer; slices of it cannot be translated")
         self.used.add("memory")
-        place = self._kept(self.value(node.slice))
+        place = self._held(self.value(node.slice))
         self.emit(f"LOADER_MEMORY({node.lineno}, {place})")
         return place
 
@@ -149,7 +149,7 @@ class Expressions:
         self.most_temporaries = max(self.most_temporaries, self._temporaries)
         return f"f.t{self._temporaries - 1}"
 
-    def _kept(self, value: str) -> str:
+    def _held(self, value: str) -> str:
         temporary = self._temporary()
         self.emit(f"{temporary} = {value};")
         return temporary
@@ -246,7 +246,7 @@ class Expressions:
             if not lines:
                 first = f"({first}{joint}{condition})"
                 continue
-            truth = self._kept(f"int64_t{{{first}}}")
+            truth = self._held(f"int64_t{{{first}}}")
             self.emit(f"if ({truth} {'!=' if holds else '=='} 0) {{")
             self.lines += lines
             self.emit(f"  {truth} = int64_t{{{condition}}};")
@@ -257,7 +257,7 @@ class Expressions:
     def _choice_of(self, node: ast.BoolOp) -> str:
         """`and`, `or` as values: the first operand that decides."""
         sign = "!=" if isinstance(node.op, ast.And) else "=="
-        result = self._kept(self.value(node.values[0]))
+        result = self._held(self.value(node.values[0]))
         for operand in node.values[1:]:
             self.emit(f"if ({result} {sign} 0) {{")
             self._depth += 1

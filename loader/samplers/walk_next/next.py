@@ -162,7 +162,7 @@ class Next:
             NoCompilerError: there is no C++ compiler.
             CompilationError: the C++ does not compile.
         """
-        text = f'#include "walks/custom/crew.h"\n{self._text}'
+        text = f'#include "walks/custom/walkers.h"\n{self._text}'
         types = f"{_TYPES[edges]}, {_TYPES[vertices]}"
         return function_of(
             self._header("h", text),

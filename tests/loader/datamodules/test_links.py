@@ -63,7 +63,7 @@ def test_training_never_sees_held_out_links():
 
 @pytest.mark.parametrize("name", ["val", "test"])
 def test_negatives_of_held_out_links_are_no_links(name):
-    made = module(ranked=7)
+    made = module(eval_negatives=7)
     held = made.held_out(name)
     dst = torch.arange(NUM_NODES).repeat_interleave(made.split.known.in_degrees().long())
     known = set(zip(made.split.known.indices.tolist(), dst.tolist(), strict=True))
@@ -85,8 +85,8 @@ def test_bad_arguments_are_refused():
     for options, message in (
         ({"graph": "disk"}, "graph is 'disk'"),
         ({"exclude": "all"}, "exclude is 'all'"),
-        ({"amount": 0}, "amount is 0"),
-        ({"ranked": 0}, "ranked is 0"),
+        ({"num_negatives": 0}, "num_negatives is 0"),
+        ({"eval_negatives": 0}, "eval_negatives is 0"),
         ({"val": 1.0}, "val is 1.0; it must be above 0 and below 1"),
         ({"prefetch": -1}, "prefetch is -1"),
         ({"seed": -1}, "seed is -1"),

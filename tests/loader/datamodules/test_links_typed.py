@@ -75,7 +75,7 @@ def test_training_never_sees_held_out_links() -> None:
 
 @pytest.mark.parametrize("name", ["val", "test"])
 def test_negatives_of_held_out_links_are_no_links(name) -> None:
-    made = module(ranked=7)
+    made = module(eval_negatives=7)
     assert made.split is not None
     known = ends_of(make_typed().graph.relation(WRITES))
     held = made.held_out(name)

@@ -264,7 +264,7 @@ class TestErrors:
             timed.bounds(t(1), window=5)
 
 
-class TestKept:
+class TestMemo:
     def test_lists_by_time_are_made_once(self) -> None:
         graph = small(node_times={"paper": t(1, 2, 3, 4)})
         assert graph.by_time("node") is graph.by_time("node")

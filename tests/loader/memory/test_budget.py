@@ -208,9 +208,9 @@ def test_large_tables_have_room_for_host_threads(no_gpu_needed: None, monkeypatc
     assert [cache["host_threads"] for cache in options] == [None]
     card = memory_card(needs + more // 2, data, [4, 3], (15, 15), 2, 0)
     # Each of two loaders begins a gather ahead: 12 mini-batches have rows in place of 10.
-    assert card["needs"]["rows_in_flight"] * 10 == before["rows_in_flight"] * 12
-    assert card["needs"]["in_flight"] > before["in_flight"]
-    added = sum(card["needs"][part] - before[part] for part in ("host_part", "rows_in_flight", "in_flight"))
+    assert card["needs"]["outstanding_rows"] * 10 == before["outstanding_rows"] * 12
+    assert card["needs"]["outstanding"] > before["outstanding"]
+    added = sum(card["needs"][part] - before[part] for part in ("host_part", "outstanding_rows", "outstanding"))
     assert added == needs - without
 
 
@@ -296,8 +296,8 @@ def test_without_validation_one_loader_counts(no_gpu_needed: None) -> None:
     splits = {**data.splits, "val": data.splits["val"][:0]}
     data = dataclasses.replace(data, splits=splits)
     needs = memory_card(2**40, data, [4, 3], (15, 15), 2, 0)["needs"]
-    assert needs["rows_in_flight"] < with_val["rows_in_flight"]
-    assert needs["in_flight"] < with_val["in_flight"]
+    assert needs["outstanding_rows"] < with_val["outstanding_rows"]
+    assert needs["outstanding"] < with_val["outstanding"]
     assert needs["workspace"] == with_val["workspace"]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from loader import _core
 from loader.graph import Graph
 from loader.machine.gpu import counted_bytes
-from loader.memory.plan import MemoryNeeds, MemoryPlan, as_memory, in_flight
+from loader.memory.plan import MemoryNeeds, MemoryPlan, as_memory, outstanding_batches
 from loader.memory.split import Reads
 from loader.pipeline import Pipeline
 from loader.samplers.gpu.sizes import GpuOptions
@@ -138,35 +138,39 @@ def test_needs_count_each_part() -> None:
     more = MemoryNeeds.of([(sampler, [16, 32])], graph, labels, [30, 10, 10**6], prefetch=5)
     assert needs.workspace <= more.workspace
     assert needs.tables < more.tables
-    assert needs.in_flight < more.in_flight
+    assert needs.outstanding < more.outstanding
     ids = Graph(graph.indptr, graph.indices, edge_ids=torch.arange(graph.num_edges))
     with_ids = MemoryNeeds.of([(GpuOptions([3, 2], edge_ids=True), [16])], ids, labels, [30, 10], prefetch=2)
     assert with_ids.tables - needs.tables >= graph.num_edges * 8
-    rows = needs.with_rows(of_fifty, 100, 2).rows_in_flight
-    assert rows >= in_flight(2, 1)[1] * 50 * 100
+    rows = needs.with_rows(of_fifty, 100, 2).outstanding_rows
+    assert rows >= outstanding_batches(2, 1)[1] * 50 * 100
     assert needs.with_rows(of_fifty, 100, 2).host_part == 0
     helped = needs.with_rows(of_fifty, 100, 2, host_part=lambda ids: 7 * ids)
-    each = rows // in_flight(2, 1)[1]
-    assert (helped.rows_in_flight, helped.host_part) == (rows + 2 * each, 7 * 50)  # each loader begins one more
+    each = rows // outstanding_batches(2, 1)[1]
+    assert (helped.outstanding_rows, helped.host_part) == (rows + 2 * each, 7 * 50)  # each loader begins one more
     assert helped.total == needs.total + rows + 2 * each + 7 * 50
     assert "350 B for the host's part of a gather" in str(helped)
     # A byte per row of two groups of four, of each loader; and a bit per row of each gather.
-    announced = needs.with_rows(of_fifty, 100, 2, announced=4).rows_in_flight
-    assert announced == rows + 2 * 2 * counted_bytes(4 * 50) + in_flight(2, 1)[1] * counted_bytes(7)
+    announced = needs.with_rows(of_fifty, 100, 2, announced=4).outstanding_rows
+    assert announced == rows + 2 * 2 * counted_bytes(4 * 50) + outstanding_batches(2, 1)[1] * counted_bytes(7)
     together = GpuOptions([3, 2])
     together.batches_per_launch = 8  # which are in flight in any case
-    found = [MemoryNeeds.of([(together, [16])], graph, labels, [30, 10], 2, lookahead=n).in_flight for n in (0, 8, 16)]
+    found = [
+        MemoryNeeds.of([(together, [16])], graph, labels, [30, 10], 2, lookahead=n).outstanding for n in (0, 8, 16)
+    ]
     assert found[0] == found[1] < found[2]
 
 
 def test_one_loader_needs_less_than_two() -> None:
     graph, sampler, labels = graph_of(2), GpuOptions([3, 2]), torch.zeros(NODES, dtype=torch.int64)
     one, two = (MemoryNeeds.of([(sampler, [16])], graph, labels, [30], 2, 0, loaders) for loaders in (1, 2))
-    assert one.in_flight < two.in_flight
+    assert one.outstanding < two.outstanding
     assert one[:2] == two[:2]
     # The consumer, two before it, and two ready; the same of each loader.
-    assert in_flight(2, 1, 0, 1)[1] == 5
-    assert 2 * one.with_rows(of_fifty, 100, 2, 1).rows_in_flight == one.with_rows(of_fifty, 100, 2, 2).rows_in_flight
+    assert outstanding_batches(2, 1, 0, 1)[1] == 5
+    assert (
+        2 * one.with_rows(of_fifty, 100, 2, 1).outstanding_rows == one.with_rows(of_fifty, 100, 2, 2).outstanding_rows
+    )
 
 
 def test_labels_count_as_they_are_kept() -> None:
@@ -178,11 +182,11 @@ def test_labels_count_as_they_are_kept() -> None:
 @pytest.mark.parametrize("prefetch", [0, 1, 2, 7])
 @pytest.mark.parametrize("begun", [0, 1])
 @pytest.mark.parametrize("loaders", [1, 2])
-def test_in_flight_covers_the_loaders(prefetch: int, begun: int, loaders: int) -> None:
+def test_outstanding_batches_cover_the_loaders(prefetch: int, begun: int, loaders: int) -> None:
     stages = [FunctionStage(name, int) for name in ("sample", "request", "gather")]
     stages[0].together, stages[1].depth = 8, 1
     most = Pipeline(stages if begun else [stages[0], stages[2]], prefetch).max_items
-    batches, with_rows = in_flight(prefetch, 8, begun, loaders)
+    batches, with_rows = outstanding_batches(prefetch, 8, begun, loaders)
     # What the pipelines may have, and what their consumers may not be done with: `Pipeline.max_consumed`.
     assert batches == (loaders * (most + 1 + prefetch) if prefetch else loaders + 1)
     assert 2 * prefetch + 1 <= with_rows <= batches

@@ -151,7 +151,7 @@ def test_only_the_seed_decides_an_epoch(data):
             ValueError,
             "neg_sampling is 'triplet' and neg_sampling_ratio is 2.0; give one of them",
         ),
-        ({"neg_sampling_ratio": -1}, ValueError, "amount is -1; it must be above 0"),
+        ({"neg_sampling_ratio": -1}, ValueError, "neg_sampling_ratio is -1; it must be at least 0"),
         ({"edge_label": "x"}, TypeError, "edge_label is 'x'; it must be a tensor or a list"),
         ({"exclude": "all"}, ValueError, "one of none, self, reverse"),
         ({"edge_label": torch.zeros(3)}, ValueError, r"edge_label has shape \[3\], there are 600 links"),

@@ -229,12 +229,16 @@ def test_copies_sample_the_same():
     ("make", "error", "message"),
     [
         (lambda: Negatives("both"), ValueError, "mode is 'both'; it must be 'binary' or 'triplet'"),
-        (lambda: Negatives("binary", 0), ValueError, "amount is 0; it must be above 0"),
-        (lambda: Negatives("binary", "1"), TypeError, "amount is '1'; it must be a number"),
+        (lambda: Negatives("binary", 0), ValueError, "num_negatives is 0; it must be above 0"),
+        (lambda: Negatives("binary", "1"), TypeError, "num_negatives is '1'; it must be a number"),
         (lambda: Negatives("triplet", 1.5), ValueError, "a triplet has a whole number"),
         (lambda: Negatives(["binary"]), ValueError, "mode is .*; it must be 'binary' or 'triplet'"),
-        (lambda: Negatives(amount="x"), TypeError, "amount is 'x'; it must be a number"),
-        (lambda: Negatives(amount=float("inf")), ValueError, "amount is inf; it must be above 0 and below"),
+        (lambda: Negatives(num_negatives="x"), TypeError, "num_negatives is 'x'; it must be a number"),
+        (
+            lambda: Negatives(num_negatives=float("inf")),
+            ValueError,
+            "num_negatives is inf; it must be above 0 and below",
+        ),
         (lambda: Negatives(strict="no"), TypeError, "strict is 'no'; it must be True or False"),
         (lambda: LinkSampler(FusedSampler([1]), "binary"), TypeError, "negatives is 'binary'; it must be a loader"),
         (

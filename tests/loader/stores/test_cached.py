@@ -294,19 +294,19 @@ class TestHostThreads:
         store.close()
 
     @pytest.mark.parametrize("index", [torch.int32, torch.int64])
-    def test_ids_of_cold_rows_are_found(self, index: torch.dtype) -> None:
+    def test_ids_of_missed_rows_are_found(self, index: torch.dtype) -> None:
         store = helped(torch.randn(TABLE_ROWS, 4), fraction=0.3)
         gatherer = store._open()
         kernels = _Kernels(store, gatherer)
-        is_cold = ~cached_of(store)
+        is_missed = ~cached_of(store)
         generator = torch.Generator().manual_seed(2)
         for n in (0, 1, 31, 32, 1023, 1024, 1025, 5000, 300_000):
             ids = torch.randint(TABLE_ROWS, (n,), generator=generator, dtype=index)
-            cold = is_cold[ids.long()]
-            ranges = torch.bincount(ids[cold].long() // gatherer.rows_a_range, minlength=_core.cold_ranges)
+            missed = is_missed[ids.long()]
+            ranges = torch.bincount(ids[missed].long() // gatherer.rows_a_range, minlength=_core.miss_ranges)
             for first in (0, 1, TABLE_ROWS // 3, TABLE_ROWS - 1, TABLE_ROWS):
-                found, positions, counts = (a.cpu() for a in kernels.find_cold(ids.cuda(), first))
-                expected = (cold & (ids >= first)).nonzero().view(-1)
+                found, positions, counts = (a.cpu() for a in kernels.find_misses(ids.cuda(), first))
+                expected = (missed & (ids >= first)).nonzero().view(-1)
                 assert counts[:2].tolist() == [len(expected), 0]
                 assert torch.equal(counts[2:], ranges)
                 assert len(found) == len(positions) == (n if first < TABLE_ROWS else 0)
@@ -316,12 +316,12 @@ class TestHostThreads:
                 for bad in (-1, TABLE_ROWS, 2**31 - 1):
                     wrong = ids.clone()
                     wrong[at] = bad
-                    assert int(kernels.find_cold(wrong.cuda(), 0).counts[1]) == 1
+                    assert int(kernels.find_misses(wrong.cuda(), 0).counts[1]) == 1
         store.check()  # it reports nothing else
         store.close()
 
     @pytest.mark.parametrize("index", [torch.int32, torch.int64])
-    def test_cold_rows_are_read_up_to_one(self, index: torch.dtype) -> None:
+    def test_missed_rows_are_read_up_to_one(self, index: torch.dtype) -> None:
         table = torch.randn(TABLE_ROWS, 50)
         store = helped(table, fraction=0.3)
         kernels = _Kernels(store, store._open())
@@ -330,7 +330,7 @@ class TestHostThreads:
             ids = torch.randint(TABLE_ROWS, (n,), generator=generator, dtype=index)
             for below in (0, 1, TABLE_ROWS // 3, TABLE_ROWS):
                 out = torch.full((n, 50), -7.0, device="cuda")
-                kernels.launch(ids.cuda(), out, cold_below=below)
+                kernels.launch(ids.cuda(), out, misses_below=below)
                 wanted = cached_of(store)[ids.long()] | (ids < below)
                 assert torch.equal(out.cpu(), torch.where(wanted[:, None], table[ids.long()], -7.0))
         store.close()

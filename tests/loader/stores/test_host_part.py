@@ -156,11 +156,11 @@ class Kernel:
         self.part, self.table, self.form, self.hot = part, table, form, hot
         self.read_over_the_bus = self.hits = self.asked = self.reports = 0
 
-    def launch(self, ids: Tensor, out: Tensor, *, cold_below: int) -> None:
+    def launch(self, ids: Tensor, out: Tensor, *, misses_below: int) -> None:
         good = (ids >= 0) & (ids < self.form.num_rows)
         hot = torch.zeros_like(good)
         hot[good] = self.hot[ids[good].long()]
-        wanted = hot | (good & (ids < cold_below))
+        wanted = hot | (good & (ids < misses_below))
         self.hits += int(hot.sum())
         self.asked += ids.numel()
         self.read_over_the_bus += int((wanted & ~hot).sum())
@@ -168,16 +168,16 @@ class Kernel:
         rows = self.table[ids[wanted].long()].to(self.form.dtype)
         out[wanted] = rows.view(len(rows), self.form.dim).view(out.dtype)
 
-    def find_cold(self, ids: Tensor, first: int) -> host_part.Cold:
+    def find_misses(self, ids: Tensor, first: int) -> host_part.Misses:
         good = (ids >= 0) & (ids < self.form.num_rows)
-        cold = good.clone()
-        cold[good] = ~self.hot[ids[good].long()]
+        missed = good.clone()
+        missed[good] = ~self.hot[ids[good].long()]
         n = len(ids) if first < self.form.num_rows else 0
-        places = (cold & (ids >= first)).nonzero().view(-1).flip(0)  # in any order
+        places = (missed & (ids >= first)).nonzero().view(-1).flip(0)  # in any order
         found, positions = torch.full((n,), -1, dtype=ids.dtype), torch.full((n,), -1)
         found[: len(places)], positions[: len(places)] = ids[places], places
-        ranges = torch.bincount(ids[cold].long() // ROWS_A_RANGE, minlength=RANGES)
-        return host_part.Cold(found, positions, torch.cat((torch.tensor([len(places), int(not good.all())]), ranges)))
+        ranges = torch.bincount(ids[missed].long() // ROWS_A_RANGE, minlength=RANGES)
+        return host_part.Misses(found, positions, torch.cat((torch.tensor([len(places), int(not good.all())]), ranges)))
 
     def forget(self) -> None:
         self.reports = 0
@@ -214,17 +214,17 @@ def test_both_together_gather_all_rows(monkeypatch: pytest.MonkeyPatch, index: t
                     assert torch.equal(kernel.gather(ids), table[ids.long()].to(returned))
 
 
-def test_cold_rows_are_shared_and_hits_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missed_rows_are_shared_and_hits_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     table, hot = torch.randn(500, 6), list(range(100, 200))
     kernel = kernel_of(monkeypatch, table, hot)
     ids = torch.randint(500, (4000,), generator=torch.Generator().manual_seed(1))
     assert torch.equal(kernel.gather(ids), table[ids])
-    cold = (ids < 100) | (ids >= 200)
+    missed = (ids < 100) | (ids >= 200)
     first = int((1 - Share.FIRST) * 500)
     assert kernel.asked == 4000
-    assert sum(kernel.part._ring.uploads) == int((cold & (ids >= first)).sum()) > 0
-    assert kernel.read_over_the_bus == int((cold & (ids < first)).sum()) > 0
-    assert kernel.hits == int((~cold).sum())
+    assert sum(kernel.part._ring.uploads) == int((missed & (ids >= first)).sum()) > 0
+    assert kernel.read_over_the_bus == int((missed & (ids < first)).sum()) > 0
+    assert kernel.hits == int((~missed).sum())
 
 
 def test_rows_arrive_in_several_rooms(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,9 +288,9 @@ def test_times_move_the_share(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = kernel_of(monkeypatch, torch.randn(500, 6), [0])
     cuda, part, launch = host_part.torch.cuda, kernel.part, kernel.launch
 
-    def slow(ids: Tensor, out: Tensor, *, cold_below: int) -> None:
+    def slow(ids: Tensor, out: Tensor, *, misses_below: int) -> None:
         before = kernel.read_over_the_bus
-        launch(ids, out, cold_below=cold_below)
+        launch(ids, out, misses_below=misses_below)
         # Seconds of a clock that only this test moves.
         cuda.current_stream().now += (kernel.read_over_the_bus - before) * 1e-6
 

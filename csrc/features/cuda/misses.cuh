@@ -11,25 +11,25 @@ static_assert(kOrderThreads == 1024, "sum_before wants it");
 
 // A thread an id. Ids out of range get no mark: whoever reads the rows reports them.
 __global__ void __launch_bounds__(kOrderThreads)
-    mark_cold(const __grid_constant__ GatherArgs args, uint32_t* __restrict__ marks) {
+    mark_misses(const __grid_constant__ GatherArgs args, uint32_t* __restrict__ marks) {
   const int64_t i = int64_t{blockIdx.x} * kOrderThreads + threadIdx.x;
-  bool cold = false;
+  bool missed = false;
   if (i < args.n) {
     const int64_t id = id_at(args, i);
-    cold = in_range(args, id) && __ldg(args.slots + id) < 0;
+    missed = in_range(args, id) && __ldg(args.slots + id) < 0;
   }
-  const uint32_t word = __ballot_sync(~0u, cold);
+  const uint32_t word = __ballot_sync(~0u, missed);
   if (threadIdx.x % kWarp == 0 && i < args.n) marks[i / kWarp] = word;
 }
 
 // A thread an id. Those of one block are written in order, blocks as they come.
 __global__ void __launch_bounds__(kOrderThreads)
-    find_cold(const __grid_constant__ GatherArgs args, const int64_t from,
-              const __grid_constant__ ColdIds to) {
+    find_misses(const __grid_constant__ GatherArgs args, const int64_t from,
+                const __grid_constant__ MissIds to) {
   __shared__ uint32_t warps[kOrderThreads / kWarp];
-  __shared__ uint32_t ranges[kColdRanges];
+  __shared__ uint32_t ranges[kMissRanges];
   __shared__ unsigned long long first;
-  if (threadIdx.x < kColdRanges) ranges[threadIdx.x] = 0;
+  if (threadIdx.x < kMissRanges) ranges[threadIdx.x] = 0;
   __syncthreads();
   const int64_t i = int64_t{blockIdx.x} * kOrderThreads + threadIdx.x;
   int64_t id = 0;
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kOrderThreads)
     first = all > 0 ? atomicAdd(to.counts, static_cast<unsigned long long>(all)) : 0;
   }
   __syncthreads();
-  if (threadIdx.x < kColdRanges && ranges[threadIdx.x] > 0)
+  if (threadIdx.x < kMissRanges && ranges[threadIdx.x] > 0)
     atomicAdd(to.counts + 2 + threadIdx.x, static_cast<unsigned long long>(ranges[threadIdx.x]));
   if (!found) return;
   const int64_t at = static_cast<int64_t>(first) + before;

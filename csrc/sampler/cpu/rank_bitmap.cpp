@@ -1,4 +1,4 @@
-#include "sampler/cpu/ranked_set.h"
+#include "sampler/cpu/rank_bitmap.h"
 
 #include <algorithm>
 #include <new>
@@ -12,7 +12,7 @@
 namespace loader {
 namespace {
 
-constexpr int64_t kPageWords = (int64_t{1} << RankedSet::kPageBits) / 64;
+constexpr int64_t kPageWords = (int64_t{1} << RankBitmap::kPageBits) / 64;
 constexpr int64_t kAhead = 32;  // picks whose cells are asked for ahead of their use
 static_assert(kPageWords == 64, "a page's words have a bit each");
 
@@ -34,7 +34,7 @@ inline int64_t find(const View& set, uint64_t v, int hops) {
   const int limit = Hops > 0 ? Hops : hops;
   const uint64_t* const cell = set.cells + static_cast<int64_t>(v / 64) * set.stride;
   const uint16_t* const ranks = ranks_of(cell, set.hops);
-  const uint64_t* const bases = set.bases + static_cast<int64_t>(v >> RankedSet::kPageBits) * set.hops;
+  const uint64_t* const bases = set.bases + static_cast<int64_t>(v >> RankBitmap::kPageBits) * set.hops;
   const uint64_t bit = uint64_t{1} << v % 64;
   int64_t id = -1;
   for (int h = 0; h < limit; ++h) {
@@ -125,7 +125,7 @@ inline int64_t list_words(uint64_t words, int64_t page, uint64_t* cells, int64_t
     reinterpret_cast<uint16_t*>(cell + hops)[hop] = static_cast<uint16_t>(rank);
     uint64_t bits = cell[hop];
     const int count = __builtin_popcountll(bits);
-    const int64_t first = (page << RankedSet::kPageBits) + 64 * w;
+    const int64_t first = (page << RankBitmap::kPageBits) + 64 * w;
     for (int i = 0; i < count; i += 4)
       for (int j = 0; j < 4; ++j, bits &= bits - 1)
         out[rank + i + j] = static_cast<N>(first + __builtin_ctzll(bits | uint64_t{1} << 63));
@@ -145,7 +145,7 @@ LOADER_WIDE int64_t list_page(uint64_t words, int64_t page, uint64_t* cells, int
 
 }  // namespace
 
-void RankedSet::reset(int64_t num_vertices, int hops) {
+void RankBitmap::reset(int64_t num_vertices, int hops) {
   if (num_vertices == num_vertices_ && hops == hops_) return;
   num_vertices_ = -1;  // stays so if there is no memory
   pages_ = (num_vertices >> kPageBits) + 1;
@@ -181,7 +181,7 @@ void RankedSet::reset(int64_t num_vertices, int hops) {
 }
 
 template <typename N>
-int64_t RankedSet::add_seeds(const N* seeds, int64_t n) {
+int64_t RankBitmap::add_seeds(const N* seeds, int64_t n) {
   int64_t twice = -1;
   for (int64_t i = 0; i < n; ++i) {
     if (i + kAhead < n) __builtin_prefetch(&seen_[static_cast<uint64_t>(seeds[i + kAhead]) / 64], 1);
@@ -210,7 +210,7 @@ int64_t RankedSet::add_seeds(const N* seeds, int64_t n) {
   return twice;
 }
 
-int64_t RankedSet::settle(int hop, int64_t first, int64_t last) {
+int64_t RankBitmap::settle(int hop, int64_t first, int64_t last) {
   int64_t found = 0;
   for (int64_t page = first; page < last; ++page) {
     if (!touched_[page]) continue;
@@ -223,7 +223,7 @@ int64_t RankedSet::settle(int hop, int64_t first, int64_t last) {
 }
 
 template <typename N>
-void RankedSet::list(int hop, int64_t first, int64_t last, int64_t first_id, N* out) {
+void RankBitmap::list(int hop, int64_t first, int64_t last, int64_t first_id, N* out) {
   N found[(int64_t{1} << kPageBits) + 3];
   for (int64_t page = first; page < last; ++page) {
     if (!touched_[page]) continue;
@@ -237,7 +237,7 @@ void RankedSet::list(int hop, int64_t first, int64_t last, int64_t first_id, N* 
   }
 }
 
-void RankedSet::forget(int64_t first, int64_t last) {
+void RankBitmap::forget(int64_t first, int64_t last) {
   for (int64_t page = first; page < last; ++page) {
     if (!used_[page]) continue;
     std::fill_n(seen_ + page * kPageWords, kPageWords, uint64_t{0});
@@ -245,22 +245,22 @@ void RankedSet::forget(int64_t first, int64_t last) {
   }
 }
 
-void RankedSet::clear() {
+void RankBitmap::clear() {
   if (num_vertices_ < 0) return;
   std::fill_n(marks_, 2 * pages_ * kPageWords, uint64_t{0});
   std::fill_n(touched_, 2 * pages_, uint64_t{0});
 }
 
 template <typename N>
-void RankedSet::relabel(int hop, const N* picked, int64_t count, N* out) const {
+void RankBitmap::relabel(int hop, const N* picked, int64_t count, N* out) const {
   relabel_wide({cells_, stride_, bases_, hops_}, hop, picked, count, out, {seed_words_, seed_ids_.begin()});
 }
 
-template int64_t RankedSet::add_seeds(const int32_t*, int64_t);
-template int64_t RankedSet::add_seeds(const int64_t*, int64_t);
-template void RankedSet::list(int, int64_t, int64_t, int64_t, int32_t*);
-template void RankedSet::list(int, int64_t, int64_t, int64_t, int64_t*);
-template void RankedSet::relabel(int, const int32_t*, int64_t, int32_t*) const;
-template void RankedSet::relabel(int, const int64_t*, int64_t, int64_t*) const;
+template int64_t RankBitmap::add_seeds(const int32_t*, int64_t);
+template int64_t RankBitmap::add_seeds(const int64_t*, int64_t);
+template void RankBitmap::list(int, int64_t, int64_t, int64_t, int32_t*);
+template void RankBitmap::list(int, int64_t, int64_t, int64_t, int64_t*);
+template void RankBitmap::relabel(int, const int32_t*, int64_t, int32_t*) const;
+template void RankBitmap::relabel(int, const int64_t*, int64_t, int64_t*) const;
 
 }  // namespace loader

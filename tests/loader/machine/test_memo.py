@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 
-from loader.machine.kept import Kept, Seen, version_of
+from loader.machine.memo import Memo, Seen, version_of
 
 
 class Owner:
@@ -13,18 +13,18 @@ class Owner:
 
 
 def test_makes_once_per_owner_state_and_key():
-    kept, owner, other = Kept(), Owner(), Owner()
+    memo, owner, other = Memo(), Owner(), Owner()
     made = []
 
     def get(of, state, key):
-        return kept.get(of, state, key, lambda: made.append(key) or len(made))
+        return memo.get(of, state, key, lambda: made.append(key) or len(made))
 
     assert [get(owner, 0, "a"), get(owner, 0, "a"), get(owner, 0, "b"), get(other, 0, "a")] == [1, 1, 2, 3]
     assert get(owner, 1, "a") == 4  # it was changed: all is made anew
     assert get(owner, 1, "b") == 5
     del other
     gc.collect()
-    assert len(kept) == 1
+    assert len(memo) == 1
 
 
 def test_counts_the_writes_to_a_tensor():

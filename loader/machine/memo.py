@@ -13,7 +13,7 @@ from torch import Tensor
 Made = TypeVar("Made")
 
 
-class Kept:
+class Memo:
     """Makes things of an object once: the next who asks gets the same, while the object lives and is what it was."""
 
     def __init__(self) -> None:
@@ -39,10 +39,10 @@ class Kept:
 
     def get_of(self, tensors: Sequence[Tensor], key: Hashable, make: Callable[[], Made]) -> Made:
         """What `make` makes, or made before for all these tensors, while nobody writes to one of them."""
-        kept = self
+        memo = self
         for tensor in tensors[:-1]:
-            kept = kept.get(tensor, version_of(tensor), "next", Kept)
-        return kept.get(tensors[-1], version_of(tensors[-1]), key, make)
+            memo = memo.get(tensor, version_of(tensor), "next", Memo)
+        return memo.get(tensors[-1], version_of(tensors[-1]), key, make)
 
     def __len__(self) -> int:
         return len(self._of)

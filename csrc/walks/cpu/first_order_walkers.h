@@ -18,13 +18,14 @@
 namespace loader {
 
 template <class Law, class Lists>
-class Squad {
+class FirstOrderWalkers {
  public:
   using P = typename Lists::Edge;
   using N = typename Lists::Vertex;
-  static_assert(!Law::kSecond, "walks of the second order are a Crew's");
+  static_assert(!Law::kSecond, "walks of the second order are SecondOrderWalkers'");
 
-  Squad(const Law& law, const Lists& lists, const WalkOut<P, N>& out) : law_(law), lists_(lists), out_(out) {}
+  FirstOrderWalkers(const Law& law, const Lists& lists, const WalkOut<P, N>& out)
+      : law_(law), lists_(lists), out_(out) {}
 
   // The walks of the walkers [first, last).
   void walk(int64_t first, int64_t last) {

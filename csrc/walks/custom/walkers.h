@@ -1,4 +1,4 @@
-// The walkers that one thread has under way, by a user's function: see walks/cpu/crew.h.
+// The walkers that one thread has under way, by a user's function: see walks/cpu/second_order_walkers.h.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 namespace loader {
 
 template <class Next, class Lists>
-class CustomCrew {
+class CustomWalkers {
  public:
   using P = typename Lists::Edge;
   using N = typename Lists::Vertex;
 
-  CustomCrew(const CustomCall& call, Fault* fault)
+  CustomWalkers(const CustomCall& call, Fault* fault)
       : rules_(*call.rules),
         lists_(*static_cast<const Lists*>(call.lists)),
         out_(*static_cast<const WalkOut<P, N>*>(call.out)),
@@ -121,8 +121,8 @@ class CustomCrew {
 
 }  // namespace loader
 
-#define LOADER_WALK_CUSTOM(P, N)                                                                 \
-  extern "C" __attribute__((visibility("default"))) void loader_walk_custom(                     \
-      const loader::CustomCall* call, int64_t first, int64_t last, loader::Fault* fault) {       \
-    loader::CustomCrew<loader::Next, loader::CustomLists<P, N>>(*call, fault).walk(first, last); \
+#define LOADER_WALK_CUSTOM(P, N)                                                                    \
+  extern "C" __attribute__((visibility("default"))) void loader_walk_custom(                        \
+      const loader::CustomCall* call, int64_t first, int64_t last, loader::Fault* fault) {          \
+    loader::CustomWalkers<loader::Next, loader::CustomLists<P, N>>(*call, fault).walk(first, last); \
   }

@@ -20,7 +20,7 @@ struct SeedWord {
   int64_t rank;  // of the first bit, among all seeds in ascending order
 };
 
-class RankedSet {
+class RankBitmap {
  public:
   static constexpr int kPageBits = 12;  // a page: 4,096 vertices, 64 words of 64
 

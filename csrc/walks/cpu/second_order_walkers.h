@@ -1,6 +1,6 @@
 // The walkers of the second order that one thread has under way.
 //
-// As in a Squad (squad.h), memory works on the reads of many walkers at once. But a step is more than one
+// As in FirstOrderWalkers, memory works on the reads of many walkers at once. But a step is more than one
 // read, and a walker that is done makes room for the next one at once.
 #pragma once
 
@@ -14,13 +14,14 @@
 namespace loader {
 
 template <class Law, class Lists>
-class Crew {
+class SecondOrderWalkers {
  public:
   using P = typename Lists::Edge;
   using N = typename Lists::Vertex;
-  static_assert(Law::kSecond, "walks of the first order are a Squad's");
+  static_assert(Law::kSecond, "walks of the first order are FirstOrderWalkers'");
 
-  Crew(const Law& law, const Lists& lists, const WalkOut<P, N>& out) : law_(law), lists_(lists), out_(out) {}
+  SecondOrderWalkers(const Law& law, const Lists& lists, const WalkOut<P, N>& out)
+      : law_(law), lists_(lists), out_(out) {}
 
   // The walks of the walkers [first, last).
   void walk(int64_t first, int64_t last) {

@@ -1,0 +1,75 @@
+"""Options of `train.py` that had another name in the release before.
+
+Nothing here needs torch, as in `models.training.command_line`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from models.training.ranks import rank_here
+
+# Old name -> new one. Where a configuration has no option of the new name, the old one is an own class's.
+RENAMED = {
+    "datamodule.amount": "datamodule.num_negatives",
+    "datamodule.ranked": "datamodule.eval_negatives",
+}
+
+
+def with_new_names(arguments: Sequence[str], *, warn: bool) -> list[str]:
+    """The arguments of a command line, with the new names of options.
+
+    Args:
+        arguments: `NAME=VALUE`, or others, which stay. `+NAME=VALUE` stays, too: it adds an option of an own class.
+        warn: give a FutureWarning for each old name, in the first process of a run.
+
+    Raises:
+        ValueError: an option is given by both names.
+    """
+    given = [argument.partition("=")[0] for argument in arguments]
+    found = []
+    for argument, name in zip(arguments, given, strict=True):
+        plain = name.removeprefix("++").removeprefix("~")
+        if plain not in RENAMED:
+            found.append(argument)
+            continue
+        new = RENAMED[plain]
+        if new in given:
+            raise ValueError(f"{plain} is the old name of {new}, which is given, too; leave out {plain}")
+        if warn:
+            _warn(plain, new)
+        found.append(argument.replace(plain, new, 1))
+    return found
+
+
+def rename_options(cfg: DictConfig, known: DictConfig, overrides: Sequence[str], *, warn: bool) -> None:
+    """Gives options of `cfg` that have an old name, as in a user's experiment or an earlier run, the new one.
+
+    Args:
+        cfg: of a run.
+        known: composed from this release's `conf/`: what has an option of the new name.
+        overrides: of the command line, which go before what a file has.
+        warn: as `with_new_names`.
+    """
+    given = {one.lstrip("+").partition("=")[0] for one in overrides}
+    for old, new in RENAMED.items():
+        (group, _, before), after = old.rpartition("."), new.rpartition(".")[2]
+        options = OmegaConf.select(cfg, group)
+        if not isinstance(options, DictConfig) or before not in list(options):
+            continue
+        if after not in list(OmegaConf.select(known, group) or ()):
+            continue
+        if warn:
+            _warn(old, new)
+        with open_dict(options):
+            value = options.pop(before)
+            if new not in given:
+                options[after] = value
+
+
+def _warn(old: str, new: str) -> None:
+    if rank_here() == 0:
+        warnings.warn(f"{old} is now {new}; the old name goes with the next release", FutureWarning, stacklevel=3)

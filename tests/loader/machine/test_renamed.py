@@ -1,0 +1,58 @@
+"""Old names of arguments and attributes."""
+
+import copy
+import inspect
+import pickle
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from loader.machine.renamed import renamed
+from loader.samplers import Negatives
+
+
+@renamed({"amount": "number", "kind": "mode"})
+class Made:
+    def __init__(self, number: int = 1, *, mode: str = "a") -> None:
+        self.number, self.mode = number, mode
+
+
+def test_old_names_give_a_warning_each() -> None:
+    with pytest.warns(FutureWarning) as given:
+        made: Any = Made(amount=3, kind="b")  # type: ignore[call-arg]
+    assert sorted(str(one.message) for one in given) == [
+        "Made has mode in place of kind; the old name goes with the next release",
+        "Made has number in place of amount; the old name goes with the next release",
+    ]
+    assert {one.filename for one in given} == {__file__}
+    assert (made.number, made.mode) == (3, "b")
+    with pytest.warns(FutureWarning, match="Made has number in place of amount") as read:
+        assert made.amount == 3
+    assert [one.filename for one in read] == [__file__]
+
+
+def test_new_names_give_no_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert (Made(2).number, Made(mode="b").mode) == (2, "b")
+    assert list(inspect.signature(Made).parameters) == ["number", "mode"]
+
+
+def test_both_names_are_refused() -> None:
+    with pytest.raises(TypeError, match="amount is the old name of number, which is given, too; leave out amount"):
+        Made(number=1, amount=1)  # type: ignore[call-arg]
+
+
+def test_negatives_are_copied_without_a_warning() -> None:
+    made = Negatives("triplet", 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert replace(made, num_negatives=2) == Negatives("triplet", 2)
+        assert pickle.loads(pickle.dumps(made)) == copy.copy(made) == made
+        assert repr(made).startswith("Negatives(mode='triplet', num_negatives=3, strict=False")
+    with pytest.warns(FutureWarning, match="Negatives has num_negatives in place of amount"):
+        assert Negatives(amount=2) == Negatives(num_negatives=2)  # type: ignore[call-arg]
+    with pytest.warns(FutureWarning, match="Negatives has num_negatives in place of amount"):
+        assert made.amount == 3  # type: ignore[attr-defined]

@@ -76,7 +76,7 @@ class LinkOptions(Sampler):
         drawn = self.negatives
         return {
             **{f"around.{name}": value for name, value in self.around.spec().items()},
-            "negatives": None if drawn is None else [drawn.mode, drawn.amount, drawn.strict],
+            "negatives": None if drawn is None else [drawn.mode, drawn.num_negatives, drawn.strict],
             **({} if drawn is None else {w.name: w.digest for w in drawn.weights if w is not None}),
             "exclude": self.exclude,
             "seed": self.seed,

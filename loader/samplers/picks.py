@@ -13,15 +13,7 @@ from loader.graph import Graph
 from loader.graph.checks import check_weights
 from loader.machine.arguments import as_flag, as_size, shown
 from loader.machine.forks import ForkSafeLock
-<<<<<<< HEAD
-from loader.machine.kept import version_of
-=======
 from loader.machine.memo import version_of
-from loader.machine.pages import use_huge_pages
-
-if TYPE_CHECKING:
-    from loader.samplers.base import NeighborSampler
->>>>>>> h-words
 
 WEIGHTS = ("edge_weights",)  # names of what a graph may weigh its edges by
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from loader.datasets.columns import MISSING, TableFile, as_whole_times, has_zone, is_text, pyarrow, spaced
 from loader.datasets.errors import DatasetError, nearest
+from loader.datasets.odd_cells import odd_cells
 from loader.datasets.relational.schema import ForeignKey, Schema, TableSchema, TimeColumn
 from loader.graph.checks import MISSING_TIME
 from loader.machine.arguments import shown
@@ -117,6 +118,13 @@ def read_tables(schema: Schema, folder: Path) -> Tables:
         features = {column: columns[column] for column in _feature_columns(table, file)}
         if table.time is None and not table.always_known:
             warnings += _without_time(schema, table, features)
+        if table.columns is None:
+            warnings += [
+                f"{file.path}: column {column} is read as texts, since {odd}; name texts that mean a missing value "
+                f"under 'missing' of tables.{name}, correct the cells, or say {column}: category under its 'columns'"
+                for column, values in features.items()
+                if (odd := odd_cells(values))
+            ]
         found[name] = Rows(table, file.path, features, size, times, named, np.arange(size))
     return Tables(found, keys, tuple(notes), tuple(warnings), zones)
 

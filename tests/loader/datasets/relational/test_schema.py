@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,26 @@ def test_dates_without_a_time_are_warned_of(intact: Path, tmp_path: Path, caplog
         lambda text: text.replace("customers.csv, key: id}", "customers.csv, key: id, time: null}"),
     )
     assert warnings_of(folder, caplog) == []
+
+
+def test_numbers_with_a_word_are_warned_of(intact: Path, tmp_path: Path, caplog: Any) -> None:
+    folder = copied(intact, tmp_path)
+    edit(folder / "orders.csv", lambda text: re.sub(r",[\d.]*,(\d{4}-\d\d-\d\dT)", r",n/k,\1", text, count=1))
+    (line,) = [line for line in warnings_of(folder, caplog) if "amount" in line]
+    assert re.search(
+        r"orders.csv: column amount is read as texts, since 1 of its \d+ cells is no number, 'n/k' in", line
+    )
+    assert "name texts that mean a missing value under 'missing' of tables.orders, correct the cells, or say" in line
+    edit(
+        folder / "schema.yaml",
+        lambda text: text.replace("    time: at\n", "    time: at\n    columns: {amount: number}\n"),
+    )
+    with pytest.raises(DatasetError, match=r"has type string: 1 of its \d+ cells is no number, 'n/k' in row 1; name"):
+        warnings_of(folder, caplog)
+    edit(folder / "schema.yaml", lambda text: text.replace("amount: number", "amount: category"))
+    assert not [line for line in warnings_of(folder, caplog) if "amount" in line]
+    edit(folder / "schema.yaml", lambda text: text.replace("columns: {amount: category}", "missing: n/k"))
+    assert not [line for line in warnings_of(folder, caplog) if "amount" in line]
 
 
 def test_columns_that_are_left_out_need_no_time(intact: Path, tmp_path: Path, caplog: Any) -> None:

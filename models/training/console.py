@@ -159,5 +159,5 @@ def _before_steps(path: Path) -> bool:
 def folders(cfg: DictConfig) -> str:
     """The last line of a run: where its files lie. A run that went on has its checkpoints beside the ones before."""
     run_dir, checkpoint_dir = Path(cfg.run_dir), Path(cfg.checkpoint_dir)
-    beside = "" if run_dir in checkpoint_dir.parents else f"; checkpoints: {checkpoint_dir}"
+    beside = "" if run_dir.absolute() in checkpoint_dir.absolute().parents else f"; checkpoints: {checkpoint_dir}"
     return f"outputs: {run_dir}{beside}"

@@ -23,6 +23,7 @@ from models.training.callbacks import StepCheckpoint
 from models.training.checks import check_checkpoint
 from models.training.console import announce_resume
 from models.training.errors import INTERRUPTED, Interrupted
+from models.training.kept_metrics import keep_metrics
 from models.training.ranks import number_of_devices
 from models.training.short_steps import ShortEpochLoop
 from models.training.strategy import OneExchangeStrategy
@@ -90,6 +91,8 @@ def fit(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamodule: L
         saved = check_checkpoint(Path(cfg.ckpt_path), model, dict(model.hparams))
         if trainer.is_global_zero:
             announce_resume(cfg, saved)
+            if Path(cfg.ckpt_path).resolve().parent.parent == Path(cfg.run_dir).resolve():
+                keep_metrics(trainer.loggers, saved)
     try:
         trainer.fit(model, datamodule=datamodule, ckpt_path=cfg.ckpt_path)
     except SystemExit:  # so Lightning ends on Ctrl-C

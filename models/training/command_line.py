@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -33,6 +35,7 @@ _MEANT = {  # names that others have, and the way out
     "shuffle": "the training split is always shuffled, as seed says",
 }
 _FILES = {".npz": "npz dataset.path", **dict.fromkeys((".csv", ".tsv", ".parquet", ".gz"), "edge_list dataset.edges")}
+_DIRNAME = "hydra.job.config.override_dirname"
 _OPTIONAL = ("experiment", "hparams_search")  # groups that are empty unless they are chosen
 
 
@@ -198,7 +201,7 @@ def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
     """One line about an error of Hydra's that says what was misspelt, and what may stand there."""
     text = str(error)
     if isinstance(error, OSError) and not isinstance(error, HydraException):  # of the folder of the run
-        return said(error)
+        return _long_name(error, arguments, conf) if error.errno == errno.ENAMETOOLONG else said(error)
     if isinstance(error, MissingConfigException) and isinstance(error.missing_cfg_file, str):
         group, _, choice = error.missing_cfg_file.lstrip("/").rpartition("/")
         if ".." in group.split("/"):  # of `dataset=../cora`
@@ -227,6 +230,23 @@ def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
         argument = text.split("\n")[0].removeprefix("Error merging override ")
         return f"cannot take the argument {argument} ({why}); `python train.py --help` shows the form of each option"
     return said(error) if "nterpolation" in text else _line(text) or type(error).__name__
+
+
+def _long_name(error: OSError, arguments: Sequence[str], conf: Path) -> str:
+    """One line about a folder that is named after more options than a name has room for."""
+    name = max(str(error.filename).split(os.sep), key=len)
+    what = f"the folder of the run would have a name of {len(os.fsencode(name)):,} bytes, {name[:40]}..."
+    left_out = list(OmegaConf.select(OmegaConf.load(conf / "train.yaml"), f"{_DIRNAME}.exclude_keys"))
+    of_all = [
+        one.get_key_element()
+        for one in OverridesParser.create().parse_overrides([one for one in arguments if not one.startswith("-")])
+        if not one.is_sweep_override() and not one.get_key_element().startswith("hydra")
+    ]
+    new = [key for key in of_all if key not in left_out and f"{key}=" in name]
+    way = f"leave out what all jobs have in common: '{_DIRNAME}.exclude_keys=[{','.join([*left_out, *new])}]'"
+    if not new:
+        way = "name it by a number, as hydra.sweep.subdir and hydra.run.dir do by default"
+    return f"{what}, and names have at most 255; {way}"
 
 
 def _unreadable(argument: str) -> str:

@@ -151,3 +151,16 @@ def test_a_key_that_nothing_reads_is_named() -> None:
         check_keys(cfg, CONF)
     del cfg["modell"]
     check_keys(cfg, CONF)  # other values refer to width
+
+
+def test_a_folder_of_too_many_options_is_named(tmp_path: Path) -> None:
+    arguments = ["-m", "hydra.sweep.subdir=${hydra.job.override_dirname}", "seed=0,1", "model.hidden=16", "debug=true"]
+    name = ",".join(["model.hidden=16", "seed=0", "x" * 250])
+    with pytest.raises(OSError, match="File name too long") as long:
+        (tmp_path / name / "0").mkdir()
+    line = explain(long.value, arguments, CONF)
+    assert line.startswith("the folder of the run would have a name of 273 bytes, model.hidden=16,seed=0,xxxx")
+    way = "hydra.job.config.override_dirname.exclude_keys=[experiment,hparams_search,result_path,data_dir,cache_dir,"
+    assert line.endswith(f"; leave out what all jobs have in common: '{way}callbacks,debug,model.hidden]'")
+    line = explain(long.value, ["-m", "seed=0,1"], CONF)
+    assert line.endswith("; name it by a number, as hydra.sweep.subdir and hydra.run.dir do by default")

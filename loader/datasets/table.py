@@ -218,7 +218,9 @@ class TableDataset(EdgeListDataset):
                 "of its own (dataset.source, dataset.target, dataset.weight, dataset.time)"
             )
         _check_header(edges, columns[:2])
-        report = []
+        report = [
+            f"{edges.path.name}: {columns[0]} is the source, {columns[1]} the target (dataset.source, dataset.target)"
+        ]
         rest = [name for name in edges.names if name not in columns]
         if rest:
             report.append(f"{edges.path.name}: not read {', '.join(rest)} (dataset.weight, dataset.time)")

@@ -164,6 +164,7 @@ def test_the_report_counts_what_was_done(load, caplog):
         "5 nodes, 2 of them without an edge",
         "6 edges of 5 rows, 4 reverse edges added (dataset.undirected), 1 self loops removed (dataset.self_loops), "
         "2 repeated ones removed (dataset.parallel_edges)",
+        "edges.csv: from is the source, to the target (dataset.source, dataset.target)",
         "edges.csv: not read since, w (dataset.weight, dataset.time)",
         "age: number, standardised: mean 2.5, standard deviation 1.65831; 1 missing, filled with the mean, flagged by "
         "a feature",

@@ -32,6 +32,7 @@ _MEANT = {  # names that others have, and the way out
     **dict.fromkeys(("num_workers", "workers"), _THREADS),
     "pin_memory": "features=pinned keeps features in page-locked memory",
     "num_neighbors": "its name here is sampler.fanouts",
+    "hidden_channels": "its name here is model.hidden",
     "shuffle": "the training split is always shuffled, as seed says",
 }
 _FILES = {".npz": "npz dataset.path", **dict.fromkeys((".csv", ".tsv", ".parquet", ".gz"), "edge_list dataset.edges")}
@@ -222,6 +223,8 @@ def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
         return f"{given} would add a second {group}; leave out the +: {given[1:]}"
     if isinstance(error, OverrideParseException):
         return _unreadable(str(error.override))
+    if found := re.search(r"Could not append to config\. An item is already at '([^']+)'", text):
+        return f"there is an option {found[1]} already; leave out the +: {found[1]}=..."
     if found := re.search(r"Could not (?:override|append to config|delete[^']*) ?'([^']+)'", text):
         key = found[1].partition("@")[0]
         return _unknown(key, arguments, conf)
@@ -276,7 +279,7 @@ def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
     if having := sorted(path.name for path in conf.iterdir() if path.is_dir() and given in choices(conf, path.name)):
         return f"there is no option {key}{_nearest(key, having) or f'; did you mean {having[0]}={given}?'}"
     above, _, last = key.rpartition(".")
-    if last in _MEANT and above in ("", "datamodule", "trainer", "sampler", "loader"):
+    if last in _MEANT and above in ("", "datamodule", "trainer", "sampler", "loader", "model"):
         return f"there is no option {key}; {_MEANT[last]}"
     if having := _choices_with(key, conf):
         group = key.partition(".")[0]
@@ -285,9 +288,16 @@ def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
         return f"there is no option {key} here; {whose} {way}"
     if elsewhere := _elsewhere(last, keys):
         return f"there is no option {key}; did you mean {elsewhere[0]}?"
+    if not above and (found := _of_choices(key, conf)):
+        return f"there is no option {key}; {found}"
     beside = sorted(k.rpartition(".")[2] for k in keys if k.rpartition(".")[0] == above)
     if not beside:
         return f"there is no option {key}{_nearest(key, keys) or ';'} `python train.py --help` lists all"
+    if not above:  # it may lack the name of its group
+        full = {one.rpartition(".")[2]: one for one in sorted(keys, reverse=True)} | {one: one for one in beside}
+        if close := _nearest(last, full):
+            meant = close.removeprefix("; did you mean ").removesuffix("?")
+            return f"there is no option {key}; did you mean {full[meant]}?"
     if close := _nearest(last, beside):
         prefix = f"{above}." if above else ""
         return f"there is no option {key}{close.replace('mean ', f'mean {prefix}')}"
@@ -298,6 +308,16 @@ def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
 def _elsewhere(name: str, keys: Iterable[str]) -> list[str]:
     """The keys that end with `name` or, as in `max_epochs`, with the most of it."""
     return sorted(key for key in keys if key.rpartition(".")[2] in (name, f"max_{name}"))
+
+
+def _of_choices(name: str, conf: Path) -> str:
+    """The options that end with `name` of choices that are not chosen, and what has them; "" if none has."""
+    groups = sorted(path.name for path in conf.iterdir() if path.is_dir())
+    found = {group: having for group in groups if (having := _choices_with(f"{group}.{name}", conf))}
+    return "; ".join(
+        f"{group}.{name} is an option of {', '.join(f'{group}={choice}' for choice in having)}"
+        for group, having in found.items()
+    )
 
 
 def _choices_with(key: str, conf: Path) -> list[str]:

@@ -35,7 +35,7 @@ def test_rows_up_to_the_checkpoint_are_kept(tmp_path: Path, steps: int, kept: in
     assert found == [*before, {"epoch": "2", "step": "14", "val/f1": "0.25"}]
 
 
-def test_a_run_continued_in_its_folder_has_all_epochs(tmp_path: Path) -> None:
+def test_a_run_resumed_in_place_has_all_epochs(tmp_path: Path) -> None:
     options = (*FAST[1:], "sampler.fanouts=[2,2]", "callbacks=quiet")
     for folder, epochs, more in (
         ("whole", 4, ()),

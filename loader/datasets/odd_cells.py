@@ -10,6 +10,7 @@ from loader.datasets.columns import is_text, pyarrow
 from loader.machine.arguments import shown
 
 _NEARLY = 0.9  # of the cells, or of the different values
+_LOOKED_AT = 10_000
 _FORMS = {
     "number": r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$",
     "date": r"^\s*\d{4}-\d\d-\d\d([ T].*)?$",
@@ -30,17 +31,29 @@ def odd_cells(values: Any) -> str | None:
         return None
     compute = pyarrow("pyarrow.compute")
     total = len(values) - values.null_count
+    some = values
+    if len(values) > _LOOKED_AT:  # columns of names are long, and looking at each cell takes as long as reading it
+        some = values.take(pyarrow().array(np.linspace(0, len(values) - 1, _LOOKED_AT).astype(np.int64)))
     for kind, form in _FORMS.items():
+        if len(values) > _LOOKED_AT and not _are_mostly(some, form, _NEARLY / 2):
+            continue
         fits = compute.match_substring_regex(values, form)
         few = compute.sum(fits).as_py() or 0
         if not 0 < few < total:
             continue
-        if few < _NEARLY * total:
-            different = compute.match_substring_regex(values.drop_null().unique(), form)
-            if compute.sum(different).as_py() < _NEARLY * len(different):
-                continue
+        if few < _NEARLY * total and not _are_mostly(values.drop_null().unique(), form, _NEARLY):
+            continue
         odd, place = total - few, int(np.flatnonzero(compute.equal(fits, False).to_numpy(zero_copy_only=False))[0])
         first = f"{shown(values[place].as_py())} in row {place + 1}"
         told = f"is no {kind}, {first}" if odd == 1 else f"are no {kind}s, the first is {first}"
         return f"{odd:,} of its {total:,} cells {told}"
     return None
+
+
+def _are_mostly(values: Any, form: str, share: float) -> bool:
+    """Whether that share of texts, or of the different ones among them, have a form."""
+    compute = pyarrow("pyarrow.compute")
+    for some in (values.drop_null(), values.drop_null().unique()):
+        if len(some) and compute.sum(compute.match_substring_regex(some, form)).as_py() >= share * len(some):
+            return True
+    return False

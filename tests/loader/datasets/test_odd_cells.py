@@ -33,6 +33,16 @@ def test_most_cells_or_most_values_suffice(cells, told):
     assert odd_cells(pa.array(cells)) == told
 
 
+def test_long_columns_are_looked_at_in_part_first(monkeypatch):
+    numbers, names = [str(number) for number in range(30_000)], [f"u{number}" for number in range(30_000)]
+    assert odd_cells(pa.array([*numbers, "?"])) == "1 of its 30,001 cells is no number, '?' in row 30001"
+    assert odd_cells(pa.array([*["?"] * 30_000, *numbers])).startswith("30,000 of its 60,000 cells are no numbers")
+    looked = []
+    monkeypatch.setattr("loader.datasets.odd_cells._are_mostly", lambda some, *_: looked.append(len(some)))
+    assert odd_cells(pa.array(names)) is None
+    assert looked == [10_000, 10_000]  # for numbers, and for dates
+
+
 @pytest.mark.parametrize(
     "cells",
     [

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from loader.datasets.columns import is_text, pyarrow
+from loader.datasets.columns import TableFile, is_text, pyarrow
 from loader.machine.arguments import shown
 
 _NEARLY = 0.9  # of the cells, or of the different values
@@ -48,6 +48,13 @@ def odd_cells(values: Any) -> str | None:
         told = f"is no {kind}, {first}" if odd == 1 else f"are no {kind}s, the first is {first}"
         return f"{odd:,} of its {total:,} cells {told}"
     return None
+
+
+def way_to_numbers(file: TableFile, cells: str) -> str:
+    """What mends odd cells: of a CSV file `cells` says it; a Parquet file has types."""
+    if file.kind != ".parquet":
+        return cells
+    return "convert the column by pandas.to_numeric or to_datetime with errors='coerce' and save it again"
 
 
 def _are_mostly(values: Any, form: str, share: float) -> bool:

@@ -33,7 +33,7 @@ from loader.datasets.errors import DatasetError, nearest
 from loader.datasets.locations import fingerprint, given_file, require_file
 from loader.datasets.node_dataset import SPLITS, NodeDataset, digest_of
 from loader.datasets.node_ids import IdNumbers, NodeIds, read_ids, write_ids
-from loader.datasets.odd_cells import odd_cells
+from loader.datasets.odd_cells import odd_cells, way_to_numbers
 from loader.datasets.plain_ids import plain_integers
 from loader.datasets.splits import check_fractions, stratified_split
 from loader.datasets.trained_tables import TrainedTables, digest_of_ends, trained_labels
@@ -317,8 +317,8 @@ class TableDataset(EdgeListDataset):
             columns = [Column.of(name, table.column(name), file.path) for name in names]
             report += [column.report() for column in columns]
             warnings = [
-                f"{file.path}: column {name} is read as texts, since {odd}; leave such cells empty, or write codes as "
-                "texts, such as z8001"
+                f"{file.path}: column {name} is read as texts, since {odd}; "
+                f"{way_to_numbers(file, 'leave such cells empty')}, or write codes as texts, such as z8001"
                 for name in names
                 if (odd := odd_cells(table.column(name)))
             ]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from loader.datasets.columns import MISSING, TableFile, as_whole_times, has_zone, is_text, pyarrow, spaced
 from loader.datasets.errors import DatasetError, nearest
-from loader.datasets.odd_cells import odd_cells
+from loader.datasets.odd_cells import odd_cells, way_to_numbers
 from loader.datasets.relational.schema import ForeignKey, Schema, TableSchema, TimeColumn
 from loader.graph.checks import MISSING_TIME
 from loader.machine.arguments import shown
@@ -119,9 +119,10 @@ def read_tables(schema: Schema, folder: Path) -> Tables:
         if table.time is None and not table.always_known:
             warnings += _without_time(schema, table, features)
         if table.columns is None:
+            cells = f"name texts that mean a missing value under 'missing' of tables.{name}, correct the cells"
             warnings += [
-                f"{file.path}: column {column} is read as texts, since {odd}; name texts that mean a missing value "
-                f"under 'missing' of tables.{name}, correct the cells, or say {column}: category under its 'columns'"
+                f"{file.path}: column {column} is read as texts, since {odd}; {way_to_numbers(file, cells)}, or say "
+                f"{column}: category under 'columns' of tables.{name}"
                 for column, values in features.items()
                 if (odd := odd_cells(values))
             ]

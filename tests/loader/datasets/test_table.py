@@ -175,7 +175,7 @@ def test_the_report_counts_what_was_done(load, caplog):
     assert all(f"edges: {line}" in caplog.text for line in data.tables.report)
 
 
-def test_numbers_with_a_word_are_warned_of(load, caplog):
+def test_numbers_with_a_word_are_warned_of(load, caplog, tmp_path):
     nodes = "id,age,segment\n" + "".join(
         f"{name},{age},{'xy'[age % 2]}\n" for age, name in enumerate("abcdefghijklmnop")
     )
@@ -190,6 +190,11 @@ def test_numbers_with_a_word_are_warned_of(load, caplog):
         )
         assert line.endswith("; leave such cells empty, or write codes as texts, such as z8001")
         assert line == f"edges: {data.tables.report[0]}"
+    caplog.clear()
+    ids, ages = list("abcdefghijklmnop"), [*map(str, range(15)), "?"]
+    parquet.write_table(pa.table({"id": ids, "age": ages, "segment": ["x", "y"] * 8}), tmp_path / "n.parquet")
+    load(nodes="n.parquet", label="segment")
+    assert "'?' in row 16; convert the column by pandas.to_numeric" in caplog.text  # an empty cell would be a text
 
 
 def test_the_record_comes_from_the_cache(load, monkeypatch, tmp_path):

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from relational import FOLDER, needs_data
 from shop import edit, write_shop
 
 from loader.datasets import DatasetError, RelationalDataset
 from loader.datasets.relational.schema import OWN_SCHEMAS, read_schema
+from loader.datasets.relational.tables import read_tables
 
 pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")
 
@@ -147,6 +149,12 @@ def test_the_schemas_of_the_package_are_read(path: Path) -> None:
     assert sum(len(table.foreign) for table in schema.tables.values()) > 5
 
 
+@needs_data
+@pytest.mark.parametrize("path", sorted(OWN_SCHEMAS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_packages_databases_raise_no_warning(path: Path) -> None:
+    assert read_tables(read_schema(path), FOLDER / path.stem).warnings == ()
+
+
 def years(at: Any) -> Any:
     return at.dt.year
 
@@ -224,6 +232,7 @@ def test_numbers_with_a_word_are_warned_of(intact: Path, tmp_path: Path, caplog:
         r"orders.csv: column amount is read as texts, since 1 of its \d+ cells is no number, 'n/k' in", line
     )
     assert "name texts that mean a missing value under 'missing' of tables.orders, correct the cells, or say" in line
+    assert line.endswith("amount: category under 'columns' of tables.orders")
     edit(
         folder / "schema.yaml",
         lambda text: text.replace("    time: at\n", "    time: at\n    columns: {amount: number}\n"),

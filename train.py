@@ -142,7 +142,7 @@ def train(cfg: DictConfig) -> float:
     from models.training.past_run_job import use_past_run
     from models.training.relational_job import train_task, watch_task
     from models.training.tested_job import draw_score
-    from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value
+    from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value, warn_of_sampling
 
     given = [] if cfg.mode == "train" else overrides_of_past_run(Path(str(cfg.ckpt_path)))
     given.extend(HydraConfig.get().overrides.task if HydraConfig.initialized() else [])
@@ -210,6 +210,7 @@ def train(cfg: DictConfig) -> float:
     elif data.splits["test"].numel():
         trainer.test(model, datamodule=datamodule, ckpt_path=best, verbose=False)
     metrics.update(trainer.callback_metrics)
+    warn_of_sampling(metrics, trainer)
     if trainer.is_global_zero:
         print(folders(cfg))
     return job.write(optimized_value(cfg.optimized_metric, metrics, trainer), metrics, trainer.callbacks)  # type: ignore[attr-defined]

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from loader.datasets import HeteroDataset, NodeDataset
+from loader.datasets.node_dataset import SPLITS
 from loader.graph import Graph
 from loader.machine.optional import import_optional
 from loader.machine.whole_files import replaced
@@ -82,6 +84,25 @@ def class_columns(logits: Tensor, classes: Sequence[Any], multilabel: bool) -> d
     else:
         prediction = [classes[i] for i in logits.argmax(-1).tolist()]
     return {"prediction": prediction} | {f"p_{name}": shares[:, i] for i, name in enumerate(classes)}
+
+
+def split_places(data: NodeDataset | HeteroDataset) -> Tensor:
+    """What `split_column` takes, for each node that has a class to predict: `[nodes]` int8."""
+    places = torch.full((data.labels.shape[0],), len(SPLITS), dtype=torch.int8)
+    if not data.multilabel:
+        places[data.labels < 0] = -1
+    for place, split in enumerate(SPLITS):
+        places[data.splits[split]] = place
+    return places
+
+
+def split_column(places: Tensor) -> dict[str, Any]:
+    """The column `split` of some nodes: train, val or test; none, if a node has a label and is in no split; null if it
+    has no label.
+    """
+    arrow = import_optional("pyarrow", "predictions", "tables")
+    names = [*SPLITS, "none", None]
+    return {"split": arrow.array([names[place] for place in places.tolist()], arrow.string())}
 
 
 def embedding_columns(rows: Tensor) -> dict[str, Tensor]:

@@ -250,6 +250,23 @@ def test_a_sampled_test_takes_the_test_split(composed: Composer, capsys: pytest.
     assert "with sampled neighbors (best checkpoint)" in line
 
 
+@pytest.mark.parametrize(("model", "fanouts", "warned"), [("gin", "[1,1]", True), ("graphsage", "[15,10]", False)])
+def test_exact_scores_far_from_sampled_are_told(
+    composed: Composer, tmp_path: Path, caplog: pytest.LogCaptureFixture, model: str, fanouts: str, warned: bool
+) -> None:
+    """GIN adds up the rows of neighbors: more neighbors than in training are other rows."""
+    sampled = in_process(
+        composed, f"model={model}", f"sampler.fanouts={fanouts}", "trainer.max_epochs=3", "callbacks=quiet"
+    )
+    exact = json.loads((tmp_path / "result.json").read_text())["metrics"]["test/val_acc"]
+    assert (abs(exact - sampled) > 0.03) == warned
+    lines = [one.getMessage() for one in caplog.records if "with sampled neighbors" in one.getMessage()]
+    assert len(lines) == warned
+    for line in lines:
+        assert line.startswith(f"val/acc is {sampled:.4f} with sampled neighbors and {exact:.4f} with all, which mode=")
+        assert "exact_test=false samples in both" in line
+
+
 def test_a_sweep_runs_every_combination(tmp_path: Path) -> None:
     samplers = ["fused", "hopwise"]
     try:

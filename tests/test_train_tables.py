@@ -53,7 +53,10 @@ def test_edges_alone_are_embedded(composed: Composer, tables: list[str], capsys,
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], r"e has no labels; name them \(label\), or train what needs none: task=link, or model=node2vec"),
+        (
+            [],
+            r"e has no labels; name their column \(dataset.label=COLUMN\), or train what needs none: task=link, or",
+        ),
         (["dataset.nodes={n}", "dataset.label=label", "dataset.features=[]"], "dataset e has no features, which the"),
         (["dataset.nodes={n}", "dataset.label=lable"], "has no column 'lable' .* did you mean label"),
         (["dataset.label=label"], "label is 'label', a column of nodes, but there is no table of nodes; give its path"),

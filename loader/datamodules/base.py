@@ -81,6 +81,7 @@ def check_labelled(data: NodeDataset | HeteroDataset) -> None:
     """Raises DatasetError if the dataset has no labels or no training split, from which a model of nodes learns."""
     if data.num_classes and data.splits["train"].numel():
         return
-    lacks = "no training split; draw one (split=[0.6,0.2,0.2])" if data.num_classes else "no labels; name them (label)"
+    add = "add them" if data.tables is None else "name their column (dataset.label=COLUMN)"
+    lacks = "no training split; draw one (dataset.split=[0.6,0.2,0.2])" if data.num_classes else f"no labels; {add}"
     way = "" if isinstance(data, HeteroDataset) else ", or train what needs none: task=link, or model=node2vec"
     raise DatasetError(f"{data.name} has {lacks}{way}")

@@ -341,24 +341,10 @@ class Column:
             told = (
                 f"category, a feature for each of its {len(self.categories)}{most} values{rest if self.others else ''}"
             )
-            words = [text for text in self.categories if not _looks_like_a_number(text)]
-            if 0 < len(words) < len(self.categories) / 5:
-                told += (
-                    f"; NOTE: nearly all of them are numbers, but not {words[0]!r}: leave such cells empty for a "
-                    "column of numbers"
-                )
         else:
             told = f"{self.kind}, standardised: mean {self.mean:g}, standard deviation {self.deviation:g}"
             gaps = gaps.replace("missing", "missing, filled with the mean")
         return f"{self.name}: {told}{gaps}"
-
-
-def _looks_like_a_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _plain(table: Any, missing: Sequence[str]) -> Any:

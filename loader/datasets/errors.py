@@ -8,8 +8,10 @@ from collections.abc import Iterable
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """ "; did you mean X?" if one of the `known` words is spelt nearly like `word`, else nothing."""
-    by_letters = {one.lower(): one for one in known}
-    found = difflib.get_close_matches(word.lower(), by_letters, n=1, cutoff=0.6)
+    by_letters, given = {one.lower(): one for one in known}, word.lower()
+    found = difflib.get_close_matches(given, by_letters, n=5, cutoff=0.6)
+    # Letters that changed places come first: gta is gat, though hgt has as many of them in order.
+    found.sort(key=lambda one: sorted(one) != sorted(given))
     return f"; did you mean {by_letters[found[0]]}?" if found else ""
 
 

@@ -39,6 +39,14 @@ def conf_folder() -> Path:
     )
 
 
+def option_names(conf: Path | None = None) -> set[str]:
+    """The options that datasets of `conf/dataset/` have, of whatever name."""
+    OmegaConf = import_optional("omegaconf", "a dataset by its name", "datasets").OmegaConf
+    files = ((conf_folder() if conf is None else conf) / "dataset").glob("*.yaml")
+    found = [OmegaConf.load(file) for file in files]
+    return {key for one in found for key in _keys(one.get("dataset", one))}
+
+
 def open_dataset(
     name: str,
     options: Sequence[str] = (),

@@ -33,6 +33,7 @@ from loader.datasets.errors import DatasetError, nearest
 from loader.datasets.locations import fingerprint, given_file, require_file
 from loader.datasets.node_dataset import SPLITS, NodeDataset
 from loader.datasets.node_ids import IdNumbers, read_ids, write_ids
+from loader.datasets.odd_cells import odd_cells, way_to_numbers
 from loader.datasets.plain_ids import plain_integers
 from loader.datasets.splits import check_fractions, stratified_split
 from loader.datasets.table_record import TableRecord
@@ -190,7 +191,9 @@ class TableDataset(EdgeListDataset):
                 "of its own (dataset.source, dataset.target, dataset.weight, dataset.time)"
             )
         _check_header(edges, columns[:2])
-        report = []
+        report = [
+            f"{edges.path.name}: {columns[0]} is the source, {columns[1]} the target (dataset.source, dataset.target)"
+        ]
         rest = [name for name in edges.names if name not in columns]
         if rest:
             report.append(f"{edges.path.name}: not read {', '.join(rest)} (dataset.weight, dataset.time)")
@@ -286,8 +289,14 @@ class TableDataset(EdgeListDataset):
         if self._trained is None:
             columns = [Column.of(name, table.column(name), file.path) for name in names]
             report += [column.report() for column in columns]
+            warnings = [
+                f"{file.path}: column {name} is read as texts, since {odd}; "
+                f"{way_to_numbers(file, 'leave such cells empty')}, or write codes as texts, such as z8001"
+                for name in names
+                if (odd := odd_cells(table.column(name)))
+            ]
         else:
-            columns = list(self._trained.columns)
+            columns, warnings = list(self._trained.columns), []
             report += self._trained.told_of(table, file)
         features = np.lib.format.open_memmap(
             writer.scratch / "features.npy", "w+", np.float32, (rows.size, sum(column.width for column in columns))
@@ -312,7 +321,8 @@ class TableDataset(EdgeListDataset):
             splits = _splits(special["split"], table.column(special["split"]), labels, ids, file.path)
         if self._trained is not None:
             self._trained.check_labels(np.full(rows.size, -1) if labels is None else labels, file.path)
-        writer.properties.update(classes=classes, columns=[column.to_json() for column in columns])
+        saved = [column.to_json() for column in columns]
+        writer.properties.update(classes=classes, columns=saved, warnings=warnings)
         none = np.empty(0, dtype=np.int32)
         return ids, EdgeList(none, none, features, labels, len(classes) if classes else None, splits)
 
@@ -359,12 +369,15 @@ class TableDataset(EdgeListDataset):
 
     def _assemble(self, cached: CachedArrays) -> NodeDataset:
         saved, data = cached.properties, super()._assemble(cached)
+        warnings = saved.get("warnings", ())  # edges alone have none, nor has a conversion of an earlier version
+        for line in warnings:
+            log.warning("%s: %s", self.name, line)
         ids = read_ids(cached.arrays, saved["digest"])
         kept = {name: saved[name] for name in ("source", "num_rows", "ends", "classes", "columns")}
         rows = TrainedTables.from_json(
             {"num_nodes": len(ids), "ids": ids.digest, "labels": digest_of(data.labels), **kept}
         )
-        return replace(data, tables=TableRecord(ids, rows.classes, rows.columns, tuple(saved["report"]), rows))
+        return replace(data, tables=TableRecord(ids, rows.classes, rows.columns, (*warnings, *saved["report"]), rows))
 
 
 def _check_header(file: TableFile, columns: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ class TableRecord:
         ids: the ids of the tables, by node.
         classes: the values of the label column, by class; empty without labels.
         columns: how columns became features, in their order.
-        report: what was done, in words, a line each.
+        report: what was done, in words, a line each, warnings first.
         rows: what a checkpoint keeps, so that rows may be appended after a training: see `TableDataset.extend`.
     """
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from loader.datasets import DatasetError, HeteroDataset, open_dataset
 from loader.datasets.locations import check_output
+from loader.datasets.named import option_names
 from loader.graph.times import TIMES
 from loader.inspect.batches import check_numbers, seeds_of
 from loader.inspect.card import inspect, show
@@ -74,6 +75,23 @@ def _put(
         Path(file).write_text(text + "\n", encoding="utf-8")
 
 
+def _refuse_others(parser: OneLineParser, arguments: Sequence[str]) -> None:
+    """Ends with one line for an argument as train.py takes it, or an option of the dataset with dashes."""
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        group, _, key = name.rpartition(".")
+        own = f"--{key.replace('_', '-')}"
+        if name == "dataset":
+            parser.error(f"{argument} is as train.py takes it; here it is --dataset {value}")
+        if group == "dataset":
+            parser.error(f"{argument} is as train.py takes it; here it is {key}={value}")
+        if group in ("sampler", "datamodule", "features") and own in parser.options:
+            parser.error(f"{argument} is as train.py takes it; here it is {own} {value}")
+        key = name.lstrip("-").replace("-", "_")
+        if name.startswith("--") and not parser.has(name) and key in option_names():
+            parser.error(f"there is no {name}; an option of the dataset has no dashes: {key}={value or 'VALUE'}")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = OneLineParser(
         prog="python -m loader.inspect",
@@ -112,6 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--json", default=None, metavar="FILE", help="write the figures to this file; with - print only them"
     )
+    _refuse_others(parser, sys.argv[1:] if arguments is None else arguments)
     args = parser.parsed(arguments)
     try:
         if args.json not in (None, "-"):

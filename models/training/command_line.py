@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -31,9 +33,11 @@ _MEANT = {  # names that others have, and the way out
     **dict.fromkeys(("num_workers", "workers"), _THREADS),
     "pin_memory": "features=pinned keeps features in page-locked memory",
     "num_neighbors": "its name here is sampler.fanouts",
+    "hidden_channels": "its name here is model.hidden",
     "shuffle": "the training split is always shuffled, as seed says",
 }
 _FILES = {".npz": "npz dataset.path", **dict.fromkeys((".csv", ".tsv", ".parquet", ".gz"), "edge_list dataset.edges")}
+_DIRNAME = "hydra.job.config.override_dirname"
 _OPTIONAL = ("experiment", "hparams_search")  # groups that are empty unless they are chosen
 
 
@@ -200,7 +204,7 @@ def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
     """One line about an error of Hydra's that says what was misspelt, and what may stand there."""
     text = str(error)
     if isinstance(error, OSError) and not isinstance(error, HydraException):  # of the folder of the run
-        return said(error)
+        return _long_name(error, arguments, conf) if error.errno == errno.ENAMETOOLONG else said(error)
     if isinstance(error, MissingConfigException) and isinstance(error.missing_cfg_file, str):
         group, _, choice = error.missing_cfg_file.lstrip("/").rpartition("/")
         if ".." in group.split("/"):  # of `dataset=../cora`
@@ -221,6 +225,8 @@ def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
         return f"{given} would add a second {group}; leave out the +: {given[1:]}"
     if isinstance(error, OverrideParseException):
         return _unreadable(str(error.override))
+    if found := re.search(r"Could not append to config\. An item is already at '([^']+)'", text):
+        return f"there is an option {found[1]} already; leave out the +: {found[1]}=..."
     if found := re.search(r"Could not (?:override|append to config|delete[^']*) ?'([^']+)'", text):
         key = found[1].partition("@")[0]
         return _unknown(key, arguments, conf)
@@ -229,6 +235,23 @@ def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
         argument = text.split("\n")[0].removeprefix("Error merging override ")
         return f"cannot take the argument {argument} ({why}); `python train.py --help` shows the form of each option"
     return said(error) if "nterpolation" in text else _line(text) or type(error).__name__
+
+
+def _long_name(error: OSError, arguments: Sequence[str], conf: Path) -> str:
+    """One line about a folder that is named after more options than a name has room for."""
+    name = max(str(error.filename).split(os.sep), key=len)
+    what = f"the folder of the run would have a name of {len(os.fsencode(name)):,} bytes, {name[:40]}..."
+    left_out = list(OmegaConf.select(OmegaConf.load(conf / "train.yaml"), f"{_DIRNAME}.exclude_keys"))
+    of_all = [
+        one.get_key_element()
+        for one in OverridesParser.create().parse_overrides([one for one in arguments if not one.startswith("-")])
+        if not one.is_sweep_override() and not one.get_key_element().startswith("hydra")
+    ]
+    new = [key for key in of_all if key not in left_out and f"{key}=" in name]
+    way = f"leave out what all jobs have in common: '{_DIRNAME}.exclude_keys=[{','.join([*left_out, *new])}]'"
+    if not new:
+        way = "name it by a number, as hydra.sweep.subdir and hydra.run.dir do by default"
+    return f"{what}, and names have at most 255; {way}"
 
 
 def _unreadable(argument: str) -> str:
@@ -260,7 +283,7 @@ def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
     if key in RENAMED:  # in a sweeper's file
         return f"there is no option {key}; its name is {RENAMED[key]}"
     above, _, last = key.rpartition(".")
-    if last in _MEANT and above in ("", "datamodule", "trainer", "sampler", "loader"):
+    if last in _MEANT and above in ("", "datamodule", "trainer", "sampler", "loader", "model"):
         return f"there is no option {key}; {_MEANT[last]}"
     if having := _choices_with(key, conf):
         group = key.partition(".")[0]
@@ -269,9 +292,16 @@ def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
         return f"there is no option {key} here; {whose} {way}"
     if elsewhere := _elsewhere(last, keys):
         return f"there is no option {key}; did you mean {elsewhere[0]}?"
+    if not above and (found := _of_choices(key, conf)):
+        return f"there is no option {key}; {found}"
     beside = sorted(k.rpartition(".")[2] for k in keys if k.rpartition(".")[0] == above)
     if not beside:
         return f"there is no option {key}{_nearest(key, keys) or ';'} `python train.py --help` lists all"
+    if not above:  # it may lack the name of its group
+        full = {one.rpartition(".")[2]: one for one in sorted(keys, reverse=True)} | {one: one for one in beside}
+        if close := _nearest(last, full):
+            meant = close.removeprefix("; did you mean ").removesuffix("?")
+            return f"there is no option {key}; did you mean {full[meant]}?"
     if close := _nearest(last, beside):
         prefix = f"{above}." if above else ""
         return f"there is no option {key}{close.replace('mean ', f'mean {prefix}')}"
@@ -282,6 +312,16 @@ def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
 def _elsewhere(name: str, keys: Iterable[str]) -> list[str]:
     """The keys that end with `name` or, as in `max_epochs`, with the most of it."""
     return sorted(key for key in keys if key.rpartition(".")[2] in (name, f"max_{name}"))
+
+
+def _of_choices(name: str, conf: Path) -> str:
+    """The options that end with `name` of choices that are not chosen, and what has them; "" if none has."""
+    groups = sorted(path.name for path in conf.iterdir() if path.is_dir())
+    found = {group: having for group in groups if (having := _choices_with(f"{group}.{name}", conf))}
+    return "; ".join(
+        f"{group}.{name} is an option of {', '.join(f'{group}={choice}' for choice in having)}"
+        for group, having in found.items()
+    )
 
 
 def _choices_with(key: str, conf: Path) -> list[str]:

@@ -61,7 +61,10 @@ def described(cfg: DictConfig) -> str:
         if callbacks.get("best"):
             files[f"{checkpoints}/best.ckpt"] = f"the weights with the best {callbacks['best'].get('monitor')}"
         if callbacks.get("step"):
-            files[f"{checkpoints}/step.ckpt"] = "the newest state of the training"
+            every = callbacks["step"].get("every_n_train_steps")
+            files[f"{checkpoints}/step.ckpt"] = (
+                f"a state of the training: after step 1, 2, 4 and so on, then every {every} steps, and on Ctrl-C"
+            )
         files |= {
             one.get("tracking_uri") or f"{name}/": "the metrics of each epoch, counted from 0 there"
             for name, one in loggers.items()
@@ -80,6 +83,8 @@ def described(cfg: DictConfig) -> str:
     else:
         name = "predictions.parquet" if cfg.mode == "predict" else "metrics.json"
         files[name] = f"what mode={cfg.mode} found with {cfg.get('ckpt_path')}"
+        if cfg.mode == "predict":
+            files[name] += f"; columns:\n    {_columns(cfg)}"
     lines = ["A run of train.py. Its files:", "", *(f"{name}\n    {what}" for name, what in files.items())]
     if f"{checkpoints}/step.ckpt" in files:
         lines += [
@@ -91,6 +96,23 @@ def described(cfg: DictConfig) -> str:
         lines += ["", "To predict with it (or mode=evaluate, to test it again):"]
         lines += [f"    python train.py mode=predict ckpt_path={checkpoints}/best.ckpt"]
     return "\n".join([*lines, ""])
+
+
+def _columns(cfg: DictConfig) -> str:
+    """The columns of the predictions of a run."""
+    if cfg.task == "link":
+        return "source; target; score, the probability of a link"
+    if "context_size" in cfg.model:
+        return "id; emb_0, emb_1, ..., the embedding"
+    if "task" in cfg.dataset:
+        return (
+            "the key of the row, under its name in the items; time; prediction, a class or a number; p_1, the "
+            "probability of a 1, or p_<class> of each class"
+        )
+    return (
+        "id; split (train, val, test; null: the node has no label; none: it has one, and is in no split); prediction; "
+        "p_<class>, the probability of each class; with embeddings=true emb_0, emb_1, ..."
+    )
 
 
 def wrapped(line: str) -> str:
@@ -159,5 +181,5 @@ def _before_steps(path: Path) -> bool:
 def folders(cfg: DictConfig) -> str:
     """The last line of a run: where its files lie. A run that went on has its checkpoints beside the ones before."""
     run_dir, checkpoint_dir = Path(cfg.run_dir), Path(cfg.checkpoint_dir)
-    beside = "" if run_dir in checkpoint_dir.parents else f"; checkpoints: {checkpoint_dir}"
+    beside = "" if run_dir.absolute() in checkpoint_dir.absolute().parents else f"; checkpoints: {checkpoint_dir}"
     return f"outputs: {run_dir}{beside}"

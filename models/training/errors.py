@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
+from models.training.own_code import own_traceback
 from models.training.ranks import GRACE, rank_here
 
 _FULL = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
@@ -36,29 +37,38 @@ class Interrupted(Exception):
 def one_line_errors(debug: bool = False) -> Iterator[None]:
     """Ends the process with status 1 and one clear line for an error that its user can mend.
 
-    These are the types that the project's own checks raise (value, type, missing file, package or GPU). Everything
-    else, and everything when `debug` is set or the environment has `HYDRA_FULL_ERROR=1`, is raised as it is. Ctrl-C
-    ends the process with status 130 and one line.
+    These are the types that the project's own checks raise (value, type, missing file, package or GPU). An error that
+    arose in the user's own code ends it likewise, with the traceback from that code on above the line. Everything else,
+    and everything when `debug` is set or the environment has `HYDRA_FULL_ERROR=1`, is raised as it is. Ctrl-C ends the
+    process with status 130 and one line.
     """
     try:
         yield
     except (Interrupted, KeyboardInterrupt) as error:
         fail(str(error) or "interrupted; what was under way is not kept", INTERRUPTED, title="")
     except Exception as error:
+        if debug or os.environ.get("HYDRA_FULL_ERROR") == "1":
+            raise
         mendable = _mendable(error)
-        if mendable is None or debug or os.environ.get("HYDRA_FULL_ERROR") == "1":
+        cause = _cause(error)
+        own = None if _is_memory(cause) else own_traceback(cause, caught=cause is error, told=mendable is not None)
+        if own is not None:
+            what = " ".join(f"{type(cause).__name__}: {cause}".split())
+            fail(f"{what}; it arose in your code, as shown above: debug=true shows the whole traceback", above=own)
+        if mendable is None:
             raise
         line = " ".join(said(mendable, _key(error)).split()) or type(mendable).__name__
         fail(line, at_once=_is_loss(mendable))
 
 
-def fail(line: str, status: int = 1, title: str = "error: ", *, at_once: bool = False) -> None:
+def fail(line: str, status: int = 1, title: str = "error: ", *, at_once: bool = False, above: str = "") -> None:
     """Prints one line to stderr, its title in colour on a terminal, and ends the process.
 
     A process other than the first one of a run leaves the line to the first one, which mostly has the same to say and
     then ends all. If that does not happen, the first one of its host prints the line, too, and only then the others.
 
     Args:
+        above: what is printed above the line.
         at_once: the others wait for this process to end, so Python does not clear up, which takes a second or more.
     """
     if rank_here() > 0:
@@ -68,7 +78,7 @@ def fail(line: str, status: int = 1, title: str = "error: ", *, at_once: bool = 
         line = f"{line} (process {rank_here()} of the run)"
     if title and sys.stderr.isatty():
         title = f"\033[1;31m{title}\033[0m"
-    print(f"{title}{line}", file=sys.stderr)
+    print(f"{above}{title}{line}", file=sys.stderr)
     if at_once:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -146,10 +156,16 @@ def _user_errors() -> tuple[type[BaseException], ...]:
     return tuple(types)
 
 
-def _mendable(error: BaseException) -> BaseException | None:
-    """The error to show, or None for one of the program. Hydra wraps what a constructor raises: look inside."""
+def _cause(error: BaseException) -> BaseException:
+    """Hydra wraps what a constructor raises: look inside."""
     while isinstance(error, HydraException) and error.__cause__ is not None:
         error = error.__cause__
+    return error
+
+
+def _mendable(error: BaseException) -> BaseException | None:
+    """The error to show, or None for one of the program."""
+    error = _cause(error)
     own = isinstance(error, AttributeError) and _BEFORE_INIT in str(error)
     return error if own or isinstance(error, (HydraException, *_user_errors())) or _is_memory(error) else None
 

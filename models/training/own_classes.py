@@ -33,7 +33,10 @@ def keep_options_of_own_classes(cfg: DictConfig, overrides: Sequence[str]) -> No
     for group in ("model", "sampler"):
         if f"{group}._target_" not in given:
             continue
-        taken = keywords(object_of(group, cfg[group]))
+        made = object_of(group, cfg[group])
+        if group == "model" and isinstance(made, type) and not issubclass(made, LightningModule):
+            raise ValueError(_no_module(cfg.model["_target_"], "which is none"))
+        taken = keywords(made)
         with open_dict(cfg):
             for key in [key for key in map(str, cfg[group]) if not key.startswith("_")]:
                 if taken is None or key in taken or f"{group}.{key}" in given:
@@ -82,6 +85,13 @@ def check_takes(cfg: DictConfig, sizes: Iterable[str]) -> None:
             )
 
 
+def _no_module(target: str, what: str) -> str:
+    return (
+        f"model._target_ is {target}, {what}; it must make a LightningModule, e.g. of a class derived from "
+        "models.training.classifier.Classifier"
+    )
+
+
 def check_samplers(datamodule: Any) -> None:
     """Raises ValueError if a sampler of the data module has no method that samples, or one that takes too little."""
     for name in ("sampler", "eval_sampler"):
@@ -111,10 +121,7 @@ def check_methods(cfg: DictConfig, model: Any) -> None:
     """
     name = cfg.model["_target_"]
     if not isinstance(model, LightningModule):
-        raise ValueError(
-            f"model._target_ is {name}, which makes a {type(model).__name__}; it must make a LightningModule, e.g. of "
-            "a class derived from models.training.classifier.Classifier"
-        )
+        raise ValueError(_no_module(name, f"which makes a {type(model).__name__}"))
     if "context_size" in cfg.model:
         return
     wanted = [*_ALWAYS, *(["validation_step"] if str(cfg.optimized_metric).startswith("val/") else [])]

@@ -19,7 +19,14 @@ from loader.loaders.whole_graph import WholeGraph
 from loader.machine.arguments import as_flag, as_size
 from loader.machine.whole_files import replaced
 from loader.samples import HeteroMiniBatch, MiniBatch
-from models.predictions import PredictionFile, best_new_targets, class_columns, embedding_columns
+from models.predictions import (
+    PredictionFile,
+    best_new_targets,
+    class_columns,
+    embedding_columns,
+    split_column,
+    split_places,
+)
 from models.training.checks import check_model
 from models.training.console import announce, folders
 from models.training.link_job import without_node_options
@@ -101,6 +108,8 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
         else:
             how = _write_sampled(file, trainer, model, datamodule, embeddings)
     print(f"predictions: {path} ({file.rows:,} rows, {how})")
+    if not of_tables and not of_links and "context_size" not in cfg.model:
+        print("labelled nodes are among them: column split has their split, and is null for nodes without a label")
     print(folders(cfg))
     return float(file.rows)
 
@@ -132,10 +141,12 @@ def _classes(data: NodeDataset) -> Sequence[Any]:
 
 
 def _write_rows(file: PredictionFile, data: NodeDataset, logits: Tensor | None, embedded: Tensor | None) -> None:
+    places = split_places(data)
     for first in range(0, data.num_nodes, _ROWS):
         last = min(first + _ROWS, data.num_nodes)
         columns: dict[str, Any] = {"id": _ids(data, torch.arange(first, last))}
         if logits is not None:
+            columns |= split_column(places[first:last])
             columns |= class_columns(logits[first:last], _classes(data), data.multilabel)
         if embedded is not None:
             columns |= embedding_columns(embedded[first:last])
@@ -187,7 +198,7 @@ class _Written(Callback):
     """Writes the rows of each mini-batch."""
 
     def __init__(self, file: PredictionFile, data: NodeDataset) -> None:
-        self.file, self.data = file, data
+        self.file, self.data, self.places = file, data, split_places(data)
 
     def on_predict_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any, **__: Any
@@ -198,5 +209,6 @@ class _Written(Callback):
                 f"predict_step of {type(pl_module).__name__} returns no logits [{batch.batch_size}, "
                 f"{self.data.num_classes}], one row per seed; return these"
             )
-        ids = _ids(self.data, batch.ids("seed").long())
-        self.file.write({"id": ids} | class_columns(outputs, _classes(self.data), self.data.multilabel))
+        nodes = batch.ids("seed").long().cpu()
+        classes = class_columns(outputs, _classes(self.data), self.data.multilabel)
+        self.file.write({"id": _ids(self.data, nodes)} | split_column(self.places[nodes]) | classes)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,9 +23,14 @@ from models.training.callbacks import StepCheckpoint
 from models.training.checks import check_checkpoint
 from models.training.console import announce_resume
 from models.training.errors import INTERRUPTED, Interrupted
+from models.training.kept_metrics import keep_metrics
 from models.training.ranks import number_of_devices
 from models.training.short_steps import ShortEpochLoop
 from models.training.strategy import OneExchangeStrategy
+
+log = logging.getLogger(__name__)
+
+_DIFFERENCE = 0.03  # of the score with all neighbors from that with sampled ones
 
 
 def make_trainer(cfg: DictConfig) -> Trainer:
@@ -84,6 +91,8 @@ def fit(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamodule: L
         saved = check_checkpoint(Path(cfg.ckpt_path), model, dict(model.hparams))
         if trainer.is_global_zero:
             announce_resume(cfg, saved)
+            if Path(cfg.ckpt_path).resolve().parent.parent == Path(cfg.run_dir).resolve():
+                keep_metrics(trainer.loggers, saved)
     try:
         trainer.fit(model, datamodule=datamodule, ckpt_path=cfg.ckpt_path)
     except SystemExit:  # so Lightning ends on Ctrl-C
@@ -132,6 +141,32 @@ def optimized_value(name: str, metrics: dict[str, Any], trainer: Trainer) -> flo
     if trainer.is_global_zero:
         print(f"{name} is not known: training ended before it was computed")
     return math.nan
+
+
+def warn_of_sampling(metrics: Mapping[str, Any], trainer: Trainer) -> None:
+    """Warns if the best checkpoint has another score on the validation split with all neighbors than with sampled ones.
+
+    Models that aggregate by a maximum or a sum read other rows if a node has more neighbors than in training.
+
+    Args:
+        metrics: of a test on the whole graph, and those before it.
+        trainer: of the run.
+    """
+    checkpoint = trainer.checkpoint_callback
+    name = str(getattr(checkpoint, "monitor", None))
+    sampled, exact = getattr(checkpoint, "best_model_score", None), metrics.get(name.replace("val/", "test/val_"))
+    if hasattr(trainer.lightning_module, "TESTED_BY"):  # not of neighbors
+        return
+    if name == "val/loss" or sampled is None or exact is None or not trainer.is_global_zero:
+        return
+    if abs(float(exact) - float(sampled)) > _DIFFERENCE:
+        log.warning(
+            "%s is %.4f with sampled neighbors and %.4f with all, which mode=predict reads; larger sampler.fanouts, "
+            "and means in place of sums or maxima, bring the two closer. exact_test=false samples in both",
+            name,
+            float(sampled),
+            float(exact),
+        )
 
 
 def _how_to_go_on(cfg: DictConfig, trainer: Trainer, what: str) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from loader.datasets.columns import Column, as_numbers, as_text, as_whole_times, is_number, is_text, pyarrow
 from loader.datasets.errors import DatasetError
+from loader.datasets.odd_cells import odd_cells
 from loader.datasets.relational.tables import Rows
 from loader.graph.checks import MISSING_TIME
 
@@ -185,7 +186,8 @@ def _require(kind: str, values: Any, what: str) -> None:
         "number": "name texts that mean a missing value under 'missing', or say category",
         "time": "convert it, or say number or category",
     }
-    raise DatasetError(f"{what} is a {kind} by the schema, and has type {given}; {ways[kind]}")
+    why = f": {odd}" if (odd := odd_cells(values)) else ""
+    raise DatasetError(f"{what} is a {kind} by the schema, and has type {given}{why}; {ways[kind]}")
 
 
 _Fitted = tuple[RowColumn | None, str]

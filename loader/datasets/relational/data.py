@@ -46,7 +46,7 @@ class RelationalData(HeteroDataset):
         entity: the column of the items that names a row of `target`.
         entity_ids: what the user calls the rows of `target`, by their numbers in the file: keys, or these numbers.
         entity_rows: `[nodes of target]` int64, these numbers.
-        report: what was done with the tables, a line each.
+        report: what was done with the tables, a line each, warnings first.
     """
 
     columns: Mapping[str, tuple[RowColumn, ...]] = field(default_factory=dict)

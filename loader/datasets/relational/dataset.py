@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
@@ -28,6 +29,8 @@ from loader.datasets.relational.schema import OWN_SCHEMAS, Schema, TaskSchema, r
 from loader.datasets.relational.tables import Tables, read_tables
 from loader.graph import EdgeType
 from loader.machine.arguments import as_flag, shown
+
+log = logging.getLogger(__name__)
 
 _NEW = "new"
 
@@ -57,13 +60,15 @@ class RelationalDataset(HeteroEdgesDataset):
     `file`       its path in the folder: CSV, TSV or Parquet
     `key`        the column, or the list of columns, that name a row: whole numbers, texts or dates
     `time`       the column that says when a row becomes known; `raceId.date` is the date of the row that the
-                 foreign key `raceId` names; without it, the rows were always known. Dates, or seconds since 1970;
+                 foreign key `raceId` names; without it, the rows were always known. `time: null` says that this is
+                 meant of a table with dates, else a warning asks. Dates, or seconds since 1970;
                  `{column: yearID, unit: year}` for years, which begin on January 1. Fractions of a second are
                  rounded up in tables and down in items. Either all times have a time zone, or none has
     `foreign`    column -> table; or a list with `{columns: [a, b], table: name}` for keys of several columns
     `columns`    column -> number, category or time, those that become features. Without it all do that are no
                  keys, by their types; texts that differ in most rows are left out
     `missing`    texts that mean a missing value, beside the empty one, NA, NaN and null; in keys, too
+    `dangling`   true: keys that name no row are expected, and no warning tells of them
     `short_rows` true: rows of a CSV file may end early, and the cells that they lack are missing
     ============ =================================================================================================
 
@@ -213,6 +218,7 @@ class RelationalDataset(HeteroEdgesDataset):
             columns[name] = [column.to_json() for column in of]
             report += done
         writer.properties.update(columns=columns, classes=classes, splits=[*items], report=report, notes=tables.notes)
+        writer.properties["warnings"] = [*tables.warnings]
         edges: dict[EdgeType, NDArray[np.generic]] = {}
         for name, rows in tables.rows.items():
             for key, named in rows.named.items():
@@ -265,6 +271,9 @@ class RelationalDataset(HeteroEdgesDataset):
     def _assemble(self, cached: CachedArrays) -> HeteroDataset:
         data, arrays, properties = super()._assemble(cached), cached.arrays, cached.properties
         ids = read_ids(arrays, properties["ids"])
+        warnings = properties.get("warnings", ())  # a conversion of an earlier version has none
+        for line in warnings:
+            log.warning("%s: %s", self.name, line)
         return RelationalData(
             **{one.name: getattr(data, one.name) for one in dataclasses.fields(data)},
             columns={name: tuple(map(RowColumn.from_json, columns)) for name, columns in properties["columns"].items()},
@@ -280,7 +289,7 @@ class RelationalDataset(HeteroEdgesDataset):
             entity=self.task.entity,
             entity_ids=ids,
             entity_rows=arrays["kept"],
-            report=(*properties["notes"], *properties["report"]),
+            report=(*warnings, *properties["notes"], *properties["report"]),
         )
 
 

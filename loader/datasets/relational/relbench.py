@@ -54,8 +54,9 @@ def write_relbench(folder: str | Path, database: Any, tasks: Mapping[str, Any]) 
     frames: dict[str, Any] = {}
     for name, table in database.table_dict.items():
         frames[f"{name}.parquet"] = table.df
-        optional = {"key": table.pkey_col, "time": table.time_col, "foreign": dict(table.fkey_col_to_pkey_table)}
-        schema["tables"][name] = {"file": f"{name}.parquet"} | {k: v for k, v in optional.items() if v}
+        optional = {"key": table.pkey_col, "foreign": dict(table.fkey_col_to_pkey_table)}
+        given = {k: v for k, v in optional.items() if v}
+        schema["tables"][name] = {"file": f"{name}.parquet", **given, "time": table.time_col or None}
     splits: dict[str, dict[str, Any]] = {}
     for name, task in tasks.items():
         kind = getattr(task.task_type, "value", task.task_type)

@@ -67,6 +67,8 @@ class TableSchema:
         columns: column -> kind, those that become features; None: all that are no key.
         missing: texts that mean a missing value, beside the usual ones.
         short_rows: whether rows may end early; the cells that they lack are missing.
+        always_known: whether the schema says `time: null`: that there is no time is meant.
+        dangling: whether keys are expected that name no row.
     """
 
     name: str
@@ -77,6 +79,8 @@ class TableSchema:
     columns: Mapping[str, str] | None = None
     missing: tuple[str, ...] = ()
     short_rows: bool = False
+    always_known: bool = False
+    dangling: bool = False
 
 
 @dataclass(frozen=True)
@@ -255,7 +259,7 @@ class _Entry:
 
 
 def _table(entry: _Entry) -> TableSchema:
-    entry.has_only("file", "key", "time", "foreign", "columns", "missing", "short_rows")
+    entry.has_only("file", "key", "time", "foreign", "columns", "missing", "short_rows", "dangling")
     if not entry.name.isidentifier() or entry.name == "training":  # an attribute of every module
         raise DatasetError(
             f"{entry.path}: a table is called {entry.name!r}; a model's weights are named after it, so it must be a "
@@ -274,6 +278,8 @@ def _table(entry: _Entry) -> TableSchema:
         columns,
         entry.texts("missing"),
         entry.flag("short_rows"),
+        "time" in entry.given and entry.given["time"] is None,
+        entry.flag("dangling"),
     )
 
 

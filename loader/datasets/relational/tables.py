@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from loader.datasets.columns import MISSING, TableFile, as_whole_times, has_zone, is_text, pyarrow, spaced
 from loader.datasets.errors import DatasetError, nearest
+from loader.datasets.odd_cells import odd_cells, way_to_numbers
 from loader.datasets.relational.schema import ForeignKey, Schema, TableSchema, TimeColumn
 from loader.graph.checks import MISSING_TIME
 from loader.machine.arguments import shown
@@ -51,12 +52,14 @@ class Tables:
         rows: table -> its rows, in the order of the schema.
         keys: table -> texts of its keys, an array of pyarrow, of tables that have some, in the order of the file.
         notes: what a reader should know of the tables, a line each.
+        warnings: what is wrong with them unless it is meant, likewise, with the way to say so.
         zones: where there are times of day with a time zone (True), and without.
     """
 
     rows: dict[str, Rows]
     keys: dict[str, Any]
     notes: tuple[str, ...]
+    warnings: tuple[str, ...]
     zones: dict[bool, str]
 
     def until(self, time: int) -> Tables:
@@ -96,13 +99,14 @@ def read_tables(schema: Schema, folder: Path) -> Tables:
             row, or times are no times.
     """
     notes: list[str] = []
+    warnings: list[str] = []
     read = {name: _read(schema, table, folder) for name, table in schema.tables.items()}
     keys = {name: _keys(table, read[name][0].path, read[name][1]) for name, table in schema.tables.items() if table.key}
     found, zones = {}, dict[bool, str]()
     for name, table in schema.tables.items():
         file, columns = read[name]
         size = len(next(iter(columns.values())))  # there is one: a table has a key, or one of another table
-        named = {one: _named(one, table, file.path, columns, keys[one.table], notes) for one in table.foreign}
+        named = {one: _named(one, table, file.path, columns, keys[one.table], notes, warnings) for one in table.foreign}
         times = _times(schema, table, size, read, named, zones)
         if table.time is not None and table.time.unit == "year":
             first = f"rows of {name} are known from January 1 of their year on"
@@ -111,14 +115,34 @@ def read_tables(schema: Schema, folder: Path) -> Tables:
             notes.append(
                 f"{missing:,} of {size:,} rows of {name} have no time; sampler.missing_times says who sees them"
             )
-        if times is None and (timed := [one for one in table.foreign if schema.tables[one.table].time is not None]):
-            notes.append(
-                f"rows of {name} have no time, so every item sees them, also before the rows of {timed[0].table} that "
-                f"they name; for those times say time: {timed[0].columns[0]}.COLUMN, if they come with these"
-            )
         features = {column: columns[column] for column in _feature_columns(table, file)}
+        if table.time is None and not table.always_known:
+            warnings += _without_time(schema, table, features)
+        if table.columns is None:
+            cells = f"name texts that mean a missing value under 'missing' of tables.{name}, correct the cells"
+            warnings += [
+                f"{file.path}: column {column} is read as texts, since {odd}; {way_to_numbers(file, cells)}, or say "
+                f"{column}: category under 'columns' of tables.{name}"
+                for column, values in features.items()
+                if (odd := odd_cells(values))
+            ]
         found[name] = Rows(table, file.path, features, size, times, named, np.arange(size))
-    return Tables(found, keys, tuple(notes), zones)
+    return Tables(found, keys, tuple(notes), tuple(warnings), zones)
+
+
+def _without_time(schema: Schema, table: TableSchema, features: Mapping[str, Any]) -> list[str]:
+    """A warning of a table without times that could have some: nothing else would tell that items see later rows."""
+    types, place = pyarrow().types, f"tables.{table.name} in {schema.path}"
+    seen = f"rows of {table.name} have no time, so every item sees them"
+    meant = f"say time: null under {place} if they were always known"
+    if timed := [one for one in table.foreign if schema.tables[one.table].time is not None]:
+        way = f"for those times say time: {timed[0].columns[0]}.COLUMN, if they come with these"
+        return [f"{seen}, also before the rows of {timed[0].table} that they name; {way}, or {meant}"]
+    dates = [name for name, values in features.items() if types.is_timestamp(values.type) or types.is_date(values.type)]
+    if not dates:
+        return []
+    columns = f"column{'s'[: len(dates) > 1]} {', '.join(dates)} of dates"
+    return [f"{seen}, whatever the {columns} says; say time: COLUMN if it tells when they become known, or {meant}"]
 
 
 def _read(schema: Schema, table: TableSchema, folder: Path) -> tuple[TableFile, dict[str, Any]]:
@@ -240,7 +264,13 @@ def _keys(table: TableSchema, path: Path, columns: Mapping[str, Any]) -> Any:
 
 
 def _named(
-    one: ForeignKey, table: TableSchema, path: Path, columns: Mapping[str, Any], keys: Any, notes: list[str]
+    one: ForeignKey,
+    table: TableSchema,
+    path: Path,
+    columns: Mapping[str, Any],
+    keys: Any,
+    notes: list[str],
+    warnings: list[str],
 ) -> NDArray[np.int64]:
     compute = pyarrow("pyarrow.compute")
     values = key_texts(columns[column] for column in one.columns)
@@ -257,7 +287,13 @@ def _named(
         if dangling == given:
             known = f"{len(keys):,} such as {keys[0]}" if len(keys) else "it has no rows"
             raise DatasetError(f"{what}; name the column that holds its key ({known})")
-        notes.append(f"{what}; these rows have no such edge")
+        if table.dangling:
+            notes.append(f"{what}; these rows have no such edge")
+        else:
+            warnings.append(
+                f"{what}; these rows have no such edge: correct the keys, name texts that stand for no row under "
+                f"'missing' of tables.{table.name}, or say dangling: true there if this is expected"
+            )
     return places
 
 

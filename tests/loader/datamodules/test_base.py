@@ -35,5 +35,5 @@ def test_a_dataset_with_types_is_refused() -> None:
 def test_types_without_a_train_split_are_refused() -> None:
     data = typed()
     none = {split: torch.empty(0, dtype=torch.int64) for split in data.splits}
-    with pytest.raises(DatasetError, match=r"made has no training split; draw one \(split=\[0.6,0.2,0.2\]\)$"):
+    with pytest.raises(DatasetError, match=r"made has no training split; draw one \(dataset.split=\[0.6,0.2,0.2\]\)$"):
         check_labelled(replace(data, splits=none))

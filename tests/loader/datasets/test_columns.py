@@ -100,13 +100,6 @@ def test_categories_go_by_frequency_then_text(path):
     ]  # fmt: skip
 
 
-def test_numbers_with_a_word_are_remarked(path):
-    mixed = column(path, [*map(str, range(20)), "unknown"])
-    assert "nearly all of them are numbers, but not 'unknown'" in mixed.report()
-    assert "NOTE" not in column(path, ["red", "4", "blue"]).report()
-    assert "NOTE" not in column(path, [str(n) for n in range(20)]).report()
-
-
 def test_rare_categories_share_a_feature(path):
     found = column(path, [f"{i:03d}" for i in range(150)])
     assert (len(found.categories), found.others, found.width) == (100, True, 101)

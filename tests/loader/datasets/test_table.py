@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -163,6 +164,7 @@ def test_the_report_counts_what_was_done(load, caplog):
         "5 nodes, 2 of them without an edge",
         "6 edges of 5 rows, 4 reverse edges added (dataset.undirected), 1 self loops removed (dataset.self_loops), "
         "2 repeated ones removed (dataset.parallel_edges)",
+        "edges.csv: from is the source, to the target (dataset.source, dataset.target)",
         "edges.csv: not read since, w (dataset.weight, dataset.time)",
         "age: number, standardised: mean 2.5, standard deviation 1.65831; 1 missing, filled with the mean, flagged by "
         "a feature",
@@ -171,6 +173,28 @@ def test_the_report_counts_what_was_done(load, caplog):
         "segment: 2 classes, gold, silver; 1 nodes have none: those to predict",
     )
     assert all(f"edges: {line}" in caplog.text for line in data.tables.report)
+
+
+def test_numbers_with_a_word_are_warned_of(load, caplog, tmp_path):
+    nodes = "id,age,segment\n" + "".join(
+        f"{name},{age},{'xy'[age % 2]}\n" for age, name in enumerate("abcdefghijklmnop")
+    )
+    load(nodes=nodes, label="segment")
+    assert not [one for one in caplog.records if one.levelname == "WARNING"]
+    for _ in range(2):  # of the conversion that is opened, too
+        caplog.clear()
+        data = load(nodes=nodes.replace(",7,", ",?,"), label="segment")
+        (line,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+        assert re.search(
+            r"nodes.csv: column age is read as texts, since 1 of its \d+ cells is no number, '\?' in", line
+        )
+        assert line.endswith("; leave such cells empty, or write codes as texts, such as z8001")
+        assert line == f"edges: {data.tables.report[0]}"
+    caplog.clear()
+    ids, ages = list("abcdefghijklmnop"), [*map(str, range(15)), "?"]
+    parquet.write_table(pa.table({"id": ids, "age": ages, "segment": ["x", "y"] * 8}), tmp_path / "n.parquet")
+    load(nodes="n.parquet", label="segment")
+    assert "'?' in row 16; convert the column by pandas.to_numeric" in caplog.text  # an empty cell would be a text
 
 
 def test_the_record_comes_from_the_cache(load, monkeypatch, tmp_path):

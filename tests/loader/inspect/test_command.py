@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,29 @@ def test_a_misspelt_option_is_named(capsys) -> None:
     assert capsys.readouterr().err.startswith(
         "error: unrecognized arguments: --batch_size; did you mean --batch-size? `"
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--path", "shop"], "there is no --path; an option of the dataset has no dashes: path=VALUE;"),
+        (["--dataset", "relational", "--path=a", "--task=b"], "has no dashes: path=a;"),
+        (["--dataset", "npz", "--split-seed", "3"], "there is no --split-seed; .* has no dashes: split_seed=VALUE;"),
+        (["--datset", "cora"], r"unrecognized arguments: --datset; did you mean --dataset\?"),
+        (["--dataset", "cora", "--device", "cuda"], "unrecognized arguments: --device; `"),
+        (["dataset=cora"], "dataset=cora is as train.py takes it; here it is --dataset cora;"),
+        (["--dataset", "npz", "dataset.path=a.npz"], "dataset.path=a.npz is as train.py takes it; here it is path=a"),
+        (["--dataset", "cora", "sampler.fanouts=[5,5]"], r"here it is --fanouts \[5,5\];"),
+        (["--dataset", "cora", "datamodule.batch_size=9"], "here it is --batch-size 9;"),
+        ([], "the following arguments are required: --dataset;"),
+    ],
+)
+def test_arguments_of_other_forms_are_named(arguments, message, capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(message, line)
+    assert line.startswith("error: ")
 
 
 def test_the_file_of_the_data_is_kept(tmp_path: Path) -> None:

@@ -52,6 +52,18 @@ def refusal(*arguments: str) -> str:
         ("--num-layers", "there is no option --num-layers; options have no dashes: model.num_layers=VALUE"),
         ("--config-dir=/dev/null", "--config-dir is '/dev/null'; there is no such folder: give one that holds"),
         ("epochs=10", "there is no option epochs; did you mean trainer.max_epochs?"),
+        ("model=gta", "; did you mean gat?"),
+        ("hidden=64", "there is no option hidden; did you mean model.hidden?"),
+        ("hidden_channels=64", "there is no option hidden_channels; its name here is model.hidden"),
+        ("fanout=3", "there is no option fanout; did you mean sampler.fanouts?"),
+        ("batchsize=4", "there is no option batchsize; did you mean datamodule.batch_size?"),
+        ("layers=3", "there is no option layers; did you mean model.num_layers?"),
+        (
+            "heads=8",
+            "there is no option heads; model.heads is an option of model=gat, model=gatv2, model=hgt, model=to",
+        ),
+        ("label=x", "there is no option label; dataset.label is an option of dataset=edge_list"),
+        ("+seed=3", "there is an option seed already; leave out the +: seed=..."),
         ("dataset=own.npz", "dataset is own.npz, a file; give dataset=npz dataset.path=own.npz"),
         ("hydra.run.dir=", "hydra.run.dir is empty; give the folder of the run, or leave it out"),
         ("dataset=E.CSV", "dataset is E.CSV, a file; give dataset=edge_list dataset.edges=E.CSV"),
@@ -151,3 +163,16 @@ def test_a_key_that_nothing_reads_is_named() -> None:
         check_keys(cfg, CONF)
     del cfg["modell"]
     check_keys(cfg, CONF)  # other values refer to width
+
+
+def test_a_folder_of_too_many_options_is_named(tmp_path: Path) -> None:
+    arguments = ["-m", "hydra.sweep.subdir=${hydra.job.override_dirname}", "seed=0,1", "model.hidden=16", "debug=true"]
+    name = ",".join(["model.hidden=16", "seed=0", "x" * 250])
+    with pytest.raises(OSError, match="File name too long") as long:
+        (tmp_path / name / "0").mkdir()
+    line = explain(long.value, arguments, CONF)
+    assert line.startswith("the folder of the run would have a name of 273 bytes, model.hidden=16,seed=0,xxxx")
+    way = "hydra.job.config.override_dirname.exclude_keys=[experiment,hparams_search,result_path,data_dir,cache_dir,"
+    assert line.endswith(f"; leave out what all jobs have in common: '{way}callbacks,debug,model.hidden]'")
+    line = explain(long.value, ["-m", "seed=0,1"], CONF)
+    assert line.endswith("; name it by a number, as hydra.sweep.subdir and hydra.run.dir do by default")

@@ -61,6 +61,7 @@ def test_a_run_says_that_it_replaces_another(tmp_path: Path, capsys: pytest.Capt
 
 def test_the_folder_says_what_its_files_are(composed: Composer) -> None:
     text = described(composed("callbacks=quiet", "checkpoint_dir=/a/checkpoints"))
+    assert "step.ckpt\n    a state of the training: after step 1, 2, 4 and so on, then every 1000 steps, and on" in text
     assert "/a/checkpoints/best.ckpt\n    the weights with the best val/acc\n" in text
     assert "    ckpt_path=/a/checkpoints/step.ckpt\n" in text
     assert "    python train.py mode=predict ckpt_path=/a/checkpoints/best.ckpt\n" in text
@@ -78,8 +79,21 @@ def test_the_folder_says_what_its_files_are(composed: Composer) -> None:
         assert name in more
     assert "ckpt" not in described(composed("callbacks=none"))
     used = described(composed("mode=predict", "ckpt_path=/a/b.ckpt"))
-    assert "predictions.parquet\n    what mode=predict found with /a/b.ckpt\n" in used
+    assert "predictions.parquet\n    what mode=predict found with /a/b.ckpt; columns:\n    id; split (train," in used
     assert "to go on" not in used.lower()
+
+
+@pytest.mark.parametrize(
+    ("options", "columns"),
+    [
+        (["task=link"], "source; target; score,"),
+        (["model=node2vec"], "id; emb_0, emb_1, ..., the embedding"),
+        (["dataset=rel-f1", "dataset.task=driver-dnf", "model=rsage"], "the key of the row, under its name in the"),
+    ],
+)
+def test_the_columns_of_predictions_are_named(composed: Composer, options: list[str], columns: str) -> None:
+    text = described(composed("mode=predict", "ckpt_path=/a/b.ckpt", *options))
+    assert f"what mode=predict found with /a/b.ckpt; columns:\n    {columns}" in text
 
 
 @pytest.mark.parametrize("columns", [80, 120])

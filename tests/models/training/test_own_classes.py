@@ -93,6 +93,11 @@ class Plain(nn.Linear):
         super().__init__(num_features, num_classes)
 
 
+class NoModule:
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+
 class OwnSampler(FullSampler):
     def __init__(self, num_hops: int = 2, every: int = 1) -> None:
         super().__init__(num_hops)
@@ -159,7 +164,8 @@ def test_models_without_exact_test_are_tested_on_samples(composed: Composer, nam
         ("NoTest", "which has no test_step, configure_optimizers; add what it lacks, or derive it from models.trai"),
         ("NoDepth", "NoDepth takes no num_layers, which is the sampler's number of hops; add it to __init__"),
         ("NoSizes", "whose __init__ takes no num_features, multilabel; each model is given num_features, num_classes,"),
-        ("Plain", "which makes a Plain; it must make a LightningModule, e.g. of a class derived from models.train"),
+        ("NoModule", "NoModule, which is none; it must make a LightningModule"),
+        ("Plain", "Plain, which is none; it must make a LightningModule, e.g. of a class derived from models.train"),
     ],
 )
 def test_what_a_class_lacks_is_said_at_once(

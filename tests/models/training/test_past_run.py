@@ -223,7 +223,29 @@ def test_tables_give_ids_and_classes(tmp_path: Path, composed: Composer) -> None
     found = rows(tmp_path)
     assert found["id"] == [f"p{i}" for i in range(40)]
     assert set(found["prediction"]) <= {"a", "b"}
-    assert set(found) == {"id", "prediction", "p_a", "p_b"}
+    assert list(found) == ["id", "split", "prediction", "p_a", "p_b"]
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_predictions_tell_the_split_of_each_node(
+    tmp_path: Path, composed: Composer, capsys: Any, monkeypatch: pytest.MonkeyPatch, sampled: bool
+) -> None:
+    import models.training.past_run_job
+
+    monkeypatch.setattr(models.training.past_run_job, "_ROWS", 10)  # some parts have no split at all
+    labels = np.where(np.arange(40) < 20, np.arange(40) % 2, -1)
+    arrays = {"labels": labels, "train": np.arange(3, 9), "val": np.arange(12, 15), "test": np.arange(15, 17)}
+    graph = write_graph(tmp_path / "graph.npz", **arrays)
+    folder = trained(tmp_path, composed, "dataset=npz", f"dataset.path={graph}")
+    capsys.readouterr()
+    use(composed, folder, "predict", *(["exact_test=false", "datamodule.eval_batch_size=7"] if sampled else []))
+    assert "column split has their split, and is null for nodes without a label" in capsys.readouterr().out
+    found = dict(zip(rows(tmp_path)["id"], rows(tmp_path)["split"], strict=True))
+    of = ["none" if label >= 0 else None for label in labels]
+    for split in ("train", "val", "test"):
+        for node in arrays[split]:
+            of[node] = split
+    assert [found[node] for node in range(40)] == of
 
 
 def append(path: Path, *rows: str) -> None:

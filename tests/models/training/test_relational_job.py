@@ -105,6 +105,8 @@ def test_a_past_run_evaluates_and_predicts(
     items = [line for line in lines if line[1] >= "2020-04-01"]
     assert rows["who"].tolist() == [line[0] for line in items]
     assert [str(at) for at in rows["time"].to_numpy().astype("datetime64[s]")] == [line[1] for line in items]
+    shares = {"again": ["p_1"], "spent": [], "mood": ["p_happy", "p_sad"]}[task]
+    assert list(rows.columns) == ["who", "time", "prediction", *shares]
     column = {"again": 2, "spent": 3, "mood": 4}[task]
     labels = [line[column] for line in items]
     if task == "spent":

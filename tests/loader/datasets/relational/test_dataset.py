@@ -168,15 +168,24 @@ class TestGraph:
         with pytest.raises(DatasetError, match=rf"name no row of {table}, the first is .* its key \(it has no rows\)"):
             load(shop)
 
-    def test_a_missing_or_dangling_key_is_no_edge(self, shop: Path) -> None:
+    def test_a_missing_or_dangling_key_is_no_edge(self, shop: Path, caplog: pytest.LogCaptureFixture) -> None:
         edit(shop / "orders.csv", lambda text: text.replace(",c1,", ",,").replace(",c2,", ",nobody,"))
         data = load(shop, later_rows=True)
         found = {b for _, b in edges(data, "orders", "f2p_customer", "customers")}
         assert not {1, 2} & found
         dangling = (shop / "orders.csv").read_text().count(",nobody,")
         (line,) = [line for line in data.report if "name no row" in line]
-        assert f"{dangling} of " in line
-        assert "'nobody'; these rows have no such edge" in line
+        assert f"orders.csv: {dangling} of " in line
+        assert "keys customer name no row of customers, the first is 'nobody'; these rows have no such edge" in line
+        assert "or say dangling: true there if this is expected" in line
+        assert [one.levelname for one in caplog.records if line in one.getMessage()] == ["WARNING"]
+
+    def test_dangling_keys_may_be_expected(self, shop: Path, caplog: pytest.LogCaptureFixture) -> None:
+        edit(shop / "orders.csv", lambda text: text.replace(",c2,", ",nobody,"))
+        edit(shop / "schema.yaml", lambda text: text.replace("    key: id\n", "    key: id\n    dangling: true\n"))
+        (line,) = [line for line in load(shop).report if "name no row" in line]
+        assert line.endswith("the first is 'nobody'; these rows have no such edge")
+        assert "name no row" not in "".join(one.getMessage() for one in caplog.records if one.levelname == "WARNING")
 
     def test_short_rows_lack_their_last_cells(self, shop: Path) -> None:
         edit(shop / "customers.csv", lambda text: text.replace("\nc3,", '\nc3\nc99,"a, ""b""",1990-01-01\nc98,', 1))

@@ -60,6 +60,7 @@ def test_a_database_is_read_as_its_tables(tmp_path: Path, kind: str) -> None:
     schema = write_relbench(tmp_path / "bench", tables, {"again": task})
     assert schema == tmp_path / "bench" / "schema.yaml"
     assert not list(tmp_path.glob("*.part"))
+    assert schema.read_text().count("time: null") == 2  # of its database, that is meant
     found = RelationalDataset(tmp_path / "bench", "again", cache_dir=tmp_path / "cache").load()
     wanted = RelationalDataset(shop, "again", cache_dir=tmp_path / "cache").load()
     for split in ("train", "val", "test"):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from relational import FOLDER, needs_data
 from shop import edit, write_shop
 
 from loader.datasets import DatasetError, RelationalDataset
 from loader.datasets.relational.schema import OWN_SCHEMAS, read_schema
+from loader.datasets.relational.tables import read_tables
 
 pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")
 
@@ -145,6 +149,12 @@ def test_the_schemas_of_the_package_are_read(path: Path) -> None:
     assert sum(len(table.foreign) for table in schema.tables.values()) > 5
 
 
+@needs_data
+@pytest.mark.parametrize("path", sorted(OWN_SCHEMAS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_packages_databases_raise_no_warning(path: Path) -> None:
+    assert read_tables(read_schema(path), FOLDER / path.stem).warnings == ()
+
+
 def years(at: Any) -> Any:
     return at.dt.year
 
@@ -175,11 +185,70 @@ def test_whole_numbers_that_are_no_seconds_are_refused(intact: Path, tmp_path: P
         RelationalDataset(folder, "again", cache_dir=tmp_path / "cache").load()
 
 
-def test_rows_without_times_that_name_timed_are_told(intact: Path, tmp_path: Path) -> None:
+def warnings_of(folder: Path, caplog: Any) -> list[str]:
+    """What loading warns of. Each is a line of the report, too."""
+    caplog.clear()
+    data = RelationalDataset(folder, "again", cache_dir=folder.parent / "cache").load()
+    lines = [
+        one.getMessage().removeprefix(f"{data.name}: ") for one in caplog.records if one.levelno == logging.WARNING
+    ]
+    assert list(data.report[: len(lines)]) == lines  # type: ignore[attr-defined]
+    return lines
+
+
+def test_rows_without_times_that_name_timed_are_told(intact: Path, tmp_path: Path, caplog: Any) -> None:
     folder = copied(intact, tmp_path)
     edit(folder / "schema.yaml", lambda text: text.replace("time: order_id.at, ", ""))
-    report = RelationalDataset(folder, "again", cache_dir=tmp_path / "cache").load().report  # type: ignore[attr-defined]
-    assert any("rows of reviews have no time, so every item sees them" in line for line in report)
+    (line,) = [line for line in warnings_of(folder, caplog) if "rows of reviews" in line]
+    assert "have no time, so every item sees them, also before the rows of orders that they name; for those" in line
+    assert "say time: order_id.COLUMN, if they come with these, or say time: null under tables.reviews in" in line
+    edit(folder / "schema.yaml", lambda text: text.replace("file: reviews.csv, ", "file: reviews.csv, time: null, "))
+    assert not [line for line in warnings_of(folder, caplog) if "rows of reviews" in line]
+
+
+def test_dates_without_a_time_are_warned_of(intact: Path, tmp_path: Path, caplog: Any) -> None:
+    folder = copied(intact, tmp_path)
+    for _ in range(2):  # of the conversion that is opened, too
+        (line,) = warnings_of(folder, caplog)
+        assert line.startswith("rows of customers have no time, so every item sees them, whatever the column born of")
+        assert "say time: COLUMN if it tells when they become known, or say time: null under tables.customers" in line
+    edit(
+        folder / "customers.csv",
+        lambda text: text.replace("id,city,born", "id,city,born,moved").replace("-11", "-11,2020-01-01"),
+    )
+    assert "whatever the columns born, moved of dates says" in warnings_of(folder, caplog)[0]
+    edit(
+        folder / "schema.yaml",
+        lambda text: text.replace("customers.csv, key: id}", "customers.csv, key: id, time: null}"),
+    )
+    assert warnings_of(folder, caplog) == []
+
+
+def test_numbers_with_a_word_are_warned_of(intact: Path, tmp_path: Path, caplog: Any) -> None:
+    folder = copied(intact, tmp_path)
+    edit(folder / "orders.csv", lambda text: re.sub(r",[\d.]*,(\d{4}-\d\d-\d\dT)", r",n/k,\1", text, count=1))
+    (line,) = [line for line in warnings_of(folder, caplog) if "amount" in line]
+    assert re.search(
+        r"orders.csv: column amount is read as texts, since 1 of its \d+ cells is no number, 'n/k' in", line
+    )
+    assert "name texts that mean a missing value under 'missing' of tables.orders, correct the cells, or say" in line
+    assert line.endswith("amount: category under 'columns' of tables.orders")
+    edit(
+        folder / "schema.yaml",
+        lambda text: text.replace("    time: at\n", "    time: at\n    columns: {amount: number}\n"),
+    )
+    with pytest.raises(DatasetError, match=r"has type string: 1 of its \d+ cells is no number, 'n/k' in row 1; name"):
+        warnings_of(folder, caplog)
+    edit(folder / "schema.yaml", lambda text: text.replace("amount: number", "amount: category"))
+    assert not [line for line in warnings_of(folder, caplog) if "amount" in line]
+    edit(folder / "schema.yaml", lambda text: text.replace("columns: {amount: category}", "missing: n/k"))
+    assert not [line for line in warnings_of(folder, caplog) if "amount" in line]
+
+
+def test_columns_that_are_left_out_need_no_time(intact: Path, tmp_path: Path, caplog: Any) -> None:
+    folder = copied(intact, tmp_path)
+    edit(folder / "schema.yaml", lambda text: text.replace("key: id}", "key: id, columns: {city: category}}", 1))
+    assert warnings_of(folder, caplog) == []
 
 
 def test_an_item_before_its_row_is_refused(intact: Path, tmp_path: Path) -> None:

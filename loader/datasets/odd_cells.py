@@ -1,0 +1,66 @@
+"""The few cells that keep a column of numbers or dates from being one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from loader.datasets.columns import TableFile, is_text, pyarrow
+from loader.machine.arguments import shown
+
+_NEARLY = 0.9  # of the cells, or of the different values
+_LOOKED_AT = 10_000
+_FORMS = {
+    "number": r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$",
+    "date": r"^\s*\d{4}-\d\d-\d\d([ T].*)?$",
+}
+
+
+def odd_cells(values: Any) -> str | None:
+    """Says which cells are no number, if nearly all of a column of texts are one, or no date.
+
+    Args:
+        values: an array of pyarrow.
+
+    Returns:
+        For example "1 of its 200 cells is no number, 'n/k' in row 17"; None if most cells are something else, or all
+        are numbers.
+    """
+    if not is_text(values.type):
+        return None
+    compute = pyarrow("pyarrow.compute")
+    total = len(values) - values.null_count
+    some = values
+    if len(values) > _LOOKED_AT:  # columns of names are long, and looking at each cell takes as long as reading it
+        some = values.take(pyarrow().array(np.linspace(0, len(values) - 1, _LOOKED_AT).astype(np.int64)))
+    for kind, form in _FORMS.items():
+        if len(values) > _LOOKED_AT and not _are_mostly(some, form, _NEARLY / 2):
+            continue
+        fits = compute.match_substring_regex(values, form)
+        few = compute.sum(fits).as_py() or 0
+        if not 0 < few < total:
+            continue
+        if few < _NEARLY * total and not _are_mostly(values.drop_null().unique(), form, _NEARLY):
+            continue
+        odd, place = total - few, int(np.flatnonzero(compute.equal(fits, False).to_numpy(zero_copy_only=False))[0])
+        first = f"{shown(values[place].as_py())} in row {place + 1}"
+        told = f"is no {kind}, {first}" if odd == 1 else f"are no {kind}s, the first is {first}"
+        return f"{odd:,} of its {total:,} cells {told}"
+    return None
+
+
+def way_to_numbers(file: TableFile, cells: str) -> str:
+    """What mends odd cells: of a CSV file `cells` says it; a Parquet file has types."""
+    if file.kind != ".parquet":
+        return cells
+    return "convert the column by pandas.to_numeric or to_datetime with errors='coerce' and save it again"
+
+
+def _are_mostly(values: Any, form: str, share: float) -> bool:
+    """Whether that share of texts, or of the different ones among them, have a form."""
+    compute = pyarrow("pyarrow.compute")
+    for some in (values.drop_null(), values.drop_null().unique()):
+        if len(some) and compute.sum(compute.match_substring_regex(some, form)).as_py() >= share * len(some):
+            return True
+    return False

@@ -1,0 +1,35 @@
+"""The metrics that a run wrote to its folder before it was interrupted, for the run that goes on there."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.loggers import CSVLogger, Logger
+
+
+def keep_metrics(loggers: Iterable[Logger], saved: Mapping[str, Any]) -> None:
+    """Writes what the files of CSV loggers have of the steps up to a checkpoint into their new files.
+
+    Lightning's logger removes the file when it begins. Rows of later steps, and of a test, come again.
+
+    Args:
+        loggers: of the run that goes on from the checkpoint, in its process that writes.
+        saved: the parts of the checkpoint.
+    """
+    loop = saved["loops"].get("fit_loop", {}).get("epoch_loop.state_dict", {})
+    steps = loop.get("_batches_that_stepped", saved["global_step"])
+    for logger in loggers:
+        if not isinstance(logger, CSVLogger) or not (path := Path(logger.log_dir) / "metrics.csv").is_file():
+            continue
+        with path.open(newline="") as file:
+            rows = [{name: value for name, value in row.items() if name and value} for row in csv.DictReader(file)]
+        # A row that was cut, as the process was killed, may have no step.
+        kept = [row for row in rows if str(row.get("step", "")).isdigit() and int(row["step"]) < steps]
+        kept = [row for row in kept if not any(name.startswith("test/") for name in row)]
+        if kept:
+            writer = logger.experiment
+            writer.metrics = [*kept, *writer.metrics]
+            writer.save()

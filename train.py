@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import logging
 import sys
 import warnings
@@ -13,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    if not any(core.suffix in (".so", ".pyd") for core in (Path(__file__).parent / "loader").glob("_core.*")):
+    beside = Path(__file__).parent / "loader"
+    if beside.is_dir() and not any(core.suffix in (".so", ".pyd") for core in beside.glob("_core.*")):
         # No core was built in this checkout: an installed loader goes before its sources, which lie beside this file.
         here = str(Path(__file__).resolve().parent)
         sys.path[:] = [*(place for place in sys.path if place != here), here]
     try:
-        from loader.machine.optional import import_optional
+        from loader.machine.command_line import called
+        from loader.machine.optional import require
 
-        for package in ("hydra", "lightning"):
-            if importlib.util.find_spec(package) is None:
-                import_optional(package, "train.py", "train")
+        require(("hydra", "lightning"), called("train"), "train")
     except ImportError as error:
         sys.exit(f"error: {error}")
 

@@ -153,7 +153,8 @@ def render() -> dict[str, str]:
         "# Options of `train.py`",
         "",
         "`train.py` reads its options from the files of `conf/`. These pages are made from those files. "
-        "`python train.py --help` shows the options of a run as they are set.",
+        "`python train.py --help` shows the options of a run as they are set. "
+        "{doc}`Without a checkout <../installed>`, the command is `gnn-loader train`.",
         "",
         "```{toctree}",
         *PAGES,

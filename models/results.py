@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from hydra.experimental.callback import Callback
 
-from loader.machine.command_line import OneLineParser
+from loader.machine.command_line import OneLineParser, called
 
 # Options that change no result, or only where it lies.
 _PLACES = ("ckpt_path", "result_path", "run_dir", "checkpoint_dir", "data_dir", "cache_dir", "callbacks", "debug")
@@ -207,7 +207,7 @@ def draw(found: Sequence[Row], path: Path, title: str) -> None:
 def main() -> None:
     """The command."""
     parser = OneLineParser(
-        prog="python -m models.results", description="A table of the jobs of sweeps, a picture, and the best job."
+        prog=called("results"), description="A table of the jobs of sweeps, a picture, and the best job."
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="of a sweep, or of a run")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="by default results.png in the first folder")

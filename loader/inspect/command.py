@@ -27,7 +27,7 @@ from loader.inspect.batches import check_numbers, seeds_of
 from loader.inspect.card import inspect, show
 from loader.inspect.leaks import leaks_of, show_leaks
 from loader.inspect.types import show_types
-from loader.machine.command_line import OneLineParser
+from loader.machine.command_line import OneLineParser, called
 from loader.machine.gpu import NoGpuError
 from loader.machine.optional import import_optional
 from loader.memory.plan import as_memory
@@ -94,8 +94,8 @@ def _refuse_others(parser: OneLineParser, arguments: Sequence[str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = OneLineParser(
-        prog="python -m loader.inspect",
-        description=__doc__,
+        prog=called("inspect"),
+        description=str(__doc__).replace("python -m loader.inspect", called("inspect")),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--dataset", required=True, help="name of a dataset (a file in conf/dataset), or a .npz file")

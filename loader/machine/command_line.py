@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import re
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
+
+_PROGRAMS = {"train": "python train.py", "inspect": "python -m loader.inspect", "results": "python -m models.results"}
+
+
+def called(program: str) -> str:
+    """How the user calls train, inspect or results: `python train.py`, or `gnn-loader train` where that runs."""
+    return f"gnn-loader {program}" if "GNN_LOADER_COMMAND" in os.environ else _PROGRAMS[program]
 
 
 class OneLineParser(argparse.ArgumentParser):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.abc
+import importlib.util
 import os
 import sys
 import warnings
@@ -33,7 +34,18 @@ def import_optional(module: str, wanted_by: str, extra: str) -> Any:
         package = module.partition(".")[0]
         if error.name is None or error.name.partition(".")[0] != package:
             raise  # it is there, and something that it needs is not
-        raise ImportError(f"{wanted_by} needs the package {package}; pip install 'gnn-loader[{extra}]'") from error
+        raise ImportError(_lack(package, wanted_by, extra)) from error
+
+
+def require(packages: Sequence[str], wanted_by: str, extra: str) -> None:
+    """Raises ImportError, as `import_optional` does, for the first of the packages that is missing; imports none."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            raise ImportError(_lack(package, wanted_by, extra))
+
+
+def _lack(package: str, wanted_by: str, extra: str) -> str:
+    return f"{wanted_by} needs the package {package}; pip install 'gnn-loader[{extra}]'"
 
 
 def import_dgl(wanted_by: str) -> Any:

@@ -17,6 +17,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from loader.machine.command_line import called
 from models.training.errors import fail, said
 from models.training.renamed import RENAMED, with_new_names
 from models.training.sweeps import LAUNCHERS, failed_job
@@ -233,7 +234,7 @@ def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
     if text.startswith("Error merging override") and error.__cause__ is not None:
         why = str(error.__cause__).split("\n")[0]
         argument = text.split("\n")[0].removeprefix("Error merging override ")
-        return f"cannot take the argument {argument} ({why}); `python train.py --help` shows the form of each option"
+        return f"cannot take the argument {argument} ({why}); `{called('train')} --help` shows the form of each option"
     return said(error) if "nterpolation" in text else _line(text) or type(error).__name__
 
 
@@ -296,7 +297,7 @@ def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
         return f"there is no option {key}; {found}"
     beside = sorted(k.rpartition(".")[2] for k in keys if k.rpartition(".")[0] == above)
     if not beside:
-        return f"there is no option {key}{_nearest(key, keys) or ';'} `python train.py --help` lists all"
+        return f"there is no option {key}{_nearest(key, keys) or ';'} `{called('train')} --help` lists all"
     if not above:  # it may lack the name of its group
         full = {one.rpartition(".")[2]: one for one in sorted(keys, reverse=True)} | {one: one for one in beside}
         if close := _nearest(last, full):

@@ -13,6 +13,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from loader.machine.command_line import called
+
 
 def save_config(cfg: DictConfig, run_dir: Path) -> Path:
     """Writes the resolved configuration to `run_dir/config.yaml`, and returns that path.
@@ -79,13 +81,13 @@ def described(cfg: DictConfig) -> str:
             )
         if "confusion" in ((cfg.get("model") or {}).get("metrics") or ()):
             files["confusion.csv"] = "nodes of the test split by true class (row) and predicted class (column)"
-        files["result.json"] = "what the run ended with; python -m models.results makes a table of several"
+        files["result.json"] = f"what the run ended with; {called('results')} makes a table of several"
     else:
         name = "predictions.parquet" if cfg.mode == "predict" else "metrics.json"
         files[name] = f"what mode={cfg.mode} found with {cfg.get('ckpt_path')}"
         if cfg.mode == "predict":
             files[name] += f"; columns:\n    {_columns(cfg)}"
-    lines = ["A run of train.py. Its files:", "", *(f"{name}\n    {what}" for name, what in files.items())]
+    lines = [f"A run of {called('train')}. Its files:", "", *(f"{name}\n    {what}" for name, what in files.items())]
     if f"{checkpoints}/step.ckpt" in files:
         lines += [
             "",
@@ -94,7 +96,7 @@ def described(cfg: DictConfig) -> str:
         ]
     if f"{checkpoints}/best.ckpt" in files:
         lines += ["", "To predict with it (or mode=evaluate, to test it again):"]
-        lines += [f"    python train.py mode=predict ckpt_path={checkpoints}/best.ckpt"]
+        lines += [f"    {called('train')} mode=predict ckpt_path={checkpoints}/best.ckpt"]
     return "\n".join([*lines, ""])
 
 

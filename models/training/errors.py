@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
+from loader.machine.command_line import called
 from models.training.own_code import own_traceback
 from models.training.ranks import GRACE, rank_here
 
@@ -124,7 +125,8 @@ def said(error: BaseException, key: str = "") -> str:
         )
     if isinstance(error, BrokenPipeError) and not error.filename:
         return (
-            "the program that read the output has ended, so this one ended, too; write to a file: python train.py > log"
+            "the program that read the output has ended, so this one ended, too; write to a file: "
+            f"{called('train')} > log"
         )
     if isinstance(error, FileNotFoundError) and error.errno is not None and not error.filename:
         return "the folder in which this was started is no longer there; change into another one"

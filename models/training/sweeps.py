@@ -29,6 +29,8 @@ def share_imports(program: Path) -> None:
     import loader
 
     places = [str(Path(loader.__file__).resolve().parents[1]), str(program.parent)]
+    if not (program.parent / "loader").is_dir():  # of a wheel: no package called `models` hides that of `program`
+        places.reverse()
     before = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
     here = os.getcwd()
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*places, *before, here]))

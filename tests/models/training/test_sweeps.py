@@ -91,9 +91,13 @@ def test_later_processes_import_the_same_loader(monkeypatch: pytest.MonkeyPatch,
     (started / "hydra.py").write_text("raise ImportError('the wrong one')")
     monkeypatch.chdir(started)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    core = str(Path(loader.__file__).resolve().parents[1])
+    sweeps.share_imports(tmp_path / "train.py")  # of a wheel, beside which another package may be called `models`
+    assert os.environ["PYTHONPATH"].split(os.pathsep) == [str(tmp_path), core, "before", str(started)]
+    (tmp_path / "loader").mkdir()  # of a checkout, which may have no core
+    monkeypatch.setenv("PYTHONPATH", "before")
     sweeps.share_imports(tmp_path / "train.py")
-    places = os.environ["PYTHONPATH"].split(os.pathsep)
-    assert places == [str(Path(loader.__file__).resolve().parents[1]), str(tmp_path), "before", str(started)]
+    assert os.environ["PYTHONPATH"].split(os.pathsep) == [core, str(tmp_path), "before", str(started)]
     assert sys.path[-1] == str(started)  # a file of the user's hides no package
 
 

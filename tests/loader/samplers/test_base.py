@@ -340,7 +340,7 @@ def test_written_weights_are_read_by_the_next_epoch(star: Graph) -> None:
 def test_ignored_times_are_told_once(
     of: str, said: str, typed: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("loader.samplers.base._told_of_times", False)
+    monkeypatch.setattr("loader.samplers.base._warned_of_times", False)
     arrays = {"node_times": torch.arange(3), "edge_times": torch.arange(3)}
     given = {name: array for name, array in arrays.items() if of in (name[:4], "both")}
     ends = torch.tensor([0, 1, 2]), torch.tensor([1, 2, 0])

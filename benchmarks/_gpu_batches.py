@@ -24,7 +24,7 @@ def products_shaped(num_nodes: int = NUM_NODES, num_edges: int = NUM_EDGES, seed
     """A Chung-Lu graph of about the size and the skew of ogbn-products, made on the GPU in some seconds.
 
     Expected degrees are Lomax(2.8), scaled to the mean and cut at 17,400; symmetric, no self loops, no parallel
-    edges, neighbours ascending. It has no communities, so frontiers grow faster than on ogbn-products.
+    edges, neighbors ascending. It has no communities, so frontiers grow faster than on ogbn-products.
     """
     g = torch.Generator("cuda").manual_seed(seed)
     uniform = torch.rand(num_nodes, generator=g, device="cuda", dtype=torch.float64)

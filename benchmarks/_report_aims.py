@@ -178,7 +178,7 @@ def weighted(result: Result) -> list[Result]:
 
 
 def labor_differences(result: Result) -> list[float]:
-    return [abs(row[what]["percent"]) for row in result["rows"] for what in ("vertices", "edges")]
+    return [abs(row[what]["percent"]) for row in result["rows"] for what in ("nodes", "edges")]
 
 
 def hubs(result: Result) -> Iterator[float]:
@@ -255,7 +255,7 @@ def convergence_labor(result: Result) -> tuple[str, bool]:
         fused, labor = (
             next(s for name, s in row["sides"].items() if name.startswith(kind)) for kind in ("fused", "labor")
         )
-        graphs[row["dataset"]] = labor["vertices"] / fused["vertices"]
+        graphs[row["dataset"]] = labor["nodes"] / fused["nodes"]
     seeds = min(len(side["seeds"]) for row in result["settings"] for side in row["sides"].values())
     whole = seeds >= 10 and graphs.keys() >= {"coauthor-physics", "ogbn-arxiv"}
     shares = ", ".join(f"{name} {x:.0%}" for name, x in graphs.items())

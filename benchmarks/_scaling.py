@@ -37,15 +37,15 @@ def heavy_tailed_graph(num_edges: int) -> Graph:
 def bare_accesses(graph: Graph, batch: MiniBatch) -> Callable[[], None]:
     """Reads what no sampler of these blocks gets around, at the places that `batch` has, and nothing else.
 
-    Of each edge: its entry in `indices`, and the entry of its source in an array by vertex, twice (to see whether it
+    Of each edge: its entry in `indices`, and the entry of its source in an array by node, twice (to see whether it
     is new, to learn its local id). Of each row: `indptr`. In the order of the blocks; `index_select` leaves many of
     these reads in flight at a time.
     """
-    by_vertex = torch.zeros(graph.num_nodes, dtype=torch.int32)
+    by_node = torch.zeros(graph.num_nodes, dtype=torch.int32)
     edge_ids = [block.edge_ids for block in batch.blocks if block.edge_ids is not None]
     reads: list[tuple[Tensor, Tensor]] = [(graph.indices, ids) for ids in edge_ids]
     for block in batch.blocks:
-        reads += [(by_vertex, batch.nodes[block.indices])] * 2
+        reads += [(by_node, batch.nodes[block.indices])] * 2
         reads.append((graph.indptr, batch.nodes[: block.num_dst]))
     outputs = [torch.empty(where.numel(), dtype=table.dtype) for table, where in reads]
 

@@ -18,7 +18,7 @@ def open_dataset_of(config: dict[str, Any], data_dir: str, cache_dir: str | None
 
 
 def sizes_of(config: dict[str, Any], data: NodeDataset) -> dict[str, float]:
-    """Mean numbers of input vertices and of edges of a job's training mini-batches, in one epoch.
+    """Mean numbers of input nodes and of edges of a job's training mini-batches, in one epoch.
 
     Args:
         config: of the job. Its sampler runs on the CPU here, also if it ran on a GPU: the mini-batches are the same.
@@ -40,4 +40,4 @@ def sizes_of(config: dict[str, Any], data: NodeDataset) -> dict[str, float]:
     )
     found = np.array([(batch.nodes.numel(), batch.num_edges) for batch in loader], dtype=float)
     loader.close()
-    return {"vertices": round(float(found[:, 0].mean()), 1), "edges": round(float(found[:, 1].mean()), 1)}
+    return {"nodes": round(float(found[:, 0].mean()), 1), "edges": round(float(found[:, 1].mean()), 1)}

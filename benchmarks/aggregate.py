@@ -2,7 +2,7 @@
 
     python benchmarks/aggregate.py [--threads 1 2] [--repeats 10]
 
-Blocks are sampled from a graph shaped like ogbn-arxiv (169,343 vertices, 2.3 M edges, heavy-tailed in-degree): 1024
+Blocks are sampled from a graph shaped like ogbn-arxiv (169,343 nodes, 2.3 M edges, heavy-tailed in-degree): 1024
 seeds, fanouts 10,10,10. Each layer is timed alone (its input needs a gradient, as in a hidden layer), then the whole
 model. The peers get every advantage: their graph formats are made before the clock starts and are kept from one
 repetition to the next; ours transposes the block in every backward.
@@ -35,7 +35,7 @@ MIN_SECONDS = 1.0
 
 
 def arxiv_like(seed: int = 0) -> Graph:
-    """169,343 vertices, 2.3 M directed edges, in-degrees by a power law."""
+    """169,343 nodes, 2.3 M directed edges, in-degrees by a power law."""
     num_nodes, num_edges = 169_343, 2_315_598
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(num_nodes, generator=generator)

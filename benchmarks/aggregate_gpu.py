@@ -1,4 +1,4 @@
-"""The mean over neighbours on the GPU: ours beside what torch and PyG offer, on the same blocks, in one run.
+"""The mean over neighbors on the GPU: ours beside what torch and PyG offer, on the same blocks, in one run.
 
     python benchmarks/aggregate_gpu.py [--rounds 15] [--calls 10]
 
@@ -115,7 +115,7 @@ def main() -> None:
 
     graph = products_shaped()
     rows: list[dict[str, Any]] = []
-    table = Table(title=f"Mean over neighbours, ms, {torch.cuda.get_device_name()}")
+    table = Table(title=f"Mean over neighbors, ms, {torch.cuda.get_device_name()}")
     for column in ("block", "F", "dtype", "pass", *MAKERS, "best peer / ours"):
         table.add_column(column, justify="right")
     for fanouts, size in CASES:

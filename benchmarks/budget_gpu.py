@@ -98,7 +98,7 @@ class Shape:
     by_line: bool = False
 
     def part(self, of: int) -> Shape:
-        """The same with `1 / of` of vertices, edges and seeds, and of budgets in GiB; at least two mini-batches."""
+        """The same with `1 / of` of nodes, edges and seeds, and of budgets in GiB; at least two mini-batches."""
         nodes, edges, seeds = (count // of for count in (self.num_nodes, self.num_edges, self.num_seeds))
         seeds = min(max(seeds, 2 * BATCH_SIZE), nodes)
         budgets = tuple(b and (b if "%" in b else _divided(b, of)) for b in self.budgets)

@@ -4,11 +4,11 @@
     python benchmarks/convergence.py multirun/convergence            # what they show
 
 Compared within each dataset and depth: every other sampler against `--against`. The final figure of a job is the test
-accuracy of its best checkpoint, with all neighbours (no sampling). Its mean over seeds gets an interval by Student's t,
+accuracy of its best checkpoint, with all neighbors (no sampling). Its mean over seeds gets an interval by Student's t,
 the difference of two means one by Welch's, and two one-sided tests say whether the difference is below the margin.
 Seconds are those of training, validation excluded. They compare the samplers only if jobs ran under the same load.
 
-With `--sizes`, one epoch of each sampler is sampled again, for the numbers of vertices and edges of a mini-batch.
+With `--sizes`, one epoch of each sampler is sampled again, for the numbers of nodes and edges of a mini-batch.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--margin", type=float, default=0.5, help="points of accuracy that do not matter (0.5)")
     parser.add_argument("--level", type=float, default=0.95)
     parser.add_argument("--note", default=None, help="how the jobs ran, for the reader of the results")
-    parser.add_argument("--sizes", action="store_true", help="count the vertices and edges of mini-batches")
+    parser.add_argument("--sizes", action="store_true", help="count the nodes and edges of mini-batches")
     parser.add_argument("--data-dir", default="data", help="with --sizes, folder of the datasets' raw files")
     parser.add_argument("--cache-dir", default=None, help="with --sizes, folder of converted datasets")
     parser.add_argument("--json", type=Path, default=RESULTS / "convergence.json")

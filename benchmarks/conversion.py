@@ -123,7 +123,7 @@ def main() -> None:
                     command, check=True, capture_output=True, text=True, preexec_fn=limited if limit else None
                 )
                 rows.append(json.loads(done.stdout))
-    table = Table("size", "threads", "vertices", "edges", "seconds", "of CPU", "peak GiB", "before GiB", "digest")
+    table = Table("size", "threads", "nodes", "edges", "seconds", "of CPU", "peak GiB", "before GiB", "digest")
     for row in rows:
         numbers = [
             f"{row[key]:.2f}" for key in ("seconds", "cpu_seconds", "anonymous_gib_peak", "anonymous_gib_before")

@@ -37,7 +37,7 @@ from loader.machine.mapped import map_array
 from loader.machine.pages import _advise, _bounds
 from loader.samplers.cpu import PART_EDGES
 
-_PART = 1 << 20  # vertices that are written at once
+_PART = 1 << 20  # nodes that are written at once
 _THREADS_A_CPU = {"system": 1, "random": 4, "ahead": 4}  # that gather
 
 

@@ -6,7 +6,7 @@
 The other jobs are in conf/experiment/embeddings.yaml.
 
 One embedding of each dataset and method, and on it ten random splits in halves. A one-vs-rest logistic regression is
-fitted to one half, with the penalty that is best by cross-validation there. Each vertex of the other one gets as many
+fitted to one half, with the penalty that is best by cross-validation there. Each node of the other one gets as many
 labels as it has, the likeliest ones. F1 scores in percent, mean and standard deviation over the splits. An embedding is
 `last.ckpt` of a job.
 """
@@ -29,7 +29,7 @@ from loader.datasets import NodeDataset
 from loader.datasets.splits import random_split
 from models.probe import LogisticRegression, f1_scores, top_labels
 
-# Table 2 of the paper: macro-F1 in percent, with half of the vertices' labels; and p, q of its node2vec.
+# Table 2 of the paper: macro-F1 in percent, with half of the nodes' labels; and p, q of its node2vec.
 PUBLISHED: dict[str, dict[str, Any]] = {
     "blogcatalog": {"DeepWalk": 21.10, "node2vec": 25.81, "p, q": (0.25, 0.25)},
     "ppi": {"DeepWalk": 17.68, "node2vec": 17.91, "p, q": (4.0, 1.0)},
@@ -77,7 +77,7 @@ def score(x: Tensor, data: NodeDataset, seeds: list[int], c: float | list[float]
 
     Args:
         x: `[num_nodes, dim]`.
-        data: with several labels per vertex.
+        data: with several labels per node.
         seeds: of the splits.
         c: one, or several to choose from; see `LogisticRegression`.
     """

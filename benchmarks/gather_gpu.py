@@ -192,7 +192,7 @@ def uniform(table: Tensor, args: argparse.Namespace, copies: dict[str, float]) -
 
 
 def skewed(table: Tensor, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """`cached` beside `pinned` where vertices are met in proportion to a degree with a heavy tail."""
+    """`cached` beside `pinned` where nodes are met in proportion to a degree with a heavy tail."""
     num_nodes, row_bytes = table.shape[0], table.shape[1] * table.element_size()
     generator = torch.Generator("cuda").manual_seed(1)
     uniform = torch.rand(num_nodes, generator=generator, device="cuda").clamp_min(1e-6)

@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--dataset", default="ogbn-arxiv", help="a name of conf/dataset")
     parser.add_argument("--data-dir", default="data", help="folder of the datasets' raw files")
     parser.add_argument("--cache-dir", default=None, help="folder of converted datasets (default: data-dir/cache)")
-    parser.add_argument("--fanouts", type=ints, default=(10, 5), help="neighbours per hop (default: 10,5)")
+    parser.add_argument("--fanouts", type=ints, default=(10, 5), help="neighbors per hop (default: 10,5)")
     parser.add_argument("--batch-size", type=int, default=256, help="seeds per mini-batch and process")
     parser.add_argument("--processes", type=int, default=2, help="processes per host")
     parser.add_argument("--json", type=Path, default=RESULTS / "hosts_cpu.json")

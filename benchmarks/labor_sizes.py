@@ -1,4 +1,4 @@
-"""Are LABOR's mini-batches as large as those of DGL's `LaborSampler`? Numbers of vertices and edges, on real graphs.
+"""Are LABOR's mini-batches as large as those of DGL's `LaborSampler`? Numbers of nodes and edges, on real graphs.
 
     PYTHONPATH=. python benchmarks/labor_sizes.py --data-dir DATA
     PYTHONPATH=. python benchmarks/labor_sizes.py --data-dir DATA --graphs coauthor-physics --batches 50
@@ -37,7 +37,7 @@ GRAPHS = ("ogbn-arxiv", "coauthor-physics", "amazon-computers")
 
 
 def sizes_of_ours(graph: Graph, fanouts: tuple[int, ...], seeds: list[torch.Tensor], **options: Any) -> np.ndarray:
-    """`[mini-batches, 2]`: input vertices and edges."""
+    """`[mini-batches, 2]`: input nodes and edges."""
     sampler = FusedSampler(fanouts, num_threads=1, **options)
     made = (sampler.sample(graph, own, batch=i) for i, own in enumerate(seeds))
     return np.array([(one.frontier_sizes[-1], one.num_edges) for one in made], dtype=float)
@@ -87,9 +87,9 @@ def measure(
                 "graph": name,
                 "fanouts": fanouts,
                 "form": form,
-                "vertices": compare(ours[:, 0], theirs[:, 0]),
+                "nodes": compare(ours[:, 0], theirs[:, 0]),
                 "edges": compare(ours[:, 1], theirs[:, 1]),
-                "uniform_vertices": round(float(uniform[:, 0].mean()), 1),
+                "uniform_nodes": round(float(uniform[:, 0].mean()), 1),
                 "uniform_edges": round(float(uniform[:, 1].mean()), 1),
             }
         )
@@ -97,14 +97,14 @@ def measure(
 
 
 def show(rows: list[dict[str, Any]]) -> Table:
-    table = Table("graph", "fanouts", "LABOR", "vertices, ours", "DGL", "%", "edges, ours", "DGL", "%", "uniform")
+    table = Table("graph", "fanouts", "LABOR", "nodes, ours", "DGL", "%", "edges, ours", "DGL", "%", "uniform")
     for row in rows:
         cells = []
-        for found in (row["vertices"], row["edges"]):
+        for found in (row["nodes"], row["edges"]):
             cells += [f"{found['ours']:,.0f}", f"{found['dgl']:,.0f}"]
             cells.append(f"{found['percent']:+.2f} ± {found['half_width']:.2f}")
         fanouts = ",".join(map(str, row["fanouts"]))
-        table.add_row(row["graph"], fanouts, row["form"], *cells, f"{row['uniform_vertices']:,.0f}")
+        table.add_row(row["graph"], fanouts, row["form"], *cells, f"{row['uniform_nodes']:,.0f}")
     return table
 
 

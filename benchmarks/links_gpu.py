@@ -1,10 +1,10 @@
-"""A mini-batch of links on a GPU: links on the GPU -> sampled neighbourhood of all ends on the GPU.
+"""A mini-batch of links on a GPU: links on the GPU -> sampled neighborhood of all ends on the GPU.
 
     PYTHONPATH=. python benchmarks/links_gpu.py                                  # a graph of the size of ogbn-products
     PYTHONPATH=. python benchmarks/links_gpu.py --csc indptr.npy indices.npy
 
 A mini-batch has 1,024 positive links, edges of the graph, and 1,024 negatives. Milliseconds, synchronised at both ends;
-median over mini-batches. "vertices only" is the same sampler with the ends of the links as its seeds, found before the
+median over mini-batches. "nodes only" is the same sampler with the ends of the links as its seeds, found before the
 clock starts. Each result is compared with that of the CPU, byte by byte, once.
 """
 
@@ -81,8 +81,8 @@ def main() -> None:
         around = fused(FANOUTS, device="cuda").open(graph)
         alone = median_ms(around, [Request(e, 0, i) for i, e in enumerate(ends)])
         around.close()
-        rows.append({"links": name, "ms": whole, "vertices_only_ms": alone, "equal_to_the_cpu": same})
-        print(f"{name:56} {whole:7.3f} ms   vertices only {alone:7.3f} ms   equal to the CPU: {same}", flush=True)
+        rows.append({"links": name, "ms": whole, "nodes_only_ms": alone, "equal_to_the_cpu": same})
+        print(f"{name:56} {whole:7.3f} ms   nodes only {alone:7.3f} ms   equal to the CPU: {same}", flush=True)
     size = {"gpu": torch.cuda.get_device_name(), "num_nodes": graph.num_nodes, "num_edges": graph.num_edges}
     write_json(options.out, {**size, "positives": LINKS, "fanouts": FANOUTS, "rows": rows})
 

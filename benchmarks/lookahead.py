@@ -3,7 +3,7 @@
     PYTHONPATH=. python benchmarks/lookahead.py                                  # synthetic-products
     PYTHONPATH=. python benchmarks/lookahead.py --dataset ogbn-arxiv --data-dir DATA --fanouts 10,5 --batch-size 256
 
-The rows are counted, not timed: the input vertices of all mini-batches of an epoch are known, and each row that a
+The rows are counted, not timed: the input nodes of all mini-batches of an epoch are known, and each row that a
 mini-batch reads and the cache lacks crosses the bus. The cache with look-ahead is that of `features.lookahead`. It
 begins with the rows that another epoch reads most, and `loader/stores/renewal.py` says how it changes. The best cache
 that never changes holds the rows that this very epoch reads most. Both have equally many bytes: where one has the
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--dataset", default="synthetic-products", help="a name of conf/dataset")
     parser.add_argument("--data-dir", default="data", help="folder of the datasets' raw files")
     parser.add_argument("--cache-dir", default=None, help="folder of converted datasets (default: data-dir/cache)")
-    parser.add_argument("--fanouts", type=ints, default=(15, 10, 5), help="neighbours per hop (default: 15,10,5)")
+    parser.add_argument("--fanouts", type=ints, default=(15, 10, 5), help="neighbors per hop (default: 15,10,5)")
     parser.add_argument("--batch-size", type=int, default=1024, help="seeds per mini-batch")
     parser.add_argument("--fractions", type=float, nargs="+", default=[0.05, 0.1, 0.25], help="of the rows, cached")
     parser.add_argument("--together", type=int, nargs="+", default=[2, 4, 8, 16], help="mini-batches that are known")

@@ -6,7 +6,7 @@ A gather with conversion is compared with one of the same bytes without: of a ta
 Rows are returned as float32. `speed` is that of the bytes of the kept rows (over the bus: "pinned", "cached", "staged",
 "memmap") or of all bytes that are read and written ("device"), over the same of the gather without conversion. The sum
 is that of a block of the shape of ogbn-products ((15, 10, 5) x 1,024), each destination beside the mean of its
-neighbours, from rows in GPU memory; `faster` is over rows of float32.
+neighbors, from rows in GPU memory; `faster` is over rows of float32.
 
 Milliseconds between CUDA events, median over the rounds, in which all ways take turns; for "staged" and "memmap", which
 need the host, from call to end. "cached": a quarter of the rows, by chance. All is checked to be the rows of the CPU.

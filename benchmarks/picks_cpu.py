@@ -6,7 +6,7 @@
 Weights are uniform random numbers, float32. Ours picks from tables that are made once; their time and memory are
 printed. "scanned" does without tables. DGL (`NeighborSampler(prob=...)`, `LaborSampler`) runs as it comes, with 64-bit
 ids. All get the same seeds and take turns mini-batch by mini-batch, after a pause in which OpenMP's threads fall
-asleep. Of LABOR the mean numbers of input vertices and of edges are compared, too: these are the same law, so they
+asleep. Of LABOR the mean numbers of input nodes and of edges are compared, too: these are the same law, so they
 agree up to chance.
 
 On a busy machine a long call loses more of the clock's time than a short one. So there, with one thread, compare the
@@ -46,7 +46,7 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     "labor, 16 mini-batches": ({"labor": True, "batch_dependency": 16}, {"batch_dependency": 16}),
 }
 PAUSE = 0.01  # seconds before a mini-batch
-Sample = Callable[[Tensor, int], tuple[int, int]]  # (seeds, batch) -> input vertices, edges
+Sample = Callable[[Tensor, int], tuple[int, int]]  # (seeds, batch) -> input nodes, edges
 
 
 def ours(graph: Graph, fanouts: tuple[int, ...], threads: int, options: dict[str, Any]) -> Sample:
@@ -73,7 +73,7 @@ def of_dgl(dgl: Any, graph: Any, fanouts: tuple[int, ...], labor: bool, options:
 def measure(
     samplers: dict[str, Sample], seeds: list[Tensor], clock: Callable[[], float]
 ) -> dict[str, dict[str, float]]:
-    """Median milliseconds by `clock`, and mean numbers of input vertices and edges, without the first mini-batch."""
+    """Median milliseconds by `clock`, and mean numbers of input nodes and edges, without the first mini-batch."""
     times: dict[str, list[float]] = {name: [] for name in samplers}
     sizes: dict[str, list[tuple[int, int]]] = {name: [] for name in samplers}
     names = list(samplers)
@@ -88,7 +88,7 @@ def measure(
     return {
         name: {
             "ms": 1e3 * statistics.median(times[name]),
-            "input_vertices": statistics.mean(v for v, _ in sizes[name]),
+            "input_nodes": statistics.mean(v for v, _ in sizes[name]),
             "edges": statistics.mean(e for _, e in sizes[name]),
         }
         for name in names
@@ -142,7 +142,7 @@ def main() -> None:
     console = Console(width=120)
     cores = [free_cores()]
     rows = []
-    shown = Table("fanouts", "picks", "ours ms", "DGL ms", "DGL / ours", "vertices, ours", "DGL", "edges, ours", "DGL")
+    shown = Table("fanouts", "picks", "ours ms", "DGL ms", "DGL / ours", "nodes, ours", "DGL", "edges, ours", "DGL")
     for fanouts in arguments.fanouts:
         for kind in arguments.kinds:
             options, dgl_options = KINDS[kind]
@@ -158,8 +158,8 @@ def main() -> None:
                 f"{mine['ms']:.2f}",
                 f"{other['ms']:.2f}" if other else "-",
                 f"{other['ms'] / mine['ms']:.1f}x" if other else "-",
-                f"{mine['input_vertices']:,.0f}",
-                f"{other['input_vertices']:,.0f}" if other else "-",
+                f"{mine['input_nodes']:,.0f}",
+                f"{other['input_nodes']:,.0f}" if other else "-",
                 f"{mine['edges']:,.0f}",
                 f"{other['edges']:,.0f}" if other else "-",
             )

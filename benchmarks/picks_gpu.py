@@ -37,7 +37,7 @@ WARM_UP = 5
 
 
 def with_hub(graph: Graph, v: int, degree: int) -> Graph:
-    """The graph in which `v` has `degree` in-neighbours, spread over all vertices."""
+    """The graph in which `v` has `degree` in-neighbors, spread over all nodes."""
     begin, end = graph.indptr[v : v + 2].tolist()
     more = torch.arange(degree) * graph.num_nodes // degree
     indices = torch.cat([graph.indices[:begin], more.to(graph.indices.dtype), graph.indices[end:]])
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--graph", default="synthetic-products", help="a dataset (default: synthetic-products)")
     parser.add_argument("--repeats", type=int, default=50)
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
-    parser.add_argument("--hub", action="store_true", help="a hub of a million in-neighbours among the seeds")
+    parser.add_argument("--hub", action="store_true", help="a hub of a million in-neighbors among the seeds")
     parser.add_argument("--json", type=Path, default=RESULTS / "picks_gpu.json")
     arguments = parser.parse_args()
     plain = load_graph("csc" if arguments.csc else arguments.graph, arguments)
@@ -65,7 +65,7 @@ def main() -> None:
     tables = weighed(graph, "benchmark").tables(torch.get_num_threads())
     seconds = time.perf_counter() - begin
     rows = []
-    shown = Table("fanouts", "batch", "picks", "ms", "of uniform", "input vertices", "edges")
+    shown = Table("fanouts", "batch", "picks", "ms", "of uniform", "input nodes", "edges")
     for fanouts, batch_size in SETTINGS:
         samplers = {kind: CudaSampler(fanouts, **KINDS[kind]) for kind in arguments.kinds}
         times: dict[str, list[float]] = {kind: [] for kind in samplers}
@@ -88,7 +88,7 @@ def main() -> None:
                     sizes[name].append((batch.frontier_sizes[-1], batch.num_edges))
         medians = {kind: statistics.median(times[kind]) for kind in times}
         for kind, ms in medians.items():
-            vertices, edges = (statistics.mean(column) for column in zip(*sizes[kind], strict=True))
+            nodes, edges = (statistics.mean(column) for column in zip(*sizes[kind], strict=True))
             ratio = ms / medians["uniform"] if "uniform" in medians else None
             rows.append(
                 {
@@ -97,7 +97,7 @@ def main() -> None:
                     "picks": kind,
                     "ms": ms,
                     "of_uniform": ratio,
-                    "input_vertices": vertices,
+                    "input_nodes": nodes,
                     "edges": edges,
                 }
             )
@@ -107,7 +107,7 @@ def main() -> None:
                 kind,
                 f"{ms:.3f}",
                 "-" if ratio is None else f"{ratio:.2f}x",
-                f"{vertices:,.0f}",
+                f"{nodes:,.0f}",
                 f"{edges:,.0f}",
             )
         for sampler in samplers.values():

@@ -4,7 +4,7 @@
     python benchmarks/pipeline_gpu.py --stores device --fanouts 15,10,5 --timeline timeline
     python benchmarks/pipeline_gpu.py --stores device --soak 50            # memory and threads over 50 epochs
 
-The graph has the shape of ogbn-products (2.45 M vertices, 123.7 M edges, 100 features, 47 classes, 196,615 seeds), with
+The graph has the shape of ogbn-products (2.45 M nodes, 123.7 M edges, 100 features, 47 classes, 196,615 seeds), with
 skewed degrees, made on the GPU; an epoch is the 192 full mini-batches of its seeds. The model is GraphSAGE, 3 layers of
 256. Every figure of a row is taken in the same run: epochs with and without `prefetch` and, as long and in turn with
 them, the stages alone (on mini-batches that lie ready; training is one), medians, synchronised at both ends. `bound` is

@@ -186,7 +186,7 @@ def compare(arguments: argparse.Namespace, sources: list[str], console: Console)
         size, *timings = child(arguments, source, jobs)
         cores.append(free_cores(arguments.threads))
         name = source if source != "csc" else Path(arguments.csc[1]).parent.name + " (arrays)"
-        title = f"{name}: {size['num_nodes']:,} vertices, {size['num_edges']:,} edges, {arguments.threads} threads"
+        title = f"{name}: {size['num_nodes']:,} nodes, {size['num_edges']:,} edges, {arguments.threads} threads"
         table = Table("fanouts", "batch", "sampler", "ms", "edges", "M edges/s", "ns/edge", "fused is", "peak MiB")
         table.title = title
         for job, timing in zip(jobs, timings, strict=True):

@@ -174,7 +174,7 @@ def median_of(passes: list[Any]) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--csc", nargs=2, type=Path, metavar=("INDPTR", "INDICES"), help="another graph")
-    parser.add_argument("--seeds", type=Path, help="its vertices in the order in which they are taken")
+    parser.add_argument("--seeds", type=Path, help="its nodes in the order in which they are taken")
     parser.add_argument("--passes", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=20, help="mini-batches of each case and pass")
     parser.add_argument("--blocks-per-sm", type=int, default=0)

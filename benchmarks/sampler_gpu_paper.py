@@ -14,9 +14,9 @@ The hop-by-hop schedule, a launch for each phase of each hop, is the baseline: i
 others, and is itself faster than DGL's, among other things because the host does not wait between hops. "a call a hop"
 does: each hop is sampled by a call of its own, whose sizes the host awaits before the next. "fused-static" is the
 paper's ablation (fusion without balancing), "persistent" its sampler. Besides: what a sampled edge costs at 10240 seeds
-beside 2048, what hubs cost (degree 10^6, a tenth of all vertices sampled), the rate of random reads beside that of a
+beside 2048, what hubs cost (degree 10^6, a tenth of all nodes sampled), the rate of random reads beside that of a
 plain gather in the same run, and what a mini-batch of one size costs as the graph grows (sampler_gpu_sets.py compares
-the kinds of vertex set there).
+the kinds of node set there).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from loader.graph import Graph
 from loader.samplers.base import Request
 from loader.samplers.gpu.sampler import SCHEDULES, CudaSampler
 
-# vertices, edges (both directions), largest degree, skew of a lognormal; sources in conf/dataset/synthetic-*.yaml
+# nodes, edges (both directions), largest degree, skew of a lognormal; sources in conf/dataset/synthetic-*.yaml
 SHAPES: dict[str, tuple[int, int, int, float]] = {
     "reddit": (232_965, 114_615_892, 21_657, 1.1),
     "flickr": (89_250, 899_756, 5_425, 1.1),
@@ -68,9 +68,9 @@ def skewed_graph(n: int, e: int, largest: int, sigma: float, seed: int = 0) -> G
 
 
 def hub_graph(n: int, degree: int, hubs: int) -> tuple[Graph, torch.Tensor]:
-    """`hubs` vertices of in-degree 10^6 (0: none), the others of `degree`; every tenth pick and seed is a hub.
+    """`hubs` nodes of in-degree 10^6 (0: none), the others of `degree`; every tenth pick and seed is a hub.
 
-    Returns the graph and the vertices in an order to take seeds from.
+    Returns the graph and the nodes in an order to take seeds from.
     """
     g = torch.Generator("cuda").manual_seed(1)
     degrees = torch.full((n,), degree, dtype=torch.int64, device="cuda")
@@ -136,7 +136,7 @@ def measure(graph: Graph, order: torch.Tensor, fanouts: list[int], size: int, ro
 
 
 def regular_graph(n: int, degree: int) -> Graph:
-    """`degree` random in-neighbours each."""
+    """`degree` random in-neighbors each."""
     g = torch.Generator("cuda").manual_seed(2)
     indices = torch.empty(n * degree, dtype=torch.int32, device="cuda")
     for part in indices.split(1 << 28):
@@ -225,7 +225,7 @@ def main() -> None:
     print("hubs beside regular:", {k: round(v, 3) for k, v in hubs.items() if k.startswith("ratio")})
     print("edges:", hubs["hubs"]["edges"], hubs["regular"]["edges"])
 
-    # What a mini-batch costs as graphs grow, with the vertex set that each schedule takes by itself.
+    # What a mini-batch costs as graphs grow, with the node set that each schedule takes by itself.
     growth = []
     for n in (2_500_000, 25_000_000, 111_000_000, *(() if arguments.quick else (400_000_000,))):
         graph = regular_graph(n, 12)
@@ -233,10 +233,10 @@ def main() -> None:
         order = torch.randint(n, (1 << 21,), device="cuda", generator=g, dtype=torch.int32).unique()
         order = order[torch.randperm(order.numel(), device="cuda", generator=g)]
         for fanouts, size in (([10, 10], 1024), ([10, 10, 10], 2048)):
-            row = {"vertices": n, **measure(graph, order, fanouts, size, arguments.rounds)}
+            row = {"nodes": n, **measure(graph, order, fanouts, size, arguments.rounds)}
             growth.append(row)
             times = {name: round(row[name]["device_ms"], 3) for name in SCHEDULES}
-            print(f"{n:11,} vertices {fanouts} x {size}: {row['edges']} edges, ms on the GPU {times}", flush=True)
+            print(f"{n:11,} nodes {fanouts} x {size}: {row['edges']} edges, ms on the GPU {times}", flush=True)
         del graph, order
         torch.cuda.empty_cache()
 

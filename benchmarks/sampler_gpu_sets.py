@@ -1,9 +1,9 @@
-"""The two kinds of vertex set of the GPU sampler, as the graph grows beside a mini-batch of one size.
+"""The two kinds of node set of the GPU sampler, as the graph grows beside a mini-batch of one size.
 
     PYTHONPATH=. python benchmarks/sampler_gpu_sets.py             # some 60 s, 30 GB of GPU memory
     PYTHONPATH=. python benchmarks/sampler_gpu_sets.py --quick     # the two smallest graphs
 
-Graphs of 12 random in-neighbours a vertex. For bitmaps and hash sets, each with the schedules that `auto` takes, in
+Graphs of 12 random in-neighbors a node. For bitmaps and hash sets, each with the schedules that `auto` takes, in
 turns at every mini-batch, medians of:
 
 - device_ms: what the GPU takes, without the host's part
@@ -27,10 +27,10 @@ from sampler_gpu_paper import regular_graph
 
 from loader.graph import Graph
 from loader.samplers.base import Request, Session
-from loader.samplers.gpu.sampler import VERTEX_SETS, CudaSampler
-from loader.samplers.gpu.sizes import choose_vertex_set
+from loader.samplers.gpu.sampler import NODE_SETS, CudaSampler
+from loader.samplers.gpu.sizes import choose_node_set
 
-VERTICES = (2_500_000, 10_000_000, 30_000_000, 100_000_000, 400_000_000)
+NODES = (2_500_000, 10_000_000, 30_000_000, 100_000_000, 400_000_000)
 CASES = (([10, 10], 1024), ([15, 10, 5], 1024), ([10, 10, 10], 2048))
 DEGREE = 12
 WARM_UP = 4
@@ -39,11 +39,11 @@ WARM_UP = 4
 def measure(graph: Graph, order: torch.Tensor, fanouts: list[int], size: int, rounds: int) -> dict[str, Any]:
     """One row: the figures of each kind and schedule."""
     samplers = {
-        f"{kind} {schedule}": CudaSampler(fanouts, schedule=schedule, vertex_set=kind)
-        for kind in VERTEX_SETS
+        f"{kind} {schedule}": CudaSampler(fanouts, schedule=schedule, node_set=kind)
+        for kind in NODE_SETS
         for schedule in ("cooperative", "hopwise")
     }
-    row: dict[str, Any] = {"vertices": graph.num_nodes, "fanouts": fanouts, "batch": size}
+    row: dict[str, Any] = {"nodes": graph.num_nodes, "fanouts": fanouts, "batch": size}
     sessions: dict[str, Session] = {}
     memory, digests = {}, set()
     for name, sampler in samplers.items():
@@ -74,8 +74,8 @@ def measure(graph: Graph, order: torch.Tensor, fanouts: list[int], size: int, ro
                 times[name]["device_ms"].append(on_the_gpu)
     for name, of in times.items():
         row[name] = {what: statistics.median(values) for what, values in of.items()} | {"mib": memory[name]}
-    best = {kind: min(row[name]["device_ms"] for name in samplers if name.startswith(kind)) for kind in VERTEX_SETS}
-    row["auto"] = choose_vertex_set(graph.num_nodes, row["nodes"])
+    best = {kind: min(row[name]["device_ms"] for name in samplers if name.startswith(kind)) for kind in NODE_SETS}
+    row["auto"] = choose_node_set(graph.num_nodes, row["nodes"])
     row["hash is faster by"] = best["bitmap"] / best["hash"]
     return row
 
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=RESULTS / "sampler_gpu_sets.json")
     arguments = parser.parse_args()
     rows = []
-    for n in VERTICES[:2] if arguments.quick else VERTICES:
+    for n in NODES[:2] if arguments.quick else NODES:
         graph = regular_graph(n, DEGREE)
         g = torch.Generator("cuda").manual_seed(7)
         order = torch.randint(n, (1 << 18,), device="cuda", generator=g, dtype=torch.int32).unique()
@@ -97,7 +97,7 @@ def main() -> None:
             rows.append(row)
             cells = {k: f"{v['device_ms']:.3f} ms {v['mib']:.0f} MiB" for k, v in row.items() if isinstance(v, dict)}
             print(
-                f"{n:11,} vertices {fanouts} x {size}: {row['nodes']} vertices, {cells}, hash is faster by "
+                f"{n:11,} nodes {fanouts} x {size}: {row['nodes']} nodes, {cells}, hash is faster by "
                 f"{row['hash is faster by']:.2f}, auto takes {row['auto']}",
                 flush=True,
             )

@@ -4,7 +4,7 @@
     PYTHONPATH=. python benchmarks/scan_gpu.py --csc indptr.npy indices.npy      # another graph in its place
 
 Four graphs: a regular one, the products-shaped one, one of the size and skew of Reddit, and the products-shaped one
-with a vertex of a million in-neighbours among the seeds of each mini-batch. Seeds on the GPU to blocks on the GPU, one
+with a node of a million in-neighbors among the seeds of each mini-batch. Seeds on the GPU to blocks on the GPU, one
 mini-batch a call, synchronised at both ends, the schedules in turns in one run; medians. Weights are uniform random
 numbers, float32. "uniform" is `CudaSampler` without options, which looks at no list.
 """
@@ -32,13 +32,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "race": {"weights": "edge_weights", "weight_tables": False},
     "labor": {"labor": True},
 }
-IN_A_SET = "tickets, hash set"  # vertices in a hash set, in one launch: what bitmaps bring
+IN_A_SET = "tickets, hash set"  # nodes in a hash set, in one launch: what bitmaps bring
 WARM_UP = 3
 HUB = 1_000_000
 
 
 def regular() -> Graph:
-    """2 million vertices of in-degree 50."""
+    """2 million nodes of in-degree 50."""
     nodes, degree = 2_000_000, 50
     chance = torch.Generator("cuda").manual_seed(1)
     indices = torch.randint(nodes, (nodes * degree,), generator=chance, device="cuda", dtype=torch.int32)
@@ -46,21 +46,21 @@ def regular() -> Graph:
 
 
 def reddit_shaped() -> Graph:
-    """233 thousand vertices, about 115 million edges: log-normal in-degrees of mean 492, as likely to be neighbours."""
+    """233 thousand nodes, about 115 million edges: log-normal in-degrees of mean 492, as likely to be neighbors."""
     nodes = 232_965
     chance = torch.Generator("cuda").manual_seed(2)
     heavy = torch.empty(nodes, device="cuda").log_normal_(0, 1.2, generator=chance)
     degree = (heavy * (492 / heavy.mean())).long().clamp(1, 21_657)
     indptr = torch.zeros(nodes + 1, dtype=torch.long, device="cuda")
     torch.cumsum(degree, 0, out=indptr[1:])
-    # The end of an edge drawn by chance is a vertex with a probability in proportion to its degree.
+    # The end of an edge drawn by chance is a node with a probability in proportion to its degree.
     places = torch.randint(int(indptr[-1]), (int(indptr[-1]),), generator=chance, device="cuda")
     indices = torch.searchsorted(indptr, places, right=True, out_int32=True) - 1
     return Graph(indptr, indices, validate=False)
 
 
 def with_hub(graph: Graph, v: int) -> Graph:
-    """The graph in which `v` has a million in-neighbours, spread over all vertices."""
+    """The graph in which `v` has a million in-neighbors, spread over all nodes."""
     begin, end = graph.indptr[v : v + 2].tolist()
     more = torch.arange(HUB, device=graph.indices.device) * graph.num_nodes // HUB
     indices = torch.cat([graph.indices[:begin], more.to(graph.indices.dtype), graph.indices[end:]])
@@ -85,7 +85,7 @@ def measure(
             for schedule in SCAN_SCHEDULES:
                 hops = "cooperative" if schedule == "merge_path" else "auto"
                 samplers[kind, schedule] = CudaSampler(fanouts, schedule=hops, scan_schedule=schedule, **KINDS[kind])
-            samplers[kind, IN_A_SET] = CudaSampler(fanouts, vertex_set="hash", **KINDS[kind])
+            samplers[kind, IN_A_SET] = CudaSampler(fanouts, node_set="hash", **KINDS[kind])
         times: dict[tuple[str, str], list[float]] = {key: [] for key in samplers}
         edges: dict[tuple[str, str], int] = {}
         parts, keys = order.split(batch_size), list(samplers)

@@ -12,7 +12,7 @@
         --json benchmarks/results/shchur_models.json
 
 Mean and standard deviation over random splits and starts, in percent. The published models aggregate whole
-neighbourhoods, as our GCN, GAT and GIN do. Our GraphSAGE trains on sampled neighbours and is tested on all. The paper
+neighborhoods, as our GCN, GAT and GIN do. Our GraphSAGE trains on sampled neighbors and is tested on all. The paper
 has no GIN.
 """
 

@@ -71,7 +71,7 @@ class Managed:
 
 
 def regular_graph(num_nodes: int, degree: int) -> Graph:
-    """`degree` neighbours each, at random; symmetric."""
+    """`degree` neighbors each, at random; symmetric."""
     g = torch.Generator("cuda").manual_seed(1)
     columns = []
     for _ in range(degree // 2):
@@ -95,7 +95,7 @@ def power_law_graph(scale: int, num_edges: int) -> Graph:
 
 
 def grid_graph(side: int) -> Graph:
-    """`side * side` vertices, each joined with those beside it: the longest paths."""
+    """`side * side` nodes, each joined with those beside it: the longest paths."""
     ids = torch.arange(side * side, device="cuda").view(side, side)
     a, b = (torch.cat((x.reshape(-1), y.reshape(-1))) for x, y in ((ids[:, :-1], ids[:-1]), (ids[:, 1:], ids[1:])))
     return symmetric(a, b, side * side)

@@ -75,7 +75,7 @@ def main() -> None:
     for name, plain, kind in (("Y", products_shaped(), "bitmap"), ("H", regular_graph(2_500_000, 12), "hash")):
         order = torch.randperm(plain.num_nodes, device="cuda").to(plain.indices.dtype)
         for unit, fanouts, size in ((f"{name}1", [10, 10], 1024), (f"{name}3", [10, 10, 10], 2048)):
-            sample = mini_batches(CudaSampler(fanouts, vertex_set=kind).open(plain), order, size, 1)
+            sample = mini_batches(CudaSampler(fanouts, node_set=kind).open(plain), order, size, 1)
             cases.append(({"unit": unit, "fanouts": fanouts, "batch": size, "together": 1}, sample, 1))
     mag = mag_shaped()
     times = paper_times(mag)

@@ -3,8 +3,8 @@
     PYTHONPATH=. python benchmarks/walks_cliff.py --device cuda
     PYTHONPATH=. python benchmarks/walks_cliff.py --device cpu --walkers 2000 --length 10 --scale 0.1
 
-Milliseconds of walks from every vertex (or from `--walkers` of them), medians, for p and q on a grid from 1/64 to 64.
-Two graphs: "drawn", whose edges are drawn with repetition (4.85 M vertices, 69 M edges, a hub of 743,592), and
+Milliseconds of walks from every node (or from `--walkers` of them), medians, for p and q on a grid from 1/64 to 64.
+Two graphs: "drawn", whose edges are drawn with repetition (4.85 M nodes, 69 M edges, a hub of 743,592), and
 "copies", which has edges repeated up to 10,000 times and a hub of 10^6, half of them copies. Each is walked on with its
 repeated edges and without them. On a busy machine, compare the processor's time (`--threads 1 --cpu-time`).
 
@@ -36,7 +36,7 @@ MORE, AS_SIMPLE = 1.5, 2.0  # the bounds
 
 
 def drawn(scale: float) -> Graph:
-    """Both ends of an edge are drawn, the lower a vertex' number the likelier; vertex 0 is a hub."""
+    """Both ends of an edge are drawn, the lower a node's number the likelier; node 0 is a hub."""
     nodes, edges, hub = (int(scale * n) for n in (4_850_000, 69_000_000, 743_592))
     g = torch.Generator().manual_seed(0)
     half = edges // 2
@@ -46,7 +46,7 @@ def drawn(scale: float) -> Graph:
 
 
 def copies(scale: float) -> Graph:
-    """Vertex 0 is a hub; of the others, one in a hundred has an edge that is repeated, up to 10,000 times."""
+    """Node 0 is a hub; of the others, one in a hundred has an edge that is repeated, up to 10,000 times."""
     nodes, edges, hub = int(scale * 2_000_000), int(scale * 16_000_000), int(scale * 1_000_000)
     g = torch.Generator().manual_seed(1)
     src, dst = torch.randint(1, nodes, (2, edges), generator=g, dtype=torch.int32)
@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--graphs", nargs="+", choices=GRAPHS, default=list(GRAPHS))
     parser.add_argument("--scale", type=float, default=1.0, help="of the graphs' sizes")
-    parser.add_argument("--walkers", type=int, help="by default one at each vertex")
+    parser.add_argument("--walkers", type=int, help="by default one at each node")
     parser.add_argument("--length", type=int, default=80)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, help="of the CPU")
@@ -125,7 +125,7 @@ def main() -> None:
         graph = GRAPHS[name](args.scale)
         simple = without_repeats(graph)
         degrees = graph.indptr.long().diff()
-        sizes = f"{graph.num_nodes:,} vertices, {graph.num_edges:,} edges ({simple.num_edges:,} different)"
+        sizes = f"{graph.num_nodes:,} nodes, {graph.num_edges:,} edges ({simple.num_edges:,} different)"
         print(f"{name}: {sizes}, hub of {int(degrees.max()):,}", flush=True)
         of_simple = measure(simple.to(args.device), args.walkers, args.length, args.rounds, clock, **options)
         of_all = measure(graph.to(args.device), args.walkers, args.length, args.rounds, clock, **options)

@@ -1,6 +1,6 @@
 """Random walks on the CPU, beside DGL's and plain torch, at equal numbers of threads.
 
-    PYTHONPATH=. python benchmarks/walks_cpu.py                    # a skewed graph of 1 M vertices and 48 M edges
+    PYTHONPATH=. python benchmarks/walks_cpu.py                    # a skewed graph of 1 M nodes and 48 M edges
     PYTHONPATH=. python benchmarks/walks_cpu.py --threads 1 8 16
 
 Nanoseconds a step, median of several calls; the contenders take turns. DGL walks with int32 ids. "torch" is the same
@@ -35,7 +35,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 
 def skewed_graph(num_nodes: int, num_edges: int) -> Graph:
-    """Undirected; a vertex is an end of an edge with a probability that falls with its number."""
+    """Undirected; a node is an end of an edge with a probability that falls with its number."""
     g = torch.Generator().manual_seed(0)
     ends = [(torch.rand(num_edges // 2, generator=g) ** 2 * num_nodes).long() for _ in range(2)]
     weights = torch.rand(num_edges // 2, generator=g) + 0.1

@@ -1,4 +1,4 @@
-"""Random walks on a GPU: start vertices on the GPU -> walks on the GPU.
+"""Random walks on a GPU: start nodes on the GPU -> walks on the GPU.
 
     PYTHONPATH=. python benchmarks/walks_gpu.py                                  # a graph of the size of ogbn-products
     PYTHONPATH=. python benchmarks/walks_gpu.py --csc indptr.npy indices.npy
@@ -27,7 +27,7 @@ import loader
 from loader.graph import Graph
 from loader.samplers import WalkSampler
 
-# name, walkers (None: one at each vertex), length, options
+# name, walkers (None: one at each node), length, options
 CASES: list[tuple[str, int | None, int, dict[str, Any]]] = [
     ("uniform", None, 80, {}),
     ("uniform", None, 10, {}),

@@ -8,7 +8,7 @@ from loader.ops import aggregate_mean
 
 
 class GraphSAGE(nn.Module):
-    """Two layers. Each joins a vertex's own features with the mean of its neighbours' features."""
+    """Two layers. Each joins a node's own features with the mean of its neighbors' features."""
 
     def __init__(self, num_features: int, hidden: int, num_classes: int) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class GraphSAGE(nn.Module):
 
 
 def make_data(num_nodes: int = 5000, num_classes: int = 5) -> tuple[Graph, Tensor, Tensor]:
-    """A graph in which most edges join vertices of one class, features that hint at the class, and labels."""
+    """A graph in which most edges join nodes of one class, features that hint at the class, and labels."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(num_classes, (num_nodes,), generator=generator)
     src, dst = torch.randint(num_nodes, (2, 20 * num_nodes), generator=generator)

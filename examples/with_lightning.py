@@ -11,7 +11,7 @@ from loader.ops import aggregate_mean
 
 
 class Classifier(LightningModule):
-    """Two layers of GraphSAGE. Each joins a vertex's own features with the mean of its neighbours' features."""
+    """Two layers of GraphSAGE. Each joins a node's own features with the mean of its neighbors' features."""
 
     def __init__(self, num_features: int, num_classes: int) -> None:
         super().__init__()

@@ -41,7 +41,7 @@ class Sampled:
 
     def take(self) -> tuple[list[int], list[int], list[int], list[int], SampledBuffer]:
         """The sizes of the frontiers `[hops + 1]`, edges and rows of the blocks `[hops]` each, and where the arrays
-        begin in the buffer. A vertex is a row, or has one for each relation into its type.
+        begin in the buffer. A node is a row, or has one for each relation into its type.
 
         Offsets in bytes: nodes `[frontiers[-1]]`, then for each hop outward indptr `[rows[h] + 1]`, indices
         `[edges[h]]` and, if wanted, edge ids `[edges[h]]`. Raises what the sampling of this mini-batch ended with.
@@ -92,7 +92,7 @@ class HopwiseSampler:
     def sample(
         self, seeds: Sequence[Tensor], keys: Sequence[int], next_keys: Sequence[int] = (), phases: Sequence[int] = ()
     ) -> list[Sampled]:
-        """Samples a group of mini-batches; seeds `[n]` of the vertices' type, and the key of each. Thread-safe.
+        """Samples a group of mini-batches; seeds `[n]` of the nodes' type, and the key of each. Thread-safe.
 
         LABOR with batch_dependency > 1 also has the next key and the phase of each.
         """
@@ -135,10 +135,10 @@ class TypedHopwiseSampler:
         picks: WeightTables | WeightOrder | Labor | Race | None = None,
         in_file: bool = False,
     ) -> None:
-        """Samples lists of vertices of several types, which have one for each relation into their type.
+        """Samples lists of nodes of several types, which have one for each relation into their type.
 
         `fanouts` `[hops][relations]`, relations in the order of the types that they lead to. `types`: of each type how
-        many vertices it has, and how many relations lead to them. `once`: only what the hop before found is expanded.
+        many nodes it has, and how many relations lead to them. `once`: only what the hop before found is expanded.
         """
 
     def sample(
@@ -162,7 +162,7 @@ class TypedFusedSampler:
         in_file: bool = False,
         copies: bool = False,
     ) -> None:
-        """As `TypedHopwiseSampler`, in the way of `FusedSampler`. `copies`, with `once`: a vertex may be a seed several
+        """As `TypedHopwiseSampler`, in the way of `FusedSampler`. `copies`, with `once`: a node may be a seed several
         times. Each of its seeds then picks by itself, and the lowest is the end of edges that lead from it.
         """
 
@@ -245,7 +245,7 @@ class WalkEngine:
 
         `sorted` `[num_edges]` has each list in ascending order. Walks of the second order search there; if they do not
         go by weight, they follow these lists, and `places` are of these. With `cells`, from `walk_cells`, walks go by
-        weight. With `groups` > 0 a vertex has that many lists, one behind the other, and walks a metapath.
+        weight. With `groups` > 0 a node has that many lists, one behind the other, and walks a metapath.
         """
 
     def walk(
@@ -258,11 +258,11 @@ class WalkEngine:
         home_below: int,
         accept: tuple[int, int, int, int] | None,
         path: Sequence[int],
-        vertices: Tensor,
+        nodes: Tensor,
         places: Tensor | None,
     ) -> None:
-        """Writes the walks of walkers `first_lane` on: `vertices` `[n, length + 1]` of the vertices' type and, if
-        wanted, `places` `[n, length]` of `indptr`'s type. Thread-safe; ValueError for a start that is no vertex."""
+        """Writes the walks of walkers `first_lane` on: `nodes` `[n, length + 1]` of the nodes' type and, if
+        wanted, `places` `[n, length]` of `indptr`'s type. Thread-safe; ValueError for a start that is no node."""
 
     def walk_by(
         self,
@@ -276,7 +276,7 @@ class WalkEngine:
         weights: Tensor | None,
         searches: bool,
         by_weight: bool,
-        vertices: Tensor,
+        nodes: Tensor,
     ) -> tuple[int, int, int, int, int] | None:
         """As `walk`, by a compiled function: the address of a `WalkCustom` (csrc/walks/custom/call.h) of these types.
 
@@ -291,10 +291,10 @@ class WalkEngine:
         """Makes a filter of all edges in `words` `[filter_words(num_edges)]`, int64 zeros that the caller keeps."""
 
     def set_copies(self, copies: Tensor, most: Tensor) -> None:
-        """Says how often lists have a vertex; if it is not called, none has one twice. For walks of the second order.
+        """Says how often lists have a node; if it is not called, none has one twice. For walks of the second order.
 
-        The caller keeps both. `copies` `[num_nodes]` uint8: list v has no vertex more than `2**copies[v]` times. `most`
-        `[num_nodes, 3]` of indptr's type: in each sorted list, the first place of the vertex that is there most often,
+        The caller keeps both. `copies` `[num_nodes]` uint8: list v has no node more than `2**copies[v]` times. `most`
+        `[num_nodes, 3]` of indptr's type: in each sorted list, the first place of the node that is there most often,
         how often, and how often any other at most.
         """
 
@@ -311,7 +311,7 @@ class CudaWalkEngine:
     ) -> None:
         """As `WalkEngine`, on GPU `device`; the arrays in its memory or in pinned memory.
 
-        `bad`: `[2]` int64 zeros in pinned memory, where kernels say that a start was no vertex.
+        `bad`: `[2]` int64 zeros in pinned memory, where kernels say that a start was no node.
         """
 
     def walk(
@@ -326,11 +326,11 @@ class CudaWalkEngine:
         home_below: int,
         accept: tuple[int, int, int, int] | None,
         path: Sequence[int],
-        vertices: int,
+        nodes: int,
         places: int,
         stream: int,
     ) -> None:
-        """As `WalkEngine.walk`, on `stream`, by addresses: `starts` `[count]` int64 if `wide`, else int32, `vertices`
+        """As `WalkEngine.walk`, on `stream`, by addresses: `starts` `[count]` int64 if `wide`, else int32, `nodes`
         `[count, length + 1]`, and `places` `[count, length]` or 0. One call at a time."""
 
     def step(
@@ -344,7 +344,7 @@ class CudaWalkEngine:
         home_below: int,
         order: int,
         step: int,
-        vertices: int,
+        nodes: int,
         places: int,
         stream: int,
     ) -> None:
@@ -366,7 +366,7 @@ class CudaWalkEngine:
         weights: Tensor | None,
         searches: bool,
         by_weight: bool,
-        vertices: int,
+        nodes: int,
         fault: Tensor,
         reported: Tensor,
         stream: int,
@@ -389,7 +389,7 @@ class CudaWalkEngine:
         """As `WalkEngine.set_copies`, both on the GPU."""
 
     def check(self) -> None:
-        """Raises ValueError for a start that was no vertex, of walks that are done; once."""
+        """Raises ValueError for a start that was no node, of walks that are done; once."""
 
 def walk_cells(indptr: Tensor, indices: Tensor, cells: Tensor, out: Tensor, num_threads: int) -> None:
     """Writes what walks by weight read to `out`, of the type of `indices`: for each edge 4 numbers of int32, or 3 of
@@ -440,7 +440,7 @@ class _CudaSampler:
         num_seeds: int,
         slots: int,
         schedule: int,
-        vertex_set: int,
+        node_set: int,
         frontier_capacity: Sequence[int],
         edge_capacity: Sequence[int],
         indices_at: Sequence[int],
@@ -485,7 +485,7 @@ class CudaSampler_i64_i64(_CudaSampler): ...
 cuda_header_bytes: int
 cuda_typed_header_bytes: int  # of a graph with types
 cuda_max_batches_per_launch: int
-cuda_max_task_vertices: int
+cuda_max_task_nodes: int
 cuda_part_edges: int  # of a longer list taken whole, in one task of a queue
 
 def watch_file(begin: int, length: int, handle: int, offset: int, path: str) -> int:
@@ -779,7 +779,7 @@ class SubgraphSampler:
     ) -> tuple[list[int], list[int], list[int], SampledBuffer]:
         """Samples a subgraph as torch_geometric has them, around seeds `[n]`, any of them several times.
 
-        Returns the numbers of new vertices `[hops + 1]` and of edges `[hops]` (`induced`: `[1]`) by hop, and where the
+        Returns the numbers of new nodes `[hops + 1]` and of edges `[hops]` (`induced`: `[1]`) by hop, and where the
         arrays begin in the buffer, in bytes: nodes, sources, targets and, if wanted, edge ids, of the graph's type.
         """
 
@@ -842,7 +842,7 @@ class CudaLinkEngine:
         """All but numbers are addresses. Writes the ends of `pairs` `[links, 2]` and of negatives to `ends`: sources,
         targets, sources of negatives unless there are `each` for every link, targets of negatives. If `seeds` is not 0,
         writes the distinct ends there, ascending, to `local` each end's place among them, and to `outcome` `[2]` their
-        number and the place of an end that is no vertex, or -1."""
+        number and the place of an end that is no node, or -1."""
 
 def cuda_find_links(
     slots: int,
@@ -859,7 +859,7 @@ def cuda_find_links(
 ) -> None:
     """Finds the edges of each hop that are links. `slots` `[capacity]` are -1, `found` `[hops]` are 0. Of a hop: indptr
     or 0, sources, destinations or 0, how many edges to look at, where to write their positions, in any order, and
-    whether indptr and vertices are int64."""
+    whether indptr and nodes are int64."""
 
 def cuda_drop(
     arrays: list[tuple[int, int, int, bool]],
@@ -872,7 +872,7 @@ def cuda_drop(
 ) -> None:
     """Copies arrays (from, length, to, int64) without the entries at ascending positions, and corrects indptr."""
 
-def subgraph_scratch(vertices: int, edges: int) -> int:
+def subgraph_scratch(nodes: int, edges: int) -> int:
     """How many int32 of scratch memory `cuda_find_subgraph` wants for a mini-batch of this size."""
 
 def cuda_find_subgraph(
@@ -892,16 +892,16 @@ def cuda_find_subgraph(
     stream: int,
 ) -> None:
     """Finds the subgraph of a mini-batch. A hop, from the seeds outward, is the addresses of indptr, indices and edge
-    ids, or 0, and its number of source vertices. `sizes` `[2, hops + 1]` receives the numbers of vertices after each
+    ids, or 0, and its number of source nodes. `sizes` `[2, hops + 1]` receives the numbers of nodes after each
     hop, then those of edges. `out_edges` `[2 * edges]` receives sources, then destinations, one row after the other."""
 
 class InducedEdges:
-    """The edges of lists (indptr, indices) among vertices, on the CPU.
+    """The edges of lists (indptr, indices) among nodes, on the CPU.
 
     `nodes` `[n]`, of the type of indices and below `num_ids`; `sets` `[n]` int32 below `num_sets`, or None; `rows`
     `[m]` int64, numbers of the lists to look at, with their sets `of_rows`, or None: those of the nodes.
 
-    `repeated`: set * num_ids + vertex, the least that is given twice, or -1; `wrong`: the first place of a vertex that
+    `repeated`: set * num_ids + node, the least that is given twice, or -1; `wrong`: the first place of a node that
     is none, or -1. In both cases no edges were looked for.
     """
 
@@ -929,7 +929,7 @@ class InducedEdges:
 induced_chunk: int  # entries that a warp looks at
 
 def induced_table_bits(entries: int) -> int:
-    """The logarithm of the size of the table of this many vertices."""
+    """The logarithm of the size of the table of this many nodes."""
 
 def cuda_induced(
     lists: tuple[Tensor, Tensor],
@@ -961,8 +961,8 @@ def traverse_bfs(
     predecessors: Tensor | None,
     num_threads: int,
 ) -> None:
-    """Writes the number of edges from the nearest source to each vertex, at most `most`, else -1, and the smallest
-    vertices before them. Lists are (indptr, indices). With `turns` steps may go back, by the lists `back`, which
+    """Writes the number of edges from the nearest source to each node, at most `most`, else -1, and the smallest
+    nodes before them. Lists are (indptr, indices). With `turns` steps may go back, by the lists `back`, which
     predecessors take, too."""
 
 def traverse_sssp(
@@ -971,7 +971,7 @@ def traverse_sssp(
     """Writes the lengths of shortest paths, as csrc/traverse/lists.h has them, of the type of the weights."""
 
 def traverse_components(lists: tuple[Tensor, ...], symmetric: bool, labels: Tensor, num_threads: int) -> None:
-    """Writes the smallest vertex of each vertex' weakly connected component."""
+    """Writes the smallest node of each node's weakly connected component."""
 
 def traverse_pagerank(
     back: tuple[Tensor, ...],

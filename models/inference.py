@@ -1,4 +1,4 @@
-"""Exact inference: layer by layer over the whole graph, every vertex with all its in-neighbours."""
+"""Exact inference: layer by layer over the whole graph, every node with all its in-neighbors."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def layerwise_inference(
     chunk_bytes: int = CHUNK_BYTES,
     progress: bool = True,
 ) -> Tensor:
-    """The model's output for every vertex of the graph, computed without sampling; see `layerwise_outputs`.
+    """The model's output for every node of the graph, computed without sampling; see `layerwise_outputs`.
 
     Returns:
-        `[num_nodes, out_dim]` on the CPU, in the vertices' order; dtype of the model's parameters.
+        `[num_nodes, out_dim]` on the CPU, in the nodes' order; dtype of the model's parameters.
     """
     return layerwise_outputs(model, graph, features, chunk_bytes=chunk_bytes, progress=progress)[0]
 
@@ -48,11 +48,11 @@ def layerwise_outputs(
     chunk_bytes: int = CHUNK_BYTES,
     progress: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
-    """The model's output for every vertex of the graph, and what its last layer reads, computed without sampling.
+    """The model's output for every node of the graph, and what its last layer reads, computed without sampling.
 
-    Each layer is computed for all vertices before the next one begins, in chunks of vertices, so the work is
-    linear in the depth (a full neighbourhood per vertex grows exponentially). The dense part runs on the model's
-    device. Means are taken there, too, where it is a GPU whose memory has room for the rows of all vertices; the graph
+    Each layer is computed for all nodes before the next one begins, in chunks of nodes, so the work is
+    linear in the depth (a full neighborhood per node grows exponentially). The dense part runs on the model's
+    device. Means are taken there, too, where it is a GPU whose memory has room for the rows of all nodes; the graph
     comes along, whole or, without room for it, in chunks. Else they are taken on the CPU. In host memory there are at
     most three arrays of `[num_nodes, hidden]` at a time, besides `chunk_bytes` for a chunk; features that are
     memory-mapped stay on disk.
@@ -62,12 +62,12 @@ def layerwise_outputs(
         graph: on the CPU, or on the model's GPU.
         features: `[num_nodes, in_dim]`, on the CPU, maybe memory-mapped, or on the model's GPU.
         embeddings: whether to return what the last layer reads, too.
-        chunk_bytes: bound of the input and output rows of one chunk, at least one vertex.
+        chunk_bytes: bound of the input and output rows of one chunk, at least one node.
         progress: show a progress bar.
 
     Returns:
         `[num_nodes, out_dim]`, and with `embeddings` `[num_nodes, hidden]`, else None. Both are on the CPU, in the
-        vertices' order, and of the dtype of the model's parameters.
+        nodes' order, and of the dtype of the model's parameters.
 
     Raises:
         TypeError: `graph` is no `Graph`, `features` no tensor, or `chunk_bytes` no integer.
@@ -99,10 +99,10 @@ def blockwise_outputs(
     chunk_bytes: int = CHUNK_BYTES,
     progress: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
-    """The output of any layers for every vertex of the graph, and what the last one reads, computed without sampling.
+    """The output of any layers for every node of the graph, and what the last one reads, computed without sampling.
 
-    As `layerwise_outputs`, for layers that are given as a function: for each chunk of vertices, the rows of these and
-    of all their in-neighbours are gathered, and a layer is computed from them on the model's device.
+    As `layerwise_outputs`, for layers that are given as a function: for each chunk of nodes, the rows of these and
+    of all their in-neighbors are gathered, and a layer is computed from them on the model's device.
 
     Args:
         model: is put into evaluation mode, and back; its parameters tell device and dtype.
@@ -110,7 +110,7 @@ def blockwise_outputs(
             of its source nodes; `nodes` `[block.num_src]` are their ids in the graph, int64.
         num_layers: of the model.
         graph, features, embeddings, progress: see `layerwise_outputs`.
-        chunk_bytes: bound of the rows of one chunk, each edge counted as one row, at least one vertex.
+        chunk_bytes: bound of the rows of one chunk, each edge counted as one row, at least one node.
 
     Returns:
         See `layerwise_outputs`.
@@ -177,7 +177,7 @@ def _outputs(
 
 
 class _GraphPieces:
-    """Vertices with all their in-neighbours, piece by piece, where means are taken."""
+    """Nodes with all their in-neighbors, piece by piece, where means are taken."""
 
     def __init__(self, graph: Graph, device: torch.device, chunk_bytes: int) -> None:
         self.graph = graph
@@ -194,7 +194,7 @@ class _GraphPieces:
         return num_bytes + 4 * self._chunk_bytes < 0.9 * free_bytes(self.device)
 
     def rows(self, begin: int, end: int, device: torch.device) -> Block:
-        """Vertices `begin..end` with all their in-neighbours; sources keep their global ids."""
+        """Nodes `begin..end` with all their in-neighbors; sources keep their global ids."""
         graph = self.graph
         first, last = int(graph.indptr[begin]), int(graph.indptr[end])
         if self._in_file:
@@ -227,7 +227,7 @@ class _GraphPieces:
 def _layer(
     model: GraphSAGE, i: int, pieces: _GraphPieces, h: Tensor, chunk_bytes: int, report: Callable[..., None]
 ) -> Tensor:
-    """Layer `i` for all vertices: `h [num_nodes, in_dim]` -> `[num_nodes, out_dim]`, on the CPU or the model's GPU."""
+    """Layer `i` for all nodes: `h [num_nodes, in_dim]` -> `[num_nodes, out_dim]`, on the CPU or the model's GPU."""
     conv, num_nodes = model.convs[i], pieces.graph.num_nodes
     assert isinstance(conv, SAGEConv)
     weight = conv.lin_self.weight
@@ -240,28 +240,28 @@ def _layer(
             read_ahead(h[a:b])
         return h[a:b].to(weight)  # on the model's device
 
-    # All vertices are sources and destinations alike: projecting first costs nothing and narrows what is gathered.
+    # All nodes are sources and destinations alike: projecting first costs nothing and narrows what is gathered.
     project_first = conv.out_dim < conv.in_dim
 
     def device_for(dim: int) -> torch.device:
-        """The model's where it has room for a row of `dim` for every vertex."""
+        """The model's where it has room for a row of `dim` for every node."""
         return weight.device if pieces.room_for(num_nodes * dim * weight.element_size()) else torch.device("cpu")
 
     dim = conv.out_dim if project_first else conv.in_dim
     where = device_for(dim)
     copy_first = not project_first and (h.device != where or h.dtype != weight.dtype)  # a mean has the type of its rows
     report(total=num_nodes * (1 + (project_first or copy_first)))
-    neighbours = h
+    neighbors = h
     if project_first or copy_first:
-        neighbours = torch.empty(num_nodes, dim, dtype=weight.dtype, device=where)
+        neighbors = torch.empty(num_nodes, dim, dtype=weight.dtype, device=where)
         for a, b in chunks:
             x = rows(a, b)
-            neighbours[a:b] = conv.lin_neigh(x) if project_first else x
+            neighbors[a:b] = conv.lin_neigh(x) if project_first else x
             report(advance=b - a)
     out = torch.empty(num_nodes, conv.out_dim, dtype=weight.dtype, device=device_for(conv.out_dim))
     for a, b in chunks:
         x = rows(a, b)
-        mean = aggregate_mean(neighbours, pieces.rows(a, b, where)).to(weight)
+        mean = aggregate_mean(neighbors, pieces.rows(a, b, where)).to(weight)
         out[a:b] = model.activate(i, conv.lin_self(x) + mean if project_first else conv.combine(x, mean))
         report(advance=b - a)
     return out
@@ -275,7 +275,7 @@ def _any_layer(
     chunk_bytes: int,
     report: Callable[..., None],
 ) -> Tensor:
-    """A layer for all vertices: `h [num_nodes, width]` -> `[num_nodes, its width]`, on the CPU or the model's GPU."""
+    """A layer for all nodes: `h [num_nodes, width]` -> `[num_nodes, its width]`, on the CPU or the model's GPU."""
     graph, like = pieces.graph, next(model.parameters())
     ends = graph.indptr.cpu()
     in_file = is_mapped(h)
@@ -283,7 +283,7 @@ def _any_layer(
     out: Tensor | None = None
     a, width = 0, h.shape[1]
     while a < graph.num_nodes:
-        room = max(1, chunk_bytes // (max(width, 1) * like.element_size()))  # rows of vertices, and of edges
+        room = max(1, chunk_bytes // (max(width, 1) * like.element_size()))  # rows of nodes, and of edges
         b = int(torch.searchsorted(ends, int(ends[a]) + room, right=True)) - 1
         b = min(max(b, a + 1), a + room, graph.num_nodes)
         block, nodes = with_own_sources(pieces.rows(a, b, h.device), a)
@@ -303,7 +303,7 @@ def _any_layer(
 
 
 def with_own_sources(block: Block, first: int) -> tuple[Block, Tensor]:
-    """A block of the vertices from `first` on, whose sources have global ids, with local ids in their place.
+    """A block of the nodes from `first` on, whose sources have global ids, with local ids in their place.
 
     Returns:
         The block, and the ids of its sources, int64: the destinations, then the others by ascending id.

@@ -13,35 +13,35 @@ OBJECTIVES = {"torch_geometric": 1.0, "word2vec": 5.0}
 
 
 class Node2Vec(nn.Module):
-    """An embedding of vertices that tells those on one walk from vertices at random.
+    """An embedding of nodes that tells those on one walk from nodes at random.
 
     The objective of node2vec (Grover and Leskovec, KDD 2016), which with uniform walks is DeepWalk's (Perozzi et al.,
     KDD 2014) with negative sampling (Mikolov et al., NeurIPS 2013). There are two forms of it.
 
-    "torch_geometric" is that of `torch_geometric.nn.Node2Vec`. One table has a row `x_u` for each vertex. Each window
-    of `context_size` consecutive vertices of a walk pairs its first one with the others. For negative samples, the
-    start of a walk and as many vertices at random as it has steps take the place of a walk. The loss is the mean of
+    "torch_geometric" is that of `torch_geometric.nn.Node2Vec`. One table has a row `x_u` for each node. Each window
+    of `context_size` consecutive nodes of a walk pairs its first one with the others. For negative samples, the
+    start of a walk and as many nodes at random as it has steps take the place of a walk. The loss is the mean of
     `-log sigmoid(x_u . x_v)` over pairs of walks, plus `negative_weight` times the mean of `-log(1 - sigmoid(x_u .
     x_v))` over pairs of negative ones.
 
-    "word2vec" is that of word2vec and gensim, by which the authors of node2vec trained. Each vertex has a row `x_u` in
-    the embedding and a row `y_u` in `context`, which is only needed to train. Each vertex of a walk is paired with
+    "word2vec" is that of word2vec and gensim, by which the authors of node2vec trained. Each node has a row `x_u` in
+    the embedding and a row `y_u` in `context`, which is only needed to train. Each node of a walk is paired with
     those at most `context_size - 1` steps before and after it. word2vec draws the size of each window, uniformly from 1
     to the largest. Here a pair at distance `d` has instead the probability that it is drawn as its weight,
     `(context_size - d) / (context_size - 1)`, so the gradient is the expected one (Levy, Goldberg and Dagan, TACL
     2015). To each pair belongs the mean over all negative samples of its walk, where word2vec draws
     `negative_weight` of them and adds them up. The expectation is the same, but word2vec leaves out a negative sample
-    that happens to be the pair's own vertex. The loss is the weighted mean over the pairs of `-log sigmoid(x_u . y_v)
+    that happens to be the pair's own node. The loss is the weighted mean over the pairs of `-log sigmoid(x_u . y_v)
     - negative_weight * log(1 - sigmoid(x_u . y_n))`. word2vec draws negative samples by frequency to the power 0.75:
     `WalkSampler(negative_exponent=0.75)`.
 
-    Pairs with a vertex after the end of a walk are left out. The products of all pairs of a walk are one matrix product
-    of its vertices' rows: they are never gathered by pairs.
+    Pairs with a node after the end of a walk are left out. The products of all pairs of a walk are one matrix product
+    of its nodes' rows: they are never gathered by pairs.
 
     Args:
-        num_nodes: number of vertices.
+        num_nodes: number of nodes.
         dim: width of the embedding.
-        context_size: vertices of a window, at least 2.
+        context_size: nodes of a window, at least 2.
         sparse: gradients have the rows of the mini-batch only, for `torch.optim.SparseAdam`.
         init_std: standard deviation of the normal numbers that the embedding begins with; greater than 0 and finite.
             None: as in the objective. torch_geometric has 1. With 0.1 its objective learns in fewer epochs: the
@@ -88,7 +88,7 @@ class Node2Vec(nn.Module):
         self.context = None if zeros is None else nn.Embedding(num_nodes, dim, sparse=sparse, _weight=zeros)
 
     def forward(self, nodes: Tensor | None = None) -> Tensor:
-        """Rows `[n, dim]` of `nodes` `[n]`, or of all vertices."""
+        """Rows `[n, dim]` of `nodes` `[n]`, or of all nodes."""
         weight: Tensor = self.embedding.weight
         return weight if nodes is None else weight[nodes]
 
@@ -104,7 +104,7 @@ class Node2Vec(nn.Module):
         """
         if walks.shape[1] < self.context_size:
             raise ValueError(
-                f"walks have {walks.shape[1]} vertices, a window has {self.context_size}; make walks longer "
+                f"walks have {walks.shape[1]} nodes, a window has {self.context_size}; make walks longer "
                 "(walk_length) or windows smaller (context_size)"
             )
         if negatives.shape[1] == 0:
@@ -127,7 +127,7 @@ class Node2Vec(nn.Module):
 
         Args:
             x: `[walkers, length + 1, dim]`.
-            goes: `[walkers, length + 1]`, which of them are vertices of the walk.
+            goes: `[walkers, length + 1]`, which of them are nodes of the walk.
         """
         length = x.shape[1]
         firsts = length - self.context_size + 1

@@ -15,13 +15,13 @@ _FOLDS = 5
 
 
 class LogisticRegression:
-    """Multinomial logistic regression, or for several labels per vertex one regression a label (one-vs-rest).
+    """Multinomial logistic regression, or for several labels per node one regression a label (one-vs-rest).
 
     Minimises the summed loss plus `|W|^2 / (2 C)` (the bias is free) by L-BFGS (Liu and Nocedal, 1989), as
     scikit-learn's `LogisticRegression(C=C, solver="lbfgs")` does. If there are several C, `fit` takes the best one by
     cross-validation on what it is given, as scikit-learn's `LogisticRegressionCV`: it fits to four fifths, says the
     labels of the other fifth, and so on for each fifth, then scores all that was said. The score is the macro-averaged
-    F1 of `top_labels` for several labels per vertex, else the share of vertices that got their class. Every fifth row
+    F1 of `top_labels` for several labels per node, else the share of nodes that got their class. Every fifth row
     makes a part.
 
     Args:
@@ -70,7 +70,7 @@ class LogisticRegression:
         y = y.to(x.device)
         if len(self.choices) > 1:
             if len(x) < _FOLDS:
-                raise ValueError(f"{len(x)} vertices are too few to choose among {self.choices}; give one c")
+                raise ValueError(f"{len(x)} nodes are too few to choose among {self.choices}; give one c")
             self.c = max(self.choices, key=lambda c: self._score(x, y, c))
         return self._fit(x, y)
 
@@ -104,7 +104,7 @@ class LogisticRegression:
 
             def closure() -> Tensor:
                 optimizer.zero_grad()
-                # By the number of vertices, so that the tolerance means the same for all data sets.
+                # By the number of nodes, so that the tolerance means the same for all data sets.
                 penalty = weight.square().sum() / (2 * self.c)
                 total = (loss(torch.addmm(bias, x, weight), target, reduction="sum") + penalty) / len(x)
                 total.backward()
@@ -143,16 +143,16 @@ def _check_classes(y: Tensor, num_classes: int) -> None:
     if y.is_floating_point() or y.dtype == torch.bool:
         raise TypeError(f"y has dtype {y.dtype}; it must be an integer type: y.long()")
     if y.numel() == 0:
-        raise ValueError("y is empty; at least one vertex is needed to fit to")
+        raise ValueError("y is empty; at least one node is needed to fit to")
     low, high = (int(x) for x in torch.aminmax(y))
     if low < 0 or high >= num_classes:
         raise ValueError(f"y holds class {low if low < 0 else high}; valid classes are 0 to {num_classes - 1}")
 
 
 def top_labels(logits: Tensor, labels: Tensor) -> Tensor:
-    """`[n, num_classes]` of 0 and 1: each vertex gets as many labels as `labels` says that it has, the likeliest ones.
+    """`[n, num_classes]` of 0 and 1: each node gets as many labels as `labels` says that it has, the likeliest ones.
 
-    So do the papers of DeepWalk and node2vec predict several labels per vertex.
+    So do the papers of DeepWalk and node2vec predict several labels per node.
     """
     counts = (labels > 0).sum(1, keepdim=True)
     ranks = (-logits).argsort(dim=1, stable=True).argsort(dim=1)
@@ -162,7 +162,7 @@ def top_labels(logits: Tensor, labels: Tensor) -> Tensor:
 def f1_scores(said: Tensor, labels: Tensor) -> tuple[float, float]:
     """Micro- and macro-averaged F1 of `[n, num_classes]` predictions, as scikit-learn's `f1_score` has them.
 
-    Micro: over all vertices and labels. Macro: the mean over the labels, 0 for one that is neither said nor true.
+    Micro: over all nodes and labels. Macro: the mean over the labels, 0 for one that is neither said nor true.
     """
     true = labels.to(said.device) > 0
     said = said > 0

@@ -21,7 +21,7 @@ _MOST_LAYERS, _MOST_WIDTH = 1024, 2**31 - 1
 
 
 class SAGEConv(nn.Module):
-    """One layer: `out = W_self x_dst + W_neigh mean(x of the sampled in-neighbours) + b`.
+    """One layer: `out = W_self x_dst + W_neigh mean(x of the sampled in-neighbors) + b`.
 
     Equal to `dgl.nn.SAGEConv(..., "mean")` and `torch_geometric.nn.SAGEConv` with the same weights.
 

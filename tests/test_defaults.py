@@ -108,7 +108,7 @@ def test_links_lack_only_options_of_nodes() -> None:
         assert {key for key in part if not str(key).startswith("_")} - known.keys() <= OF_NODES
 
 
-def test_one_set_of_defaults_for_vertices(composed: Composer) -> None:
+def test_one_set_of_defaults_for_nodes(composed: Composer) -> None:
     cfg = composed("dataset=synthetic")
     assert (cfg.datamodule.batch_size, cfg.datamodule.eval_batch_size) == (1024, None)
     assert (cfg.sampler.fanouts, cfg.sampler.num_hops, cfg.model.num_layers, cfg.model.lr) == (10, 2, 2, 0.003)

@@ -27,7 +27,7 @@ NUM_NODES, LENGTH = 60, 5
 
 @pytest.fixture
 def graph(random_graph: Callable[..., Graph]) -> Graph:
-    return random_graph(NUM_NODES, 150)  # some vertices have no neighbours
+    return random_graph(NUM_NODES, 150)  # some nodes have no neighbors
 
 
 @pytest.fixture

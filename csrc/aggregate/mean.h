@@ -1,4 +1,4 @@
-// Mean over the sampled in-neighbours of a block, and its gradient. No edge-by-feature intermediate.
+// Mean over the sampled in-neighbors of a block, and its gradient. No edge-by-feature intermediate.
 #pragma once
 
 #include <cstdint>

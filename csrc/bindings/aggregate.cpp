@@ -1,4 +1,4 @@
-// Exports the neighbourhood aggregation; checks what Python hands over and releases the GIL.
+// Exports the neighborhood aggregation; checks what Python hands over and releases the GIL.
 #include <pybind11/pybind11.h>
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Exports the neighbourhood aggregation on the GPU. Arguments are addresses and sizes: loader/ops/mean.py
+// Exports the neighborhood aggregation on the GPU. Arguments are addresses and sizes: loader/ops/mean.py
 // checked the tensors and owns them. Everything is launched on the given stream, without the GIL; nothing
 // waits.
 #include <pybind11/pybind11.h>
@@ -118,7 +118,7 @@ void forward(const WhereArgs& where, const BlockArgs& block, int dtype, const Ro
     if (out_dtype == kBFloat16) return launch(input, Type<bfloat16>{});
     throw py::type_error("the mean of decoded rows is written as float32, float16 or bfloat16");
   };
-  doing("the mean over neighbours on the GPU", [&, device = device] {
+  doing("the mean over neighbors on the GPU", [&, device = device] {
     const py::gil_scoped_release nogil;
     const gpu::OnDevice current(device);
     if ((dtype == kInt8 || dtype == kFloat8) != (scales.of != nullptr)) {
@@ -147,7 +147,7 @@ void backward(const WhereArgs& where, const BlockArgs& block, int dtype, uintptr
               int64_t dim, uintptr_t grad_x, const ActivationArgs& active, uintptr_t workspace) {
   const Activation f = activation(active);
   const auto [device, stream] = where;
-  doing("the gradient of the mean over neighbours on the GPU", [&, device = device, stream = stream] {
+  doing("the gradient of the mean over neighbors on the GPU", [&, device = device, stream = stream] {
     const py::gil_scoped_release nogil;
     const gpu::OnDevice current(device);
     with_dtype(dtype, [&](auto type) {

@@ -31,7 +31,7 @@ struct WeightOrder {
   py::object order;  // [num_edges] int32
 
   AnyChoice choice(bool replace, int64_t num_edges, bool on_gpu) const {
-    if (replace) throw py::value_error("the heaviest neighbours are picked once: replace must be false");
+    if (replace) throw py::value_error("the heaviest neighbors are picked once: replace must be false");
     return TopKChoice{
         reinterpret_cast<const uint32_t*>(read_by_sampler<int32_t>(order, "order", num_edges, on_gpu))};
   }
@@ -43,7 +43,7 @@ struct Labor {
   uint64_t turns_key;
 
   AnyChoice choice(bool replace, int64_t, bool) const {
-    if (replace) throw py::value_error("LABOR picks a neighbour once: replace must be false");
+    if (replace) throw py::value_error("LABOR picks a neighbor once: replace must be false");
     if (batch_dependency < 1) throw py::value_error("batch_dependency is 0; it must be at least 1");
     return LaborChoice{layer_dependency, batch_dependency, turns_key};
   }
@@ -54,7 +54,7 @@ struct Race {
   py::object weights;  // [num_edges] float32 or float64
 
   AnyChoice choice(bool replace, int64_t num_edges, bool on_gpu) const {
-    if (replace) throw py::value_error("a race picks a neighbour once: replace must be false");
+    if (replace) throw py::value_error("a race picks a neighbor once: replace must be false");
     if (dtype_of(weights) == "torch.float32")
       return RaceChoice{read_by_sampler<float>(weights, "weights", num_edges, on_gpu), nullptr};
     return RaceChoice{nullptr, read_by_sampler<double>(weights, "weights", num_edges, on_gpu)};

@@ -30,7 +30,7 @@ class InducedQuestion {
     if (num_ids < 0 || num_sets < 0) throw py::value_error("num_ids and num_sets must not be negative");
     if (num_sets > INT32_MAX || (num_sets > 0 && num_ids >= std::numeric_limits<int64_t>::max() / num_sets))
       throw py::value_error(std::to_string(num_sets) + " sets of " + std::to_string(num_ids) +
-                            " vertices are too many");
+                            " nodes are too many");
     if (rows_.is_none() && !of_rows_.is_none()) throw py::value_error("of_rows needs rows");
     if (!rows_.is_none() && sets_.is_none() != of_rows_.is_none())
       throw py::value_error("sets and of_rows need each other");

@@ -69,7 +69,7 @@ void bind_induced_cuda(py::module_& m) {
       [](int64_t entries) {
         if (entries < 0 || entries >= INT32_MAX)
           throw py::value_error("a table of " + std::to_string(entries) +
-                                " vertices; fewer than 2**31 - 1 are possible");
+                                " nodes; fewer than 2**31 - 1 are possible");
         return table_bits(entries);
       },
       py::arg("entries"));

@@ -27,7 +27,7 @@ struct CheckedEdges {
       const ListOf<P> list = edges.lists.list({target});
       const int64_t begin = list.begin, end = list.end;
       if (begin < 0 || end < begin || end > num_edges)
-        throw py::value_error("indptr says that the list of vertex " + std::to_string(target) + " is " +
+        throw py::value_error("indptr says that the list of node " + std::to_string(target) + " is " +
                               std::to_string(begin) + " to " + std::to_string(end) +
                               "; lists must lie in the " + std::to_string(num_edges) + " entries of indices");
     }
@@ -54,7 +54,7 @@ struct Existing {
     if (!order) return drawn;
     const int64_t v = order[drawn];
     if (v < 0 || v >= int64_t{all})
-      throw py::value_error(std::string(name) + "_order holds vertex " + std::to_string(v) +
+      throw py::value_error(std::string(name) + "_order holds node " + std::to_string(v) +
                             "; valid ids are 0 to " + std::to_string(int64_t{all} - 1));
     return v;
   }
@@ -69,7 +69,7 @@ Existing existing_of(const py::object& counts, const py::object& order, uint32_t
   const auto places = view<const int64_t>(order, of_order.c_str());
   if (places.size > int64_t{all})
     throw py::value_error(of_order + " has " + std::to_string(places.size) + " elements; there are " +
-                          std::to_string(all) + " vertices");
+                          std::to_string(all) + " nodes");
   found.order = places.data;
   found.most = static_cast<uint32_t>(places.size);
   return found;
@@ -96,14 +96,14 @@ void draw(const Existing& of_source, const Existing& of_target, bool one_type, u
     if (!ends.given) {
       if (negative_pair(draws, counts, strict, known, &ends.sources[i], &ends.targets[i])) continue;
       throw py::value_error("no negative link was found in " + std::to_string(kTriesOfPair) +
-                            " tries: nearly all pairs of vertices are edges; draw them with strict=False");
+                            " tries: nearly all pairs of nodes are edges; draw them with strict=False");
     }
     const int64_t source = ends.given[i / ends.each];
     ends.targets[i] = negative_target(draws, counts, strict, known, source);
     if (ends.targets[i] < 0)
       throw py::value_error(
-          "vertex " + std::to_string(source) + " has an edge to every " +
-          (counts.one_type ? "other vertex" : "vertex of their type") +
+          "node " + std::to_string(source) + " has an edge to every " +
+          (counts.one_type ? "other node" : "node of their type") +
           (of_target.counts ? " that exists at the link's time" : "") +
           ", so it has no negative link; draw them with strict=False, or leave its links out");
   }
@@ -137,7 +137,7 @@ void negatives(int64_t num_sources, int64_t num_targets, bool one_type, uint64_t
     ends.each = from.size ? out.size / from.size : 1;
     for (int64_t i = 0; i < from.size; ++i)
       if (from.data[i] < 0 || from.data[i] >= num_sources)
-        throw py::value_error("seeds holds vertex " + std::to_string(from.data[i]) + "; valid ids are 0 to " +
+        throw py::value_error("seeds holds node " + std::to_string(from.data[i]) + "; valid ids are 0 to " +
                               std::to_string(num_sources - 1));
   }
   const Existing of_source = existing_of(source_counts, source_order, counts.sources, out.size, "source");

@@ -31,7 +31,7 @@ void bind_traverse_cuda(py::module_& m);
 }  // namespace loader
 
 PYBIND11_MODULE(_core, m) {
-  m.doc() = "C++ core of the loader: samplers, feature gathering, neighbourhood aggregation.";
+  m.doc() = "C++ core of the loader: samplers, feature gathering, neighborhood aggregation.";
   loader::bind_items(m);
   loader::bind_weights(m);
   loader::bind_sampler(m);

@@ -73,10 +73,10 @@ class AnySubgraphSampler {
                             std::to_string(kMostHops) + " are possible");
     SampleOptions options{fanouts, make_choice(picks_, replace, sampler.num_edges()), edge_ids, {key, 0, 0}};
     for (int64_t& k : options.fanouts) {
-      if (k < 0 || (!replace && k >= sampler.max_degree())) k = kAllNeighbours;  // the same picks
+      if (k < 0 || (!replace && k >= sampler.max_degree())) k = kAllNeighbors;  // the same picks
       if (k > kMaxFanout)
         throw py::value_error("num_neighbors holds " + std::to_string(k) + "; picks are possible up to " +
-                              std::to_string(kMaxFanout) + ", and -1 takes all neighbours");
+                              std::to_string(kMaxFanout) + ", and -1 takes all neighbors");
     }
     return options;
   }

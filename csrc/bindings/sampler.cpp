@@ -31,9 +31,9 @@ SampleOptions make_options(std::vector<int64_t> fanouts, bool edge_ids) {
     throw py::value_error("fanouts has " + std::to_string(fanouts.size()) + " entries; 1 to " +
                           std::to_string(kMaxHops) + " are possible");
   for (const int64_t k : fanouts)
-    if (k != kAllNeighbours && (k < 1 || k > kMaxFanout))
+    if (k != kAllNeighbors && (k < 1 || k > kMaxFanout))
       throw py::value_error("fanout " + std::to_string(k) + " is not possible: give 1 to " +
-                            std::to_string(kMaxFanout) + ", or -1 for all neighbours");
+                            std::to_string(kMaxFanout) + ", or -1 for all neighbors");
   return {std::move(fanouts), {}, edge_ids, {}};
 }
 

@@ -52,7 +52,7 @@ class Engine {
     const View<const P> offsets = graph_view<const P>(indptr, "indptr");    // [num_nodes + 1]
     const View<const N> sources = graph_view<const N>(indices, "indices");  // [num_edges]
     if (offsets.size < 1)
-      throw py::value_error("indptr is empty; it has one entry more than there are vertices");
+      throw py::value_error("indptr is empty; it has one entry more than there are nodes");
     if (fanouts.empty() || fanouts.size() > kMaxHops)
       throw py::value_error("there are " + std::to_string(fanouts.size()) + " fanouts; 1 to " +
                             std::to_string(kMaxHops) + " are possible");
@@ -85,7 +85,7 @@ class Engine {
       throw py::value_error(
           "fanout " + std::to_string(widest_fanout(args_.fanouts, args_.hops)) +
           " is too much for this GPU, whose thread blocks have " + std::to_string(args_.shared_bytes / 1024) +
-          " KiB of shared memory; give at most " + std::to_string(most) + ", or -1 for all neighbours");
+          " KiB of shared memory; give at most " + std::to_string(most) + ", or -1 for all neighbors");
     std::visit([&](auto& args) { plan_scan(args, sources.size, scan); }, launched_);
   }
 
@@ -118,7 +118,7 @@ class Engine {
       throw py::value_error("picks that scan lists have bitmaps only hop by hop");
     if (set == VertexSet::kBitmap && frontier_capacity[hops] > UINT32_MAX)
       throw py::value_error("a mini-batch of up to " + std::to_string(frontier_capacity[hops]) +
-                            " vertices; with bitmaps there can be 2^32 - 1");
+                            " nodes; with bitmaps there can be 2^32 - 1");
     if (slots < 1 || slots > kMaxBatchesPerLaunch)
       throw py::value_error("slots is " + std::to_string(slots) + "; it must be in 1 to " +
                             std::to_string(kMaxBatchesPerLaunch));
@@ -321,7 +321,7 @@ class Engine {
     f("row_begin", args_.row_begin, room_.rows, false);
     f("row_degree", args_.row_degree, room_.rows, false);
     if constexpr (kTyped) {
-      f("row_vertex", args_.row_vertex, room_.rows, false);
+      f("row_node", args_.row_vertex, room_.rows, false);
       f("row_kind", args_.row_kind, room_.rows, false);
     }
     f("row_picks", args_.row_picks, scans_ ? room_.rows : 0, false);
@@ -338,7 +338,7 @@ class Engine {
     f("picks", args_.picks, room_.picks, false);
     f("positions", args_.positions, args_.edge_ids ? room_.picks : 0, false);
     f("bitmaps", args_.bitmaps, room_.bitmaps, true);
-    f("local_by_vertex", local_by_vertex_, room_.vertices, false);
+    f("local_by_node", local_by_vertex_, room_.vertices, false);
     f("keys", hash.keys, room_.table, true);
     f("local_by_place", local_by_place_, room_.table, false);
     f("found", hash.found, room_.found, false);
@@ -379,7 +379,7 @@ class Engine {
       room.table = table_size(room.found);
       if (room.table > kMaxTable)
         throw std::overflow_error("a mini-batch of up to " + std::to_string(room.found) +
-                                  " vertices is more than a hash set's 2^30; use vertex_set='bitmap'");
+                                  " nodes is more than a hash set's 2^30; use node_set='bitmap'");
       return room;
     }
     room.bitmaps = std::max<int64_t>(bitmap_entries(args_.num_nodes, hops), 1);
@@ -430,7 +430,7 @@ template <typename Class>
 void bind_methods(py::class_<Class>& bound) {
   bound
       .def("plan", &Class::plan, py::kw_only(), py::arg("num_seeds"), py::arg("slots"), py::arg("schedule"),
-           py::arg("vertex_set"), py::arg("frontier_capacity"), py::arg("edge_capacity"),
+           py::arg("node_set"), py::arg("frontier_capacity"), py::arg("edge_capacity"),
            py::arg("indices_at"), py::arg("indptr_at"), py::arg("edge_ids_at"), py::arg("edges_at"),
            py::arg("tasks"), py::arg("lines") = 0, py::arg("row_capacity") = std::vector<int64_t>{})
       .def("use", &Class::use)
@@ -489,7 +489,7 @@ void bind_sampler_cuda(py::module_& m) {
   m.attr("cuda_typed_header_bytes") = sizeof(TypedHeader);
   m.attr("cuda_header_bytes") = sizeof(SampleHeader);
   m.attr("cuda_max_batches_per_launch") = kMaxBatchesPerLaunch;
-  m.attr("cuda_max_task_vertices") = kMaxTaskVertices;
+  m.attr("cuda_max_task_nodes") = kMaxTaskVertices;
   m.attr("cuda_part_edges") = kPartEdges;
 }
 

@@ -55,7 +55,7 @@ void find_any(const std::vector<SubgraphHop>& hops, bool wide_edges, bool wide_n
     throw py::value_error("a mini-batch has " + std::to_string(hops.size()) + " hops; it must have 1 to " +
                           std::to_string(kMaxHops));
   if (std::get<3>(hops.back()) > INT32_MAX || edges > INT32_MAX)
-    throw py::value_error("a subgraph on a GPU has fewer than 2**31 vertices and edges");
+    throw py::value_error("a subgraph on a GPU has fewer than 2**31 nodes and edges");
   const auto call = wide_nodes   ? &find<int64_t, int64_t>
                     : wide_edges ? &find<int64_t, int32_t>
                                  : &find<int32_t, int32_t>;
@@ -65,7 +65,7 @@ void find_any(const std::vector<SubgraphHop>& hops, bool wide_edges, bool wide_n
 }  // namespace
 
 void bind_subgraph_cuda(py::module_& m) {
-  m.def("subgraph_scratch", &scratch_of, py::arg("vertices"), py::arg("edges"));
+  m.def("subgraph_scratch", &scratch_of, py::arg("nodes"), py::arg("edges"));
   m.def("cuda_find_subgraph", &find_any, py::arg("hops"), py::arg("wide_edges"), py::arg("wide_nodes"),
         py::arg("wide_ids"), py::arg("seeds"), py::arg("nodes"), py::arg("edges"), py::arg("scratch"),
         py::arg("sizes"), py::arg("out_nodes"), py::arg("out_edges"), py::arg("out_ids"), py::arg("device"),

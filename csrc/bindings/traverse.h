@@ -63,7 +63,7 @@ class TraversedLists {
   void check_like(const TraversedLists& other) const {
     if (num_nodes_ != other.num_nodes_ || wide_edges_ != other.wide_edges_ ||
         wide_nodes_ != other.wide_nodes_)
-      throw py::value_error("the lists of both directions differ in vertices or types");
+      throw py::value_error("the lists of both directions differ in nodes or types");
   }
 
  private:

@@ -64,7 +64,7 @@ class AnyTreeSampler {
       of_seeds_ = times_.cast<const Times&>().of_seeds(false);
     }
     if (options_.bounds.of_edge && !paths)
-      throw py::value_error("the bounds of edges need paths: two edges may lead to a vertex of a tree");
+      throw py::value_error("the bounds of edges need paths: two edges may lead to a node of a tree");
     check_num_threads(num_threads);
     pool_ = std::make_shared<BufferPool>(kIdleTreeBuffers);
     const auto workers = std::make_shared<ThreadPool>(static_cast<int>(num_threads));

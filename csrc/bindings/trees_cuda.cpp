@@ -45,7 +45,7 @@ class TreeEngine {
     const SeedTimes of_seeds =
         times.is_none() ? SeedTimes{} : times.cast<const Times&>().of_seeds(/*on_gpu=*/true);
     if (rule.of_edge && !paths)
-      throw py::value_error("the bounds of edges need paths: two edges may lead to a vertex of a tree");
+      throw py::value_error("the bounds of edges need paths: two edges may lead to a node of a tree");
     const auto [most, takes_all] = checked.most();
     takes_all_ = takes_all != 0;
     const auto wanted = static_cast<int64_t>(fanouts.size()) * checked.num_relations();
@@ -120,7 +120,7 @@ class TreeEngine {
           std::copy(frontier_capacity.begin(), frontier_capacity.end(), args.frontier_capacity);
           if (frontier_capacity.back() > int64_t{std::numeric_limits<N>::max()})
             throw std::overflow_error("the trees have up to " + std::to_string(frontier_capacity.back()) +
-                                      " vertices together, which exceeds 32-bit ids; use fewer seeds");
+                                      " nodes together, which exceeds 32-bit ids; use fewer seeds");
           args.shared_places = static_cast<int>(shared_places);
           args.shared_sorted = static_cast<int>(shared_sorted);
         },
@@ -237,8 +237,8 @@ class TreeEngine {
     const int64_t by_tree = (args.hops + 1) * seeds_;
     const int64_t by_type = (args.hops + 1) * args.lists.num_types * seeds_ + 1;
     f("state", args.state, 1, true);
-    f("vertices_at", args.vertices_at, by_tree);
-    f("vertices_count", args.vertices_count, by_tree);
+    f("nodes_at", args.vertices_at, by_tree);
+    f("nodes_count", args.vertices_count, by_tree);
     f("rows_at", args.rows_at, by_tree);
     f("picks_at", args.picks_at, by_tree);
     f("picks_count", args.picks_count, by_tree);
@@ -247,8 +247,8 @@ class TreeEngine {
     f("edges", args.edges, by_type);
     f("edges_at", args.edges_at, by_type);
     f("tree_bounds", args.tree_bounds, args.times.are_there ? seeds_ : 0);
-    f("vertices", args.vertices, seeds_ + picks_);
-    f("vertex_bounds", args.vertex_bounds, args.bounds.of_edge ? seeds_ + picks_ : 0);
+    f("nodes", args.vertices, seeds_ + picks_);
+    f("node_bounds", args.vertex_bounds, args.bounds.of_edge ? seeds_ + picks_ : 0);
     f("row_begin", args.row_begin, rows_);
     f("row_degree", args.row_degree, rows_);
     f("row_first", args.row_first, rows_);

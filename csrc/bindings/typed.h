@@ -24,11 +24,11 @@ class Types {
   Types(const std::vector<Entry>& types, std::vector<std::vector<int64_t>> fanouts, bool once)
       : fanouts_(std::move(fanouts)), once_(once) {
     if (types.empty() || types.size() > kMaxTypes)
-      throw py::value_error("there are " + std::to_string(types.size()) + " types of vertices; 1 to " +
+      throw py::value_error("there are " + std::to_string(types.size()) + " types of nodes; 1 to " +
                             std::to_string(kMaxTypes) + " are possible");
     for (const auto& [vertices, relations] : types) {
       if (vertices < 0 || vertices > kMost || relations < 0 || relations > kMostRelations)
-        throw py::value_error("a type has " + std::to_string(vertices) + " vertices and " +
+        throw py::value_error("a type has " + std::to_string(vertices) + " nodes and " +
                               std::to_string(relations) + " relations; at most " + std::to_string(kMost) +
                               " and " + std::to_string(kMostRelations) + " are possible");
       types_.push_back({num_vertices_, num_lists_, static_cast<int32_t>(num_relations_), relations});
@@ -39,20 +39,20 @@ class Types {
         throw py::value_error("there are " + std::to_string(num_relations_) + " relations; at most " +
                               std::to_string(kMostRelations) + " are possible");
       if (num_vertices_ > kMost || num_lists_ > kMost)
-        throw py::value_error("the types have more than " + std::to_string(kMost) + " vertices or lists");
+        throw py::value_error("the types have more than " + std::to_string(kMost) + " nodes or lists");
     }
     for (const auto& hop : fanouts_) {
       if (static_cast<int64_t>(hop.size()) != num_relations_)
         throw py::value_error("a hop has " + std::to_string(hop.size()) + " fanouts; there are " +
                               std::to_string(num_relations_) + " relations");
       for (const int64_t k : hop)
-        if (k != kAllNeighbours && (k < 0 || k > kMaxFanout))
+        if (k != kAllNeighbors && (k < 0 || k > kMaxFanout))
           throw py::value_error("fanout " + std::to_string(k) + " is not possible: give 0 to " +
-                                std::to_string(kMaxFanout) + ", or -1 for all neighbours");
+                                std::to_string(kMaxFanout) + ", or -1 for all neighbors");
     }
   }
 
-  // Of each hop the most neighbours that a relation picks, and at least 1. Bit h: some take all at hop h.
+  // Of each hop the most neighbors that a relation picks, and at least 1. Bit h: some take all at hop h.
   std::pair<std::vector<int64_t>, uint32_t> most() const {
     std::vector<int64_t> all;
     uint32_t takes_all = 0;
@@ -60,18 +60,18 @@ class Types {
       int64_t most = 1;
       for (const int64_t k : hop) {
         most = std::max(most, k);
-        if (k == kAllNeighbours) takes_all |= 1u << all.size();
+        if (k == kAllNeighbors) takes_all |= 1u << all.size();
       }
       all.push_back(most);
     }
     return {all, takes_all};
   }
 
-  // The same, but all neighbours where a relation takes them.
+  // The same, but all neighbors where a relation takes them.
   std::vector<int64_t> widest() const {
     auto [all, takes_all] = most();
     for (size_t h = 0; h < all.size(); ++h)
-      if (takes_all >> h & 1) all[h] = kAllNeighbours;
+      if (takes_all >> h & 1) all[h] = kAllNeighbors;
     return all;
   }
 

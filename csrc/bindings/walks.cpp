@@ -59,7 +59,7 @@ class WalkEngine {
       out.starts = from.data;
       out.count = from.size;
       out.first_lane = first_lane;
-      out.vertices = view<N>(vertices, "vertices", from.size * (length + 1)).data;
+      out.vertices = view<N>(vertices, "nodes", from.size * (length + 1)).data;
       if (!places.is_none()) out.places = view<P>(places, "places", from.size * length).data;
       arrays_.with_law<P, N>({key, length, stop_below, home_below, accept, path}, out,
                              [&](const auto& law, const auto& lists, const WalkOut<P, N>& to) {
@@ -98,7 +98,7 @@ class WalkEngine {
       out.count = from.size;
       out.first_lane = first_lane;
       out.length = checked_length(length);
-      out.vertices = view<N>(vertices, "vertices", from.size * (length + 1)).data;
+      out.vertices = view<N>(vertices, "nodes", from.size * (length + 1)).data;
       py::gil_scoped_release release;
       check(from);
       if (length == 0) {
@@ -208,10 +208,10 @@ void bind_walks(py::module_& m) {
            py::arg("indices"), py::arg("sorted"), py::arg("cells"), py::arg("groups"), py::arg("num_threads"))
       .def("walk", &WalkEngine::walk, py::arg("starts"), py::arg("first_lane"), py::arg("key"),
            py::arg("length"), py::arg("stop_below"), py::arg("home_below"), py::arg("accept"),
-           py::arg("path"), py::arg("vertices"), py::arg("places"))
+           py::arg("path"), py::arg("nodes"), py::arg("places"))
       .def("walk_by", &WalkEngine::walk_by, py::arg("function"), py::arg("starts"), py::arg("first_lane"),
            py::arg("key"), py::arg("length"), py::arg("turns"), py::arg("constants"), py::arg("weights"),
-           py::arg("searches"), py::arg("by_weight"), py::arg("vertices"))
+           py::arg("searches"), py::arg("by_weight"), py::arg("nodes"))
       .def("negatives", &WalkEngine::negatives, py::arg("first_lane"), py::arg("key"), py::arg("walkers"),
            py::arg("count"), py::arg("bound"), py::arg("out"))
       .def("set_copies", &WalkEngine::set_copies, py::arg("copies"), py::arg("most"))

@@ -55,7 +55,7 @@ inline void check_negatives(int64_t bound, int64_t walkers, int64_t count, size_
   if (walkers < 0 || count < 0 || count > int64_t{1} << 31 || (count && walkers > INT64_MAX / count))
     throw py::value_error("there are " + std::to_string(count) + " negatives of each of " +
                           std::to_string(walkers) + " walkers; they must be 0 to 2**31");
-  if (bound <= 0 && walkers * count > 0) throw py::value_error("the graph has no vertices");
+  if (bound <= 0 && walkers * count > 0) throw py::value_error("the graph has no nodes");
 }
 
 // The groups of edges whose turn it is, one step after the other.
@@ -72,7 +72,7 @@ inline void check_path(const std::vector<int64_t>& path, int64_t groups) {
 }
 
 inline std::string bad_start(int64_t vertex, int64_t num_nodes) {
-  return "start holds vertex " + std::to_string(vertex) + "; valid ids are 0 to " +
+  return "start holds node " + std::to_string(vertex) + "; valid ids are 0 to " +
          std::to_string(num_nodes - 1);
 }
 
@@ -193,7 +193,7 @@ class WalkArrays {
   // What a user's function reads.
   template <typename P, typename N>
   CustomLists<P, N> custom(const CustomWalkCall& call) const {
-    if (groups_) throw py::value_error("a function for the next vertex takes no metapath");
+    if (groups_) throw py::value_error("a function for the next node takes no metapath");
     if (call.searches && sorted_.is_none()) throw py::value_error("the function searches; it needs `sorted`");
     if (call.by_weight && !cells_at_) throw py::value_error("the function draws by weight; it needs `cells`");
     const uint32_t* weights = nullptr;
@@ -261,7 +261,7 @@ class WalkArrays {
     const int64_t of_each = std::max<int64_t>(groups_, 1);
     if ((offsets.size - 1) % of_each)
       throw py::value_error("indptr has " + std::to_string(offsets.size) + " entries; they must be " +
-                            std::to_string(of_each) + " of each vertex, and one");
+                            std::to_string(of_each) + " of each node, and one");
     if (device_ == std::string_view("cpu")) check_offsets(offsets, sources.size);
     num_nodes_ = (offsets.size - 1) / of_each;
     num_edges_ = sources.size;

@@ -162,15 +162,15 @@ void bind_walks_cuda(py::module_& m) {
            py::arg("bad"), py::arg("device"))
       .def("walk", &CudaWalkEngine::walk, py::arg("starts"), py::arg("wide"), py::arg("count"),
            py::arg("first_lane"), py::arg("key"), py::arg("length"), py::arg("stop_below"),
-           py::arg("home_below"), py::arg("accept"), py::arg("path"), py::arg("vertices"), py::arg("places"),
+           py::arg("home_below"), py::arg("accept"), py::arg("path"), py::arg("nodes"), py::arg("places"),
            py::arg("stream"))
       .def("step", &CudaWalkEngine::step, py::arg("starts"), py::arg("wide"), py::arg("count"),
            py::arg("key"), py::arg("length"), py::arg("stop_below"), py::arg("home_below"), py::arg("order"),
-           py::arg("step"), py::arg("vertices"), py::arg("places"), py::arg("stream"))
+           py::arg("step"), py::arg("nodes"), py::arg("places"), py::arg("stream"))
       .def("walk_by", &CudaWalkEngine::walk_by, py::arg("header"), py::arg("starts"), py::arg("wide"),
            py::arg("count"), py::arg("first_lane"), py::arg("key"), py::arg("length"), py::arg("turns"),
            py::arg("constants"), py::arg("weights"), py::arg("searches"), py::arg("by_weight"),
-           py::arg("vertices"), py::arg("fault"), py::arg("reported"), py::arg("stream"))
+           py::arg("nodes"), py::arg("fault"), py::arg("reported"), py::arg("stream"))
       .def("negatives", &CudaWalkEngine::negatives, py::arg("first_lane"), py::arg("key"), py::arg("walkers"),
            py::arg("count"), py::arg("bound"), py::arg("out"), py::arg("stream"))
       .def("set_copies", &CudaWalkEngine::set_copies, py::arg("copies"), py::arg("most"))

@@ -4,11 +4,11 @@
 //   Edge, Vertex         types of places in the lists (and of edge ids), and of vertices
 //   Row                  what has a list: VertexRow, or SlotRow where a vertex has several
 //   list(row)            its list, a ListOf<Edge>
-//   read(at)             the neighbour at a place of a list
-//   read(begin, i)       the neighbour `i` places behind `begin`: where several of one list are read, its
+//   read(at)             the neighbor at a place of a list
+//   read(begin, i)       the neighbor `i` places behind `begin`: where several of one list are read, its
 //                        address is worked out once
 //   where(row, f)        calls f(address, count) with the words in memory that `list(row)` reads
-//   where(at, count, f)  the same of `count` neighbours from a place on
+//   where(at, count, f)  the same of `count` neighbors from a place on
 //
 // These only load, so a caller asks for several before it looks at the first. A kind of lists is a header of
 // its own; `is_lists` checks it while it is compiled.
@@ -21,7 +21,7 @@
 
 namespace loader {
 
-// A list of neighbours: places [begin, end).
+// A list of neighbors: places [begin, end).
 template <typename P>
 struct ListOf {
   P begin, end;
@@ -109,15 +109,15 @@ LOADER_HD int64_t vertex_at(const Lists& lists, int64_t num_nodes, int64_t at) {
   return v;
 }
 
-// `count` neighbours from a place on, side by side: where they lie, else in `room`.
+// `count` neighbors from a place on, side by side: where they lie, else in `room`.
 template <typename Lists>
-const typename Lists::Vertex* neighbours(const Lists& lists, typename Lists::Edge at, int64_t count,
+const typename Lists::Vertex* neighbors(const Lists& lists, typename Lists::Edge at, int64_t count,
                                          typename Lists::Vertex* room) {
   for (int64_t i = 0; i < count; ++i) room[i] = lists.read(static_cast<typename Lists::Edge>(at + i));
   return room;
 }
 template <typename P, typename N>
-const N* neighbours(const PlainLists<P, N>& lists, P at, int64_t /*count*/, N* /*room*/) {
+const N* neighbors(const PlainLists<P, N>& lists, P at, int64_t /*count*/, N* /*room*/) {
   return lists.indices + at;
 }
 

@@ -71,7 +71,7 @@ struct TypedLists {
 };
 
 template <typename P, typename N>
-const N* neighbours(const TypedLists<P, N>& lists, P at, int64_t /*count*/, N* /*room*/) {
+const N* neighbors(const TypedLists<P, N>& lists, P at, int64_t /*count*/, N* /*room*/) {
   return lists.indices + at;
 }
 

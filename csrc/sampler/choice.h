@@ -1,4 +1,4 @@
-// Which neighbours of a vertex are picked. What samples is written for any `Choice`:
+// Which neighbors of a vertex are picked. What samples is written for any `Choice`:
 //
 //   kCountsByDegree         whether the degree says how many are picked; then
 //   count(degree, fanout)   how many are picked from a list of `degree`
@@ -23,7 +23,7 @@ struct BatchKeys {
   uint32_t phase;
 };
 
-// `fanout` distinct neighbours, all sets of them equally likely; `replace`: independent ones.
+// `fanout` distinct neighbors, all sets of them equally likely; `replace`: independent ones.
 struct UniformChoice {
   static constexpr bool kCountsByDegree = true;
 
@@ -53,7 +53,7 @@ struct WeightedChoice {
   }
 };
 
-// The `fanout` heaviest neighbours. Nothing is drawn.
+// The `fanout` heaviest neighbors. Nothing is drawn.
 struct TopKChoice {
   static constexpr bool kCountsByDegree = true;
 
@@ -63,7 +63,7 @@ struct TopKChoice {
   LOADER_HD bool whole(int64_t degree, int64_t fanout) const { return picks_all(degree, fanout, false); }
 };
 
-// `fanout` neighbours on average, those with small numbers: LABOR-0. How many only a look at the list tells.
+// `fanout` neighbors on average, those with small numbers: LABOR-0. How many only a look at the list tells.
 struct LaborChoice {
   static constexpr bool kCountsByDegree = false;
 

@@ -1,4 +1,4 @@
-// The choice of a vertex's neighbours, written once for host and device.
+// The choice of a vertex's neighbors, written once for host and device.
 //
 // A pick is a pure function of (batch key, step, lane, degree, fanout): random words come from the
 // counter-based generator Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
@@ -14,7 +14,7 @@ namespace loader {
 
 constexpr int kMaxFanout = 1024;
 constexpr int kMaxHops = 8;
-constexpr int64_t kAllNeighbours = -1;
+constexpr int64_t kAllNeighbors = -1;
 
 struct Words {
   uint32_t w[4];
@@ -124,14 +124,14 @@ LOADER_HD uint64_t lane_of_copy(uint64_t lane, uint32_t copy) { return lane | ui
 
 // Number of picks of a vertex of in-degree `degree`.
 LOADER_HD int64_t pick_count(int64_t degree, int64_t fanout, bool replace) {
-  if (fanout == kAllNeighbours) return degree;
+  if (fanout == kAllNeighbors) return degree;
   if (replace) return degree > 0 ? fanout : 0;
   return degree < fanout ? degree : fanout;
 }
 
 // True where the picks are the whole list, so that no random number is drawn.
 LOADER_HD bool picks_all(int64_t degree, int64_t fanout, bool replace) {
-  return fanout == kAllNeighbours || (!replace && degree <= fanout);
+  return fanout == kAllNeighbors || (!replace && degree <= fanout);
 }
 
 // Puts `t` into the ascending list out[0..i); where it is there already and `instead` is not negative, puts

@@ -32,7 +32,7 @@ struct SampleOptionsOf {
   Choice choice;
   bool edge_ids;
   BatchKeys keys;
-  bool once = false;     // a vertex' neighbours are picked at one hop only: the one after the hop that met it
+  bool once = false;     // a vertex' neighbors are picked at one hop only: the one after the hop that met it
   bool in_file = false;  // a part of the lists may be on disk only, see PagesAhead
   // A vertex may be a seed several times, see lane_of_copy: with `once`, of the fused sampler.
   bool copies = false;
@@ -73,13 +73,13 @@ struct SampleOut {
 template <typename N>
 void check_seed(N seed, int64_t num_nodes) {
   if (seed < 0 || seed >= num_nodes)
-    throw std::invalid_argument("seeds holds vertex " + std::to_string(seed) + "; valid ids are 0 to " +
+    throw std::invalid_argument("seeds holds node " + std::to_string(seed) + "; valid ids are 0 to " +
                                 std::to_string(num_nodes - 1));
 }
 
 template <typename N>
 [[noreturn]] void throw_duplicate_seed(N seed) {
-  throw std::invalid_argument("seeds holds vertex " + std::to_string(seed) +
+  throw std::invalid_argument("seeds holds node " + std::to_string(seed) +
                               " more than once; seeds must be distinct (torch.unique)");
 }
 

@@ -1,6 +1,6 @@
 // The law of random walks, written once for host and device.
 //
-// A walker goes from the vertex that it stands on to one of the neighbours that are listed there. Which one
+// A walker goes from the vertex that it stands on to one of the neighbors that are listed there. Which one
 // is a pure function of (key, walker, step): the lane of its draws is the walker, so two walkers that meet
 // part again.
 //
@@ -8,7 +8,7 @@
 //
 //   a coin      only if walks may stop or go home (personalised PageRank): below `stop_below` the walk ends,
 //               else below `home_below` the walker goes back to where it began
-//   a proposal  one neighbour, see UniformProposal
+//   a proposal  one neighbor, see UniformProposal
 //   a verdict   only of node2vec's second order: whether the proposal is accepted
 //
 // So a Philox block of four words serves four steps of a plain walk and two of one with a coin: step t takes
@@ -49,7 +49,7 @@ LOADER_HD Toss toss(const WalkRules& rules, uint32_t coin) {
   return coin < rules.stop_below ? Toss::kStop : coin < rules.home_below ? Toss::kHome : Toss::kGo;
 }
 
-// All neighbours alike. A proposal has two halves, so that who has many walkers can let memory work between
+// All neighbors alike. A proposal has two halves, so that who has many walkers can let memory work between
 // them: `aim` says where it looks, without reading, and `take` reads there.
 struct UniformProposal {
   static constexpr int kWords = 1;

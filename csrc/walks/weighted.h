@@ -14,7 +14,7 @@ template <typename N>
 struct alignas(sizeof(N) == 4 ? 16 : 8) WalkCell {
   uint32_t threshold;
   int32_t shift;
-  N own, other;  // neighbours
+  N own, other;  // neighbors
 };
 
 template <typename N>

@@ -1,1 +1,1 @@
-"""Lightning data modules of vertices, links and walks."""
+"""Lightning data modules of nodes, links and walks."""

@@ -21,7 +21,7 @@ class LinkSplit:
         graph: the train links as edges, in both directions; with types also the edges of other relations. A model may
             use only these.
         known: all links as edges, in both directions unless they have two types. Strict negatives are none of these.
-        pairs: "train", "val", "test" -> `[n, 2]` int64, each link once, without types the smaller vertex first.
+        pairs: "train", "val", "test" -> `[n, 2]` int64, each link once, without types the smaller node first.
     """
 
     graph: AnyGraph
@@ -32,7 +32,7 @@ class LinkSplit:
 def split_links(graph: Graph, *, val: float = 0.05, test: float = 0.10, seed: int = 0) -> LinkSplit:
     """Holds random links out for validation and test, by default as many as Kipf and Welling 2016.
 
-    A link is a pair of different vertices with an edge in either direction, or in both. Loops are no links.
+    A link is a pair of different nodes with an edge in either direction, or in both. Loops are no links.
 
     Args:
         graph: on the CPU.

@@ -41,8 +41,8 @@ class HeldOutLinks:
     Attributes:
         graph, features: all that the model may use; on the CPU. With types, features are by node type.
         links: `[n, 2]` int64, each once. With types, ends are numbered within their types.
-        negatives: `[n, 2]` int64, pairs of vertices that are no links: for the AUC.
-        targets: `[n, k]` int64: row `i` has vertices without a link to the first end of link `i`, to rank it among
+        negatives: `[n, 2]` int64, pairs of nodes that are no links: for the AUC.
+        targets: `[n, k]` int64: row `i` has nodes without a link to the first end of link `i`, to rank it among
             them.
         all_nodes: with types, a function of a node type, which returns a loader of all nodes of it.
     """
@@ -79,7 +79,7 @@ class LinkDataModule(DatasetModule):
     Args:
         dataset: an object whose `load()` returns a `NodeDataset` or a `HeteroDataset`, or one of these. Its labels are
             not used. If it has no features, mini-batches have none.
-        sampler: samples the neighbourhood of the ends; without weights, which the train links do not have.
+        sampler: samples the neighborhood of the ends; without weights, which the train links do not have.
         features: a function that makes the feature store, see `loader.stores.open_store`.
         batch_size: positive links of a mini-batch, per process. An epoch has each link in both directions, unless they
             are of two types. Of a dataset with types, also nodes of a mini-batch of `all_nodes`.

@@ -64,7 +64,7 @@ class GraphDataModule(DatasetModule):
         seed: of the order of the training seeds.
         prefetch: mini-batches held ready per stage, see `NodeLoader`.
         graph: where the graph lies for a GPU sampler: "device", in GPU memory, "pinned", in page-locked host memory, or
-            "cached", there with its hottest neighbour lists also in GPU memory. The last is for samplers of neighbours.
+            "cached", there with its hottest neighbor lists also in GPU memory. The last is for samplers of neighbors.
             "auto" is as `memory` decides, else "device".
         cached_edges: with graph="cached", the share of the edges in GPU memory, in [0, 1].
         list_hotness: with graph="cached", which lists are cached: "degree", the longest, or "visits", those that save
@@ -239,7 +239,7 @@ class GraphDataModule(DatasetModule):
         return self._eval_loader("test")
 
     def predict_dataloader(self) -> Loader:
-        """Every vertex of the graph, in order. With several processes, mini-batches of the last step may repeat those
+        """Every node of the graph, in order. With several processes, mini-batches of the last step may repeat those
         of another process; their `repeats` is true.
         """
         return self._eval_loader("predict")
@@ -363,7 +363,7 @@ class GraphDataModule(DatasetModule):
         """The loader of a split; `options` are those of every `Loader`."""
         data, seeds = self._loaded(), self._split(split)
         if seeds.numel() == 0:
-            raise ValueError(f"dataset {data.name} has no vertices in its {split} split; nothing to iterate over")
+            raise ValueError(f"dataset {data.name} has no nodes in its {split} split; nothing to iterate over")
         times = self._times(split, sampler)
         if times is not None:  # labels go by seed then
             labels, options["times"] = TensorRows(data.labels[seeds].to(sampler.device), data.labels.dtype), times

@@ -17,10 +17,10 @@ from loader.samplers import Sampler, WalkSampler
 
 
 class WalkDataModule(GraphDataModule):
-    """A LightningDataModule with walks from every vertex for training, and labels for validation and test.
+    """A LightningDataModule with walks from every node for training, and labels for validation and test.
 
-    An epoch has `walks_per_node` walks from each vertex of every split, because walks use the graph and no labels.
-    Validation and test evaluate the embedding of all vertices. So their loaders have one batch, the dataset as a
+    An epoch has `walks_per_node` walks from each node of every split, because walks use the graph and no labels.
+    Validation and test evaluate the embedding of all nodes. So their loaders have one batch, the dataset as a
     `WholeGraph`. A run that is resumed within an epoch continues with exactly the walks that were left, see
     `GraphDataModule`.
 
@@ -28,7 +28,7 @@ class WalkDataModule(GraphDataModule):
         dataset, drop_last, seed, prefetch, graph, prioritize_loading: see `GraphDataModule`.
         sampler: a `WalkSampler`.
         batch_size: walks of a mini-batch, per process.
-        walks_per_node: walks from each vertex in an epoch.
+        walks_per_node: walks from each node in an epoch.
         eval_sampler, features, edge_features, eval_batch_size: must be None. Nothing is sampled for validation, and no
             features are read.
 
@@ -97,7 +97,7 @@ class WalkDataModule(GraphDataModule):
         return WholeGraph(data.graph, data.features, data.labels, data.splits)
 
     def predict_dataloader(self) -> Loader:
-        raise ValueError("walks have nothing to predict: the embedding of all vertices is the model's own table")
+        raise ValueError("walks have nothing to predict: the embedding of all nodes is the model's own table")
 
     def _make_loader(self, split: str, sampler: Sampler, batch_size: int, **options: Any) -> Loader:
         walkers = Walkers(torch.arange(self._loaded().num_nodes), self.walks_per_node)

@@ -232,7 +232,7 @@ class CachedDataset(ABC, Generic[Data]):
 
 
 class Dataset(CachedDataset[NodeDataset]):
-    """The description of a dataset of one type of vertices. The first `load()` converts the files; later ones open the
+    """The description of a dataset of one type of nodes. The first `load()` converts the files; later ones open the
     conversion.
 
     Args:

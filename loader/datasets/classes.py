@@ -26,12 +26,12 @@ def check_classes(labels: Tensor, name: str) -> None:
         name: of the dataset.
 
     Raises:
-        DatasetError: fewer than two classes occur, or all vertices have the same labels.
+        DatasetError: fewer than two classes occur, or all nodes have the same labels.
     """
     if labels.dim() == 2:
         if len(labels) and bool((labels == labels[0]).all()):
             raise DatasetError(
-                f"{name}: all {len(labels):,} vertices have the same labels, so whatever model is right; at least 2 "
+                f"{name}: all {len(labels):,} nodes have the same labels, so whatever model is right; at least 2 "
                 "of them must differ"
             )
         return
@@ -49,15 +49,15 @@ def check_classes(labels: Tensor, name: str) -> None:
 
 
 def check_split_classes(splits: Mapping[str, Tensor], labels: Tensor, name: str) -> None:
-    """`check_classes` of the vertices that are trained on or evaluated; warns of classes that are only evaluated.
+    """`check_classes` of the nodes that are trained on or evaluated; warns of classes that are only evaluated.
 
     Args:
-        splits: "train" and others -> vertex ids.
+        splits: "train" and others -> node ids.
         labels: `[num_nodes]` int64, or `[num_nodes, num_classes]` of 0 and 1.
         name: of the dataset.
 
     Raises:
-        DatasetError: fewer than two classes occur in the splits, or all of their vertices have the same labels.
+        DatasetError: fewer than two classes occur in the splits, or all of their nodes have the same labels.
     """
     check_classes(torch.cat([labels[ids] for ids in splits.values()]), name)
     if labels.dim() == 2:
@@ -67,7 +67,7 @@ def check_split_classes(splits: Mapping[str, Tensor], labels: Tensor, name: str)
         classes = labels[ids].unique()
         if unknown := classes[~torch.isin(classes, learned)].tolist():
             log.warning(
-                "%s: class %s of split %s has no vertex in the train split, so no model learns it",
+                "%s: class %s of split %s has no node in the train split, so no model learns it",
                 name,
                 listed(unknown),
                 split,

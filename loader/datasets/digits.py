@@ -18,14 +18,14 @@ from loader.machine.optional import import_optional
 
 class Digits(EdgeListDataset):
     """scikit-learn's 1,797 handwritten digits (8 x 8 pixels, 10 classes), each joined to its nearest
-    neighbours.
+    neighbors.
 
-    Neighbours are the nearest by Euclidean distance between pixels, so labels do not influence the graph. Of equally
+    Neighbors are the nearest by Euclidean distance between pixels, so labels do not influence the graph. Of equally
     near ones the lower id goes first. So every machine gets the same graph, with any number of threads.
 
     Args:
         name: of the dataset.
-        num_neighbors: nearest neighbours per digit.
+        num_neighbors: nearest neighbors per digit.
         split: fractions of train, val and test, equal in every class.
         split_seed: seed of the split.
         options: see `EdgeListDataset`.

@@ -1,4 +1,4 @@
-"""Distances to some vertices as features."""
+"""Distances to some nodes as features."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from loader.traverse import bfs
 
 @dataclass(frozen=True)
 class DistanceFeatures:
-    """A transform of a dataset: adds columns to the features, of how near each vertex is to some anchors.
+    """A transform of a dataset: adds columns to the features, of how near each node is to some anchors.
 
-    Anchors are vertices of the training split, drawn at random. A column is `1 / (distance + 1)`, where the distance
+    Anchors are nodes of the training split, drawn at random. A column is `1 / (distance + 1)`, where the distance
     counts edges from the anchor along their direction, and 0 if there is no path (position-aware GNNs: You et al., ICML
     2019). Features then lie in memory, also those of a file.
 
@@ -26,7 +26,7 @@ class DistanceFeatures:
 
     Raises:
         TypeError, ValueError: a number is not as said above.
-        DatasetError: the training split has fewer vertices.
+        DatasetError: the training split has fewer nodes.
     """
 
     num_anchors: int = 16
@@ -43,7 +43,7 @@ class DistanceFeatures:
         train = data.splits["train"]
         if train.numel() < self.num_anchors:
             raise DatasetError(
-                f"{data.name}: the training split has {train.numel()} vertices; num_anchors is {self.num_anchors} and "
+                f"{data.name}: the training split has {train.numel()} nodes; num_anchors is {self.num_anchors} and "
                 "must be at most that"
             )
         # Torch's generator on the CPU keeps 32 bits of its seed.

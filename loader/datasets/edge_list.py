@@ -24,7 +24,7 @@ from loader.datasets.progress import ConversionProgress
 from loader.datasets.transforms import check_edge_options, edges_to_csc_with, induced_subgraph_with, largest_component
 from loader.machine.arguments import as_flag
 
-_FEW_CLASSES = 1000  # up to this many, classes without a vertex are taken as meant
+_FEW_CLASSES = 1000  # up to this many, classes without a node are taken as meant
 
 
 @dataclass
@@ -34,15 +34,15 @@ class EdgeList:
     Attributes:
         src, dst: `[num_edges]`, integer.
         features: `[num_nodes, num_features]`, any real type.
-        labels: `[num_nodes]` integer, negative or NaN for a vertex without a label; or `[num_nodes, num_classes]` of
-            zeros and ones, for several labels per vertex; None: the dataset has no labels.
+        labels: `[num_nodes]` integer, negative or NaN for a node without a label; or `[num_nodes, num_classes]` of
+            zeros and ones, for several labels per node; None: the dataset has no labels.
         num_classes: None takes one more than the largest label.
         splits: ascending int64 ids; None if the dataset draws the splits itself, or has none.
         edge_weights: `[num_edges]` float32 or float64, finite and at least 0.
         edge_times: `[num_edges]` integer.
         edge_types: `[num_edges]` integer, from 0 on.
         node_times: `[num_nodes]` integer.
-        node_types: name -> number of vertices: types are ranges of ids, in this order.
+        node_types: name -> number of nodes: types are ranges of ids, in this order.
     """
 
     src: NDArray[np.integer]
@@ -63,7 +63,7 @@ class EdgeListDataset(Dataset):
 
     Args:
         undirected: add the reverse of every edge, with the weight and the time of the edge.
-        self_loops: "keep", "remove", or "add" (one for every vertex).
+        self_loops: "keep", "remove", or "add" (one for every node).
         parallel_edges: "keep" or "remove".
         largest_component: keep only the largest connected component.
         check_features: refuse features that are NaN or infinite, at the conversion.
@@ -174,7 +174,7 @@ class EdgeListDataset(Dataset):
     def _checked_values(
         self, found: EdgeList, num_nodes: int
     ) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.int64] | None]:
-        """The arrays by edge that there are, and the times of the vertices."""
+        """The arrays by edge that there are, and the times of the nodes."""
         by_edge: dict[str, NDArray[np.generic]] = {}
         if found.edge_weights is not None:
             by_edge["edge_weights"] = _checked_weights(found.edge_weights, found.src, found.dst, self.name)
@@ -203,11 +203,11 @@ class EdgeListDataset(Dataset):
             if node_times.shape != (num_nodes,):
                 raise DatasetError(
                     f"{self.name}: node_times has shape {list(node_times.shape)}; it must be [{num_nodes}]: one of "
-                    "each vertex"
+                    "each node"
                 )
         if found.node_types is not None and sum(found.node_types.values()) != num_nodes:
             raise DatasetError(
-                f"{self.name}: the types of vertices have {sum(found.node_types.values())} vertices together; features "
+                f"{self.name}: the types of nodes have {sum(found.node_types.values())} nodes together; features "
                 f"have {num_nodes} rows, make them equal"
             )
         return by_edge, node_times
@@ -229,7 +229,7 @@ class EdgeListDataset(Dataset):
 
         Args:
             parts: the rows of the source, in order, some at a time.
-            nodes: the vertices of these rows; None for all.
+            nodes: the nodes of these rows; None for all.
 
         Raises:
             DatasetError: features are not finite; it says how many, and in which columns.
@@ -241,15 +241,15 @@ class EdgeListDataset(Dataset):
 def checked_labels(
     labels: NDArray[np.generic], num_classes: int | None, num_nodes: int, name: str
 ) -> tuple[NDArray[np.generic], int]:
-    """Labels in the form to store, int64, or float32 if vertices have several, and the number of classes.
+    """Labels in the form to store, int64, or float32 if nodes have several, and the number of classes.
 
     Raises:
-        DatasetError: they are no labels of `num_nodes` vertices, or of another number of classes.
+        DatasetError: they are no labels of `num_nodes` nodes, or of another number of classes.
     """
     if labels.ndim not in (1, 2) or labels.shape[0] != num_nodes:
         raise DatasetError(
             f"{name}: labels have shape {list(labels.shape)}; they must be [{num_nodes}], or "
-            f"[{num_nodes}, num_classes] for several labels per vertex: features have {num_nodes} rows"
+            f"[{num_nodes}, num_classes] for several labels per node: features have {num_nodes} rows"
         )
     if labels.ndim == 2 and labels.shape[1] == 0:
         raise DatasetError(f"{name}: labels have shape {list(labels.shape)}; they must have at least 1 column")
@@ -264,16 +264,16 @@ def checked_labels(
         wrong = (labels != 0) & (labels != 1)
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
-            raise DatasetError(f"{name}: label {column} of vertex {row} is {labels[row, column]}; it must be 0 or 1")
+            raise DatasetError(f"{name}: label {column} of node {row} is {labels[row, column]}; it must be 0 or 1")
         check_classes(torch.from_numpy(labels), name)
         return labels.astype(np.float32), labels.shape[1]
     if np.issubdtype(labels.dtype, np.floating):
         labels = np.where(np.isnan(labels), -1, labels)  # papers100M: most papers have no label
         wrong = (labels != np.trunc(labels)) | (np.abs(labels) >= 2.0**53)
         if wrong.any():
-            vertex = int(wrong.argmax())
+            node = int(wrong.argmax())
             raise DatasetError(
-                f"{name}: labels of dtype {labels.dtype} are not whole numbers: vertex {vertex} has {labels[vertex]}; "
+                f"{name}: labels of dtype {labels.dtype} are not whole numbers: node {node} has {labels[node]}; "
                 "round them, with NaN where there is none; numbers to predict go to NodeLoader, in a loop of your own"
             )
         labels = labels.astype(np.int64)
@@ -291,14 +291,14 @@ def checked_labels(
         _check_gaps(labels, largest, name)
         num_classes = largest + 1
     if largest >= num_classes:
-        vertex = int(labels.argmax())
-        raise DatasetError(f"{name}: vertex {vertex} has label {largest}; valid labels are 0 to {num_classes - 1}")
+        node = int(labels.argmax())
+        raise DatasetError(f"{name}: node {node} has label {largest}; valid labels are 0 to {num_classes - 1}")
     check_classes(torch.from_numpy(labels), name)
     return labels, num_classes
 
 
 def _check_gaps(labels: NDArray[np.generic], largest: int, name: str) -> None:
-    """Refuses labels that would make many classes without a vertex: they are numbers of something else."""
+    """Refuses labels that would make many classes without a node: they are numbers of something else."""
     if largest < _FEW_CLASSES:
         return
     known = np.unique(labels)

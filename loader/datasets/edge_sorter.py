@@ -25,7 +25,7 @@ from loader.machine.cpus import available_cpus
 PART_EDGES = 1 << 21  # edges in a part, as far as the sorter decides
 _FILE_KEYS = 1 << 24  # edges that a file should have; twice as many are the most that are sorted in memory
 _MOST_FILES = 256  # that are open at once
-_MOST_VERTICES = 2**31 - 1
+_MOST_NODES = 2**31 - 1
 _MOST_THREADS = 32
 _LOW = 32  # bits of a key that hold the source
 
@@ -36,11 +36,11 @@ Part = tuple[NDArray[np.integer], NDArray[np.integer]]
 class EdgeSorter:
     """Takes edges `src[i] -> dst[i]` in parts, and writes `indptr` and `indices` of their graph.
 
-    Memory: 8 bytes per vertex, and up to 0.3 GiB per thread (measured, docs/measurements/by_hand.md). Disk, in
+    Memory: 8 bytes per node, and up to 0.3 GiB per thread (measured, docs/measurements/by_hand.md). Disk, in
     `scratch`: 8 bytes per edge, in both directions if `undirected`, besides the result.
 
     Args:
-        num_nodes: number of vertices, below 2^31.
+        num_nodes: number of nodes, below 2^31.
         num_edges: about how many edges will come; decides the number of files.
         scratch: an empty folder.
         undirected, self_loops, parallel_edges: see `edges_to_csc`.
@@ -49,7 +49,7 @@ class EdgeSorter:
             split into further files.
 
     Raises:
-        ValueError: an unknown option, or too many vertices.
+        ValueError: an unknown option, or too many nodes.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class EdgeSorter:
         file_keys: int = _FILE_KEYS,
     ) -> None:
         check_edge_options(self_loops, parallel_edges)
-        if num_nodes > _MOST_VERTICES:
+        if num_nodes > _MOST_NODES:
             raise ValueError(
-                f"the graph has {num_nodes} vertices; at most {_MOST_VERTICES} are sorted through files: leave out some"
+                f"the graph has {num_nodes} nodes; at most {_MOST_NODES} are sorted through files: leave out some"
             )
         self.num_nodes = num_nodes
         self.undirected = undirected
@@ -99,7 +99,7 @@ class EdgeSorter:
 
         Args:
             writer: of the conversion.
-            advance: is told of how many vertices the lists were written.
+            advance: is told of how many nodes the lists were written.
 
         Returns:
             Number of edges of the graph.
@@ -127,8 +127,7 @@ class EdgeSorter:
             if ids.size and (ids.min() < 0 or ids.max() >= self.num_nodes):
                 bad = ids.min() if ids.min() < 0 else ids.max()
                 raise ValueError(
-                    f"{name} holds vertex {bad}; valid ids are 0 to {self.num_nodes - 1}; correct it, or raise "
-                    "num_nodes"
+                    f"{name} holds node {bad}; valid ids are 0 to {self.num_nodes - 1}; correct it, or raise num_nodes"
                 )
         count = src.size
         proper = src != dst
@@ -156,12 +155,12 @@ class EdgeSorter:
             yield from self._split_files(finer)
 
     def _lists(self, file: _File) -> tuple[int, NDArray[np.int64], NDArray[np.int32]]:
-        """The first vertex of a file, the lengths of its lists, and the lists."""
+        """The first node of a file, the lengths of its lists, and the lists."""
         keys = np.fromfile(file.path, np.int64)
         file.path.unlink()
         if self.self_loops == "add":
-            vertices = np.arange(file.low, file.high)
-            keys = np.concatenate((keys, _keys(vertices, vertices)))
+            nodes = np.arange(file.low, file.high)
+            keys = np.concatenate((keys, _keys(nodes, nodes)))
         keys.sort()
         if self.parallel_edges == "remove":
             keys = drop_repeats(keys)

@@ -43,7 +43,7 @@ def checked_rows(
         parts: the rows of the source, in order, some at a time.
         who: begins the message.
         finite: refuse NaN and what is infinite.
-        nodes: the vertices of these rows; None for all.
+        nodes: the nodes of these rows; None for all.
 
     Raises:
         DatasetError: features are not finite; it says how many, and in which columns.

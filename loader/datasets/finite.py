@@ -12,7 +12,7 @@ class NotFinite:
     """What is wrong with features that are looked at some rows at a time; its text is one line.
 
     Args:
-        nodes: the vertices of the rows; None if row `i` is that of vertex `i`.
+        nodes: the nodes of the rows; None if row `i` is that of node `i`.
 
     Attributes:
         found: number of values that are not finite as float32.
@@ -38,8 +38,8 @@ class NotFinite:
             return
         rows, columns = np.nonzero(wrong)
         if not self.found:
-            vertex = at + rows[0] if self._nodes is None else self._nodes[at + rows[0]]
-            self._first = f"feature {columns[0]} of vertex {vertex} is {given[rows[0], columns[0]]}"
+            node = at + rows[0] if self._nodes is None else self._nodes[at + rows[0]]
+            self._first = f"feature {columns[0]} of node {node} is {given[rows[0], columns[0]]}"
         self.found += rows.size
         self._nan += int(np.isnan(part[wrong]).sum())
         self._too_large += int(np.isfinite(given[wrong]).sum())

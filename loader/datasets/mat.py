@@ -26,7 +26,7 @@ _FILES = {
 
 
 class MatDataset(EdgeListDataset):
-    """blogcatalog (Tang and Liu, KDD 2009), ppi or wikipedia (Grover and Leskovec, KDD 2016): graphs whose vertices
+    """blogcatalog (Tang and Liu, KDD 2009), ppi or wikipedia (Grover and Leskovec, KDD 2016): graphs whose nodes
     have several labels and no features, so `features` is `[num_nodes, 0]`.
 
     They are read from `data_dir/blogcatalog/blogcatalog.mat`, `data_dir/ppi/Homo_sapiens.mat` and
@@ -36,7 +36,7 @@ class MatDataset(EdgeListDataset):
 
     Args:
         name: "blogcatalog", "ppi" or "wikipedia".
-        split: fractions of train, val and test, drawn from all vertices. The papers of DeepWalk and node2vec have no
+        split: fractions of train, val and test, drawn from all nodes. The papers of DeepWalk and node2vec have no
             validation part: (0.5, 0, 0.5).
         split_seed: seed of that draw.
         undirected: add the reverse of every edge; the files above have both directions.
@@ -95,7 +95,7 @@ class MatDataset(EdgeListDataset):
         if network.shape[0] != network.shape[1]:
             raise DatasetError(
                 f"{self.name}: network in {path} has shape {list(network.shape)}; it must be square, a row and a "
-                f"column of each vertex; copy the file again from {self.origin}"
+                f"column of each node; copy the file again from {self.origin}"
             )
         group = found["group"]
         weights = network.data.astype(np.float64)

@@ -20,23 +20,23 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class NodeDataset:
-    """A graph whose vertices have features and labels, and the vertices of each split.
+    """A graph whose nodes have features and labels, and the nodes of each split.
 
     Attributes:
         name: of the dataset.
         graph: CSC, on the CPU.
         features: `[num_nodes, num_features]` float32; may be memory-mapped, so read only the rows that you need.
-        labels: `[num_nodes]` int64, -1 for a vertex without a label; if `multilabel`, `[num_nodes, num_classes]`
+        labels: `[num_nodes]` int64, -1 for a node without a label; if `multilabel`, `[num_nodes, num_classes]`
             float32 of zeros and ones.
-        splits: "train", "val" and "test" -> `[size]` int64 vertex ids, ascending; all are empty if the dataset has
+        splits: "train", "val" and "test" -> `[size]` int64 node ids, ascending; all are empty if the dataset has
             none.
         num_classes: number of classes (of labels, if `multilabel`); 0: the dataset has no labels.
-        multilabel: whether a vertex may have several labels.
+        multilabel: whether a node may have several labels.
         tables: the user's ids, and what became of the columns, if the dataset was made of tables.
 
     Raises:
         DatasetError: the parts contradict each other: sizes, split ids out of range, duplicated or in two
-            splits, a vertex of a split whose label is not a class.
+            splits, a node of a split whose label is not a class.
     """
 
     name: str
@@ -66,7 +66,7 @@ class NodeDataset:
         if self.features.dim() != 2 or self.features.shape[0] != n or self.features.dtype != torch.float32:
             raise DatasetError(
                 f"{self.name}: features are {self.features.dtype} of shape {list(self.features.shape)}; "
-                f"they must be float32 [{n}, num_features], one row for each vertex of the graph: features.float()"
+                f"they must be float32 [{n}, num_features], one row for each node of the graph: features.float()"
             )
         dtype, shape = (torch.float32, [n, self.num_classes]) if self.multilabel else (torch.int64, [n])
         if list(self.labels.shape) != shape or self.labels.dtype != dtype:
@@ -128,12 +128,12 @@ def require_identity(own: Mapping[str, Any], identity: Mapping[str, Any], what: 
 def _way_to_labels(labels: Tensor, num_nodes: int, multilabel: bool) -> str:
     """How labels of the wrong form become right, as far as that is known."""
     if multilabel:
-        return ", a row of zeros and ones for each vertex"
+        return ", a row of zeros and ones for each node"
     if list(labels.shape) == [num_nodes, 1]:
         return ": labels.view(-1).long()"
     if list(labels.shape) == [num_nodes]:
         return ": labels.long()"
-    return "; for several labels per vertex say multilabel=True"
+    return "; for several labels per node say multilabel=True"
 
 
 def require_dense(array: Any, what: str) -> None:
@@ -165,7 +165,7 @@ def check_splits(splits: dict[str, Tensor], num_nodes: int, *, name: str) -> Non
     """Checks that the three splits are ascending ids in `[0, num_nodes)`, disjoint, and all empty if train is.
 
     Raises:
-        DatasetError: they are not; the message names the first offending vertex.
+        DatasetError: they are not; the message names the first offending node.
     """
     if not isinstance(splits, Mapping):
         raise DatasetError(
@@ -185,17 +185,17 @@ def check_splits(splits: dict[str, Tensor], num_nodes: int, *, name: str) -> Non
         low, high = (int(x) for x in torch.aminmax(ids))
         if low < 0 or high >= num_nodes:
             bad = low if low < 0 else high
-            raise DatasetError(f"{name}: split {split} holds vertex {bad}; valid ids are 0 to {num_nodes - 1}")
+            raise DatasetError(f"{name}: split {split} holds node {bad}; valid ids are 0 to {num_nodes - 1}")
         steps = ids[1:] - ids[:-1]
         if steps.numel() and int(steps.min()) <= 0:
             at = int(torch.nonzero(steps <= 0)[0])
-            what = "twice" if int(steps[at]) == 0 else f"after vertex {int(ids[at])}"
+            what = "twice" if int(steps[at]) == 0 else f"after node {int(ids[at])}"
             raise DatasetError(
-                f"{name}: split {split} holds vertex {int(ids[at + 1])} {what}; ids must be unique and ascending"
+                f"{name}: split {split} holds node {int(ids[at + 1])} {what}; ids must be unique and ascending"
             )
     if splits["train"].numel() == 0 and any(ids.numel() for ids in splits.values()):
         raise DatasetError(
-            f"{name}: the training split is empty; it needs at least one vertex: list some, or raise its share"
+            f"{name}: the training split is empty; it needs at least one node: list some, or raise its share"
         )
     taken = torch.zeros(num_nodes, dtype=torch.bool)
     for split, ids in splits.items():
@@ -203,13 +203,13 @@ def check_splits(splits: dict[str, Tensor], num_nodes: int, *, name: str) -> Non
             bad = int(ids[taken[ids]][0])
             first = next(other for other, members in splits.items() if bool((members == bad).any()))
             raise DatasetError(
-                f"{name}: vertex {bad} is in the splits {first} and {split}; a vertex may be in one of them only"
+                f"{name}: node {bad} is in the splits {first} and {split}; a node may be in one of them only"
             )
         taken[ids] = True
 
 
 def check_split_labels(splits: dict[str, Tensor], labels: Tensor, num_classes: int, *, name: str) -> None:
-    """Checks that every vertex of a split has a label in `[0, num_classes)`.
+    """Checks that every node of a split has a label in `[0, num_classes)`.
 
     Raises:
         DatasetError: one has not; the message names the first.
@@ -220,11 +220,11 @@ def check_split_labels(splits: dict[str, Tensor], labels: Tensor, num_classes: i
         if bool(wrong.any()):
             at = int(torch.nonzero(wrong)[0])
             way = (
-                f"; a vertex without a label (a negative number, or NaN) cannot be in a split: leave it out of {split}"
+                f"; a node without a label (a negative number, or NaN) cannot be in a split: leave it out of {split}"
                 if picked[at] == -1
                 else ""
             )
             raise DatasetError(
-                f"{name}: vertex {int(ids[at])} of split {split} has label {int(picked[at])}; valid labels are 0 "
+                f"{name}: node {int(ids[at])} of split {split} has label {int(picked[at])}; valid labels are 0 "
                 f"to {num_classes - 1}{way}"
             )

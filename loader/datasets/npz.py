@@ -25,7 +25,7 @@ from loader.machine.arguments import as_size
 
 _VALUES = ("edge_weights", "edge_times", "edge_types", "node_times")
 _OPTIONAL = (*_VALUES, "node_types", "node_type_sizes", "num_classes", "num_nodes", "features", "labels")
-_SPARSE_IDS = 10  # times as many vertices as edges are taken for ids of something else
+_SPARSE_IDS = 10  # times as many nodes as edges are taken for ids of something else
 # Names that torch_geometric and others have for what is read here.
 ALIASES = {
     **{f"{split}_{word}": split for split in SPLITS for word in ("mask", "idx", "index")},
@@ -86,11 +86,11 @@ class NpzDataset(EdgeListDataset):
     ==================== ============================== =====================================================
     `edge_index`         [2, num_edges] integer         row 0 the sources, row 1 the destinations
     `src`, `dst`         [num_edges] integer            the same as two arrays
-    `indptr`, `indices`  [num_nodes + 1], [num_edges]   CSC: the in-neighbours of vertex v are
+    `indptr`, `indices`  [num_nodes + 1], [num_edges]   CSC: the in-neighbors of node v are
                          integer                        `indices[indptr[v]:indptr[v + 1]]`
     ==================== ============================== =====================================================
 
-    What belongs to the vertices. `features` may be left out, and so may `labels` with the split: tasks that read none
+    What belongs to the nodes. `features` may be left out, and so may `labels` with the split: tasks that read none
     (`task=link`, `model=node2vec`) need none.
 
     ==================== ============================== =====================================================
@@ -99,13 +99,13 @@ class NpzDataset(EdgeListDataset):
     `features`           [num_nodes, num_features]      real numbers, stored as float32
     `labels`             [num_nodes] integer            the class, -1 if there is none (a column
                                                         [num_nodes, 1] is taken as that)
-    or `labels`          [num_nodes, num_classes]       zeros and ones: a vertex may have several labels
-    `train`, `val`,      [size] integer or              the split, as vertex ids or as masks; all three, or
+    or `labels`          [num_nodes, num_classes]       zeros and ones: a node may have several labels
+    `train`, `val`,      [size] integer or              the split, as node ids or as masks; all three, or
     `test`               [num_nodes] bool               none of them together with the option `split`
     `num_classes`        one integer                    optional; else one more than the largest label (from
                                                         1000 on only if most numbers up to it occur)
     `num_nodes`          one integer                    optional; else as many as `features`, `labels` or `indptr`
-                                                        have, or one more than the largest vertex of an edge
+                                                        have, or one more than the largest node of an edge
     ==================== ============================== =====================================================
 
     And if you have them:
@@ -118,9 +118,9 @@ class NpzDataset(EdgeListDataset):
     `edge_times`         [num_edges] integer            in any unit
     `edge_types`         [num_edges] integer            from 0 on
     `node_times`         [num_nodes] integer            in any unit
-    `node_types`         [num_types] strings            names of the types of vertices: each is a range of
+    `node_types`         [num_types] strings            names of the types of nodes: each is a range of
                                                         ids, in this order,
-    `node_type_sizes`    [num_types] integer            of this many vertices
+    `node_type_sizes`    [num_types] integer            of this many nodes
     ==================== ============================== =====================================================
 
     Messages go from the source to the destination of an edge. With `undirected=True` they go in both directions.
@@ -130,8 +130,8 @@ class NpzDataset(EdgeListDataset):
             directory.
         name: of the dataset; None takes the name of the file.
         split: fractions of train, val and test, if the file has no split. The split is drawn from the labelled
-            vertices, with equal fractions in every class. If vertices have several labels, it is drawn from all
-            vertices.
+            nodes, with equal fractions in every class. If nodes have several labels, it is drawn from all
+            nodes.
         split_seed: seed of that draw.
         options: see `EdgeListDataset`.
     """
@@ -182,13 +182,13 @@ class NpzDataset(EdgeListDataset):
             num_nodes = 1 + max(int(src.max(initial=-1)), int(dst.max(initial=-1)))
             if num_nodes > _SPARSE_IDS * (src.size + 100):
                 raise DatasetError(
-                    f"{self.path}: the largest vertex of {src.size} edges is {num_nodes - 1}, so most vertices would "
-                    "have no edge; number the vertices from 0 on, e.g. by numpy.unique(edges, return_inverse=True), or "
+                    f"{self.path}: the largest node of {src.size} edges is {num_nodes - 1}, so most nodes would "
+                    "have no edge; number the nodes from 0 on, e.g. by numpy.unique(edges, return_inverse=True), or "
                     "add num_nodes"
                 )
         elif src.size and min(src.min(), dst.min()) == 1 and max(src.max(), dst.max()) == num_nodes:
             raise DatasetError(
-                f"{self.path}: edges have the vertices 1 to {num_nodes}; valid ids are 0 to {num_nodes - 1}: subtract 1"
+                f"{self.path}: edges have the nodes 1 to {num_nodes}; valid ids are 0 to {num_nodes - 1}: subtract 1"
             )
         if features is None:
             features = np.empty((num_nodes, 0), dtype=np.float32)
@@ -258,7 +258,7 @@ class NpzDataset(EdgeListDataset):
         return checked_num_classes(given.reshape(-1)[0].item(), str(self.path))
 
     def _num_nodes(self, arrays: dict[str, NDArray[np.generic]]) -> int | None:
-        """Number of vertices, as far as another array than that of the edges says it."""
+        """Number of nodes, as far as another array than that of the edges says it."""
         if "num_nodes" in arrays:
             given = as_int64(arrays["num_nodes"], f"{self.path}: num_nodes").reshape(-1)
             if given.size != 1 or given[0] < 0:
@@ -273,7 +273,7 @@ class NpzDataset(EdgeListDataset):
         if "node_types" not in arrays and "node_type_sizes" not in arrays:
             return None
         for needed in ("node_types", "node_type_sizes"):
-            self._require(needed in arrays, f"types of vertices, but no array '{needed}'", arrays)
+            self._require(needed in arrays, f"types of nodes, but no array '{needed}'", arrays)
         names, sizes = arrays["node_types"], as_int64(arrays["node_type_sizes"], f"{self.path}: node_type_sizes")
         if names.dtype.kind != "U" or names.ndim != 1 or len(set(names.tolist())) != names.size:
             raise DatasetError(f"{self.path}: node_types must be different strings [num_types], one for each type")
@@ -301,7 +301,7 @@ class NpzDataset(EdgeListDataset):
             if is_text(array):
                 raise DatasetError(
                     f"{self.path}: {name} holds text, such as {array.reshape(-1)[:1].tolist()}; it must be "
-                    "integers from 0 to num_nodes - 1, the rows of features: number the vertices, e.g. by "
+                    "integers from 0 to num_nodes - 1, the rows of features: number the nodes, e.g. by "
                     f"numpy.searchsorted(names, {name}), with the names sorted and the features in that order"
                 )
             self._require(

@@ -44,7 +44,7 @@ class OGBDataset(ReaderDataset):
     """ogbn-arxiv, ogbn-products or ogbn-papers100M with the official split, at `data_dir/ogbn_arxiv` and so
     on.
 
-    The years of the papers of arxiv and papers100M are the times of the graph's vertices.
+    The years of the papers of arxiv and papers100M are the times of the graph's nodes.
 
     ogb asks on the terminal before it downloads more than a gigabyte (products 1.4 GB, papers100M 56 GB). ogb's reader
     holds all of papers100M in memory. So its files are read in parts, without ogb, and its edges are sorted through

@@ -34,9 +34,9 @@ class PapersFiles:
         home: the folder `ogbn_papers100M`.
 
     Attributes:
-        num_nodes: vertices.
+        num_nodes: nodes.
         num_edges: directed edges.
-        num_features: per vertex.
+        num_features: per node.
 
     Raises:
         DatasetError: a file is damaged, or holds something else.
@@ -70,13 +70,13 @@ class PapersFiles:
                 yield partial(_as_read, (_read(src, end - begin, dtype), _read(dst, end - begin, dtype)))
 
     def features(self, rows: int) -> Iterator[NDArray[np.floating]]:
-        """The features of `rows` vertices at a time, in order."""
+        """The features of `rows` nodes at a time, in order."""
         with self._readable(), self._member("node_feat") as (file, shape, dtype):
             for begin, end in cut(shape[0], rows):
                 yield _read(file, (end - begin) * shape[1], dtype).reshape(end - begin, shape[1])
 
     def labels(self) -> NDArray[np.generic]:
-        """`[num_nodes]`; NaN for a vertex without a label."""
+        """`[num_nodes]`; NaN for a node without a label."""
         with self._readable():
             return self._array(self._home / "raw" / "node-label.npz", "node_label").reshape(self.num_nodes)
 

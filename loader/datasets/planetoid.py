@@ -32,7 +32,7 @@ class PlanetoidDataset(ReaderDataset):
             test.
         num_val: nodes per class of a drawn split.
         split_seed: seed of a drawn split.
-        normalize_features: divide the features of each vertex by their sum, as in published results on these datasets.
+        normalize_features: divide the features of each node by their sum, as in published results on these datasets.
         options: see `EdgeListDataset`.
     """
 

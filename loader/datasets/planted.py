@@ -1,7 +1,7 @@
 """Graphs of planted classes with heavy-tailed degrees: the edges of `SyntheticDataset`.
 
 A degree-corrected planted partition (Karrer and Newman 2011, arXiv:1008.3926) with Chung-Lu degrees (2002):
-in a class of `k` vertices the expected degree of the vertex of rank `j` is proportional to `(j + offset) **
+in a class of `k` nodes the expected degree of the node of rank `j` is proportional to `(j + offset) **
 -skew`, which is a power law of exponent `1 + 1 / skew` cut off by the offset. Both ends of an edge are drawn
 by inverting the sum of that in closed form, so drawing takes no table, and edges become distinct by sorting
 64-bit keys.
@@ -33,9 +33,9 @@ class PlantedGraph:
     """The plan of a graph: simple and symmetric, with an exact number of edges and an exact maximum degree.
 
     Attributes:
-        sizes: `[num_classes]`, vertices of each class, the largest first.
+        sizes: `[num_classes]`, nodes of each class, the largest first.
         num_pairs: undirected edges.
-        skew: in [0, 1): 0 gives all vertices the same expected degree, 0.5 a power law of exponent 3, towards
+        skew: in [0, 1): 0 gives all nodes the same expected degree, 0.5 a power law of exponent 3, towards
             1 heavier tails.
         max_degree: of the largest hub; None leaves it to skew.
         homophily: share of edges within a class, in [0, 1]; at least what chance gives.
@@ -53,7 +53,7 @@ class PlantedGraph:
             raise ValueError(f"skew is {self.skew}; it must be at least 0 and below 1")
         if self.num_pairs > n * (n - 1) // 4:
             raise ValueError(
-                f"a mean degree of {2 * self.num_pairs / n:.1f} on {n} vertices; at most {(n - 1) / 2:.1f}, "
+                f"a mean degree of {2 * self.num_pairs / n:.1f} on {n} nodes; at most {(n - 1) / 2:.1f}, "
                 "half of all "
                 f"pairs, can be drawn: lower mean_degree"
             )
@@ -78,7 +78,7 @@ class PlantedGraph:
         """Draws the edges.
 
         Returns:
-            Ascending distinct keys `low * num_nodes + high` with `low < high`, where the vertices of class 0
+            Ascending distinct keys `low * num_nodes + high` with `low < high`, where the nodes of class 0
             come first, then those of class 1, and so on.
 
         Raises:
@@ -125,7 +125,7 @@ class PlantedGraph:
         return high
 
     def _hub_degree(self, offset: float) -> float:
-        """The expected degree of the first vertex of the largest class, before repeated edges are dropped."""
+        """The expected degree of the first node of the largest class, before repeated edges are dropped."""
         size = float(self.sizes[0])
         mean = 2 * self.num_pairs / self.num_nodes
         if self.skew == 0 or offset > 1e11:
@@ -140,29 +140,29 @@ class PlantedGraph:
         share = self.sizes / self.sizes.sum()
         first = rng.multinomial(count, share)  # pairs by the class of their first end
         same = rng.binomial(first, self._own_class)  # of these, with the second end drawn from that class
-        anywhere = self._shuffled_vertices(rng, int((first - same).sum()), share)
+        anywhere = self._shuffled_nodes(rng, int((first - same).sum()), share)
         parts: list[NDArray[np.int64]] = []
         at = 0
         for c in np.flatnonzero(first).tolist():
             other = int(first[c] - same[c])
             parts.extend(
-                self._keys(self._vertices(rng, c, take), self._vertices(rng, c, take), loops)
+                self._keys(self._nodes(rng, c, take), self._nodes(rng, c, take), loops)
                 for take in _pieces(int(same[c]))
             )
             for take in _pieces(other):
-                parts.append(self._keys(self._vertices(rng, c, take), anywhere[at : at + take], loops))
+                parts.append(self._keys(self._nodes(rng, c, take), anywhere[at : at + take], loops))
                 at += take
         return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
-    def _shuffled_vertices(self, rng: np.random.Generator, count: int, share: NDArray[np.float64]) -> NDArray[np.int64]:
+    def _shuffled_nodes(self, rng: np.random.Generator, count: int, share: NDArray[np.float64]) -> NDArray[np.int64]:
         by_class = rng.multinomial(count, share)
-        drawn = [self._vertices(rng, c, int(by_class[c])) for c in np.flatnonzero(by_class).tolist()]
-        vertices = np.concatenate([np.empty(0, dtype=np.int64), *drawn])
-        rng.shuffle(vertices)
-        return vertices
+        drawn = [self._nodes(rng, c, int(by_class[c])) for c in np.flatnonzero(by_class).tolist()]
+        nodes = np.concatenate([np.empty(0, dtype=np.int64), *drawn])
+        rng.shuffle(nodes)
+        return nodes
 
-    def _vertices(self, rng: np.random.Generator, c: int, count: int) -> NDArray[np.int64]:
-        """`count` vertices of class `c`, each with the probability of its weight."""
+    def _nodes(self, rng: np.random.Generator, c: int, count: int) -> NDArray[np.int64]:
+        """`count` nodes of class `c`, each with the probability of its weight."""
         size = int(self.sizes[c])
         power = 1 - self.skew
         start = self._offset * size / self.num_nodes
@@ -172,10 +172,10 @@ class PlantedGraph:
         ranks += low
         np.power(ranks, 1 / power, out=ranks)
         ranks -= start
-        vertices = ranks.astype(np.int64)
-        np.clip(vertices, 0, size - 1, out=vertices)
-        vertices += int(self.sizes[:c].sum())
-        return vertices
+        nodes = ranks.astype(np.int64)
+        np.clip(nodes, 0, size - 1, out=nodes)
+        nodes += int(self.sizes[:c].sum())
+        return nodes
 
     def _keys(self, a: NDArray[np.int64], b: NDArray[np.int64], loops: bool = False) -> NDArray[np.int64]:
         keys = np.minimum(a, b)
@@ -201,7 +201,7 @@ class PlantedGraph:
         return np.concatenate([np.empty(0, dtype=np.int64), *found])
 
     def _trim_hubs(self, rng: np.random.Generator, keys: NDArray[np.int64], max_degree: int) -> NDArray[np.int64]:
-        """Drops random edges of every vertex that has more than `max_degree`."""
+        """Drops random edges of every node that has more than `max_degree`."""
         over = self._degrees(keys) > max_degree
         if not over.any():
             return keys
@@ -219,7 +219,7 @@ class PlantedGraph:
     def _fill_hub(
         self, rng: np.random.Generator, keys: NDArray[np.int64], max_degree: int
     ) -> tuple[NDArray[np.int64], int]:
-        """Joins the vertex of the highest degree to further ones, up to `max_degree`."""
+        """Joins the node of the highest degree to further ones, up to `max_degree`."""
         n = self.num_nodes
         degrees = self._degrees(keys)
         hub = int(degrees.argmax())
@@ -230,7 +230,7 @@ class PlantedGraph:
         marked[hub] = True
         low, high = np.divmod(keys[self._touches(keys, marked)], n)
         marked[low] = marked[high] = True
-        # Vertices that have reached the maximum themselves must not pass it.
+        # Nodes that have reached the maximum themselves must not pass it.
         free = np.flatnonzero(~marked & (degrees < max_degree))
         c = int(np.searchsorted(np.cumsum(self.sizes), hub, side="right"))
         start = int(self.sizes[:c].sum())

@@ -81,15 +81,15 @@ class PyGDataset(ReaderDataset):
 
 class ShchurDataset(ReaderDataset):
     """A graph of Shchur et al. 2018, Pitfalls of graph neural network evaluation (arXiv:1811.05868), at
-    `data_dir/coauthor` and `data_dir/amazon`, by that paper's protocol: `num_train` and `num_val` vertices of
+    `data_dir/coauthor` and `data_dir/amazon`, by that paper's protocol: `num_train` and `num_val` nodes of
     every class for training and validation, the rest for test, drawn by `split_seed`.
 
     Args:
         name: "coauthor-physics", "coauthor-cs", "amazon-computers" or "amazon-photo".
         split_seed: seed of the split.
-        num_train, num_val: vertices per class.
+        num_train, num_val: nodes per class.
         largest_component: keep only the largest connected component, as the paper does.
-        normalize_features: divide the features of each vertex by the sum of their absolute values, as the paper does.
+        normalize_features: divide the features of each node by the sum of their absolute values, as the paper does.
         options: see `EdgeListDataset`.
     """
 

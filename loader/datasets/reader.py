@@ -122,7 +122,7 @@ class ReaderFiles(ABC):
 
 
 class ReaderDataset(ReaderFiles, EdgeListDataset):
-    """A dataset of one type of vertices that another library reads, see `ReaderFiles`."""
+    """A dataset of one type of nodes that another library reads, see `ReaderFiles`."""
 
     @abstractmethod
     def extract(self, reader: Any) -> EdgeList:

@@ -1,4 +1,4 @@
-"""Drawing splits of the vertices, and reading them from ids or masks."""
+"""Drawing splits of the nodes, and reading them from ids or masks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def random_split(num_nodes: int, fractions: Sequence[float], seed: int) -> dict[
     """Draws disjoint splits uniformly.
 
     Args:
-        num_nodes: number of vertices.
-        fractions: of train, val and test; each in [0, 1], together at most 1. If their sum is 1, every vertex is in a
+        num_nodes: number of nodes.
+        fractions: of train, val and test; each in [0, 1], together at most 1. If their sum is 1, every node is in a
             split.
         seed: of the draw.
 
@@ -39,7 +39,7 @@ def stratified_split(labels: Tensor, fractions: Sequence[float], seed: int) -> d
     """Draws disjoint splits in which every class has (nearly) the share that it has in the whole.
 
     Args:
-        labels: `[num_nodes]` int64; vertices with a negative label are in no split.
+        labels: `[num_nodes]` int64; nodes with a negative label are in no split.
         fractions: see `random_split`; they hold for each class.
         seed: of the draw.
     """
@@ -53,28 +53,28 @@ def stratified_split(labels: Tensor, fractions: Sequence[float], seed: int) -> d
 
 
 def per_class_split(labels: Tensor, num_train: int, num_val: int, seed: int) -> dict[str, Tensor]:
-    """Draws `num_train` training and `num_val` validation vertices of every class; the rest is for test.
+    """Draws `num_train` training and `num_val` validation nodes of every class; the rest is for test.
 
     The protocol of Shchur et al. 2018, Pitfalls of graph neural network evaluation (arXiv:1811.05868), there
     with 20 and 30.
 
     Args:
-        labels: `[num_nodes]` int64; vertices with a negative label are in no split.
-        num_train, num_val: vertices per class; at least 1 and 0.
+        labels: `[num_nodes]` int64; nodes with a negative label are in no split.
+        num_train, num_val: nodes per class; at least 1 and 0.
         seed: of the draw.
 
     Raises:
         ValueError: a count is too small.
-        DatasetError: a class has not enough vertices.
+        DatasetError: a class has not enough nodes.
     """
     if num_train < 1 or num_val < 0:
-        raise ValueError(f"{num_train} training and {num_val} validation vertices per class; give at least 1 and 0")
+        raise ValueError(f"{num_train} training and {num_val} validation nodes per class; give at least 1 and 0")
     rng = np.random.default_rng(seed)
     parts: dict[str, list[NDArray[np.int64]]] = {split: [] for split in SPLITS}
     for members in _by_class(labels):
         if members.size < num_train + num_val:
             raise DatasetError(
-                f"class {int(labels[members[0]])} has {members.size} vertices, the split takes {num_train} + "
+                f"class {int(labels[members[0]])} has {members.size} nodes, the split takes {num_train} + "
                 f"{num_val} of every class; ask for fewer"
             )
         order = rng.permutation(members)
@@ -85,7 +85,7 @@ def per_class_split(labels: Tensor, num_train: int, num_val: int, seed: int) -> 
 
 
 def ids_of(array: NDArray[np.generic], num_nodes: int, what: str) -> Tensor:
-    """Ascending int64 ids from ids (any order) or a boolean mask over all vertices.
+    """Ascending int64 ids from ids (any order) or a boolean mask over all nodes.
 
     Raises:
         DatasetError: neither integer ids nor a mask of `num_nodes` entries, or an id twice.
@@ -94,10 +94,10 @@ def ids_of(array: NDArray[np.generic], num_nodes: int, what: str) -> Tensor:
         raise DatasetError(f"{what} has shape {list(array.shape)}; it must be ids [size] or a mask [{num_nodes}]")
     if array.dtype == np.bool_:
         if array.size != num_nodes:
-            raise DatasetError(f"{what} is a mask of {array.size} entries; the graph has {num_nodes} vertices")
+            raise DatasetError(f"{what} is a mask of {array.size} entries; the graph has {num_nodes} nodes")
         return torch.from_numpy(np.flatnonzero(array))
     if not np.issubdtype(array.dtype, np.integer):
-        way = ": numbers of vertices, as in the edges, in place of their names" if is_text(array) else ""
+        way = ": numbers of nodes, as in the edges, in place of their names" if is_text(array) else ""
         raise DatasetError(f"{what} has dtype {array.dtype}; it must be integer ids or a boolean mask{way}")
     if array.size == num_nodes > 2 and ((array == 0) | (array == 1)).all():
         raise DatasetError(
@@ -107,7 +107,7 @@ def ids_of(array: NDArray[np.generic], num_nodes: int, what: str) -> Tensor:
     ids = np.sort(as_int64(array, what))
     if ids.size > 1 and (ids[1:] == ids[:-1]).any():
         twice = ids[1:][ids[1:] == ids[:-1]][0]
-        raise DatasetError(f"{what} holds vertex {twice} twice; each vertex may be there once")
+        raise DatasetError(f"{what} holds node {twice} twice; each node may be there once")
     return torch.from_numpy(ids)
 
 
@@ -157,7 +157,7 @@ def time_split(labels: Tensor, times: Tensor, split_times: tuple[int, int]) -> d
 
 
 def _cut(order: NDArray[np.int64], fractions: Sequence[float]) -> dict[str, Tensor]:
-    # Rounding the running sums, not the parts, loses no vertex.
+    # Rounding the running sums, not the parts, loses no node.
     ends = np.rint(np.minimum(np.cumsum(fractions), 1.0) * order.size).astype(np.int64)
     parts = np.split(order, ends)[:3]
     return {split: torch.from_numpy(np.sort(part)) for split, part in zip(SPLITS, parts, strict=True)}
@@ -168,5 +168,5 @@ def _by_class(labels: Tensor) -> list[NDArray[np.int64]]:
     order = np.argsort(array, kind="stable")
     order = order[np.searchsorted(array[order], 0) :]
     if order.size == 0:
-        raise DatasetError("no vertex has a label, so no split can be drawn")
+        raise DatasetError("no node has a label, so no split can be drawn")
     return np.split(order, np.flatnonzero(np.diff(array[order])) + 1)

@@ -20,30 +20,30 @@ from loader.machine.arguments import as_finite, as_flag, as_size
 _GENERATOR_VERSION = 1  # raise it when the same options draw another graph
 _FEATURE_BYTES = 1 << 25  # of features drawn at once
 _PAIRS = 1 << 23  # renumbered at once
-# Several labels per vertex: each class means a set of labels, which its vertices mostly have and others rarely.
+# Several labels per node: each class means a set of labels, which its nodes mostly have and others rarely.
 _LABELS_A_CLASS, _LABEL_KEPT, _LABEL_STRAY = 0.1, 0.9, 0.01
 
 
 class SyntheticDataset(Dataset):
     """A simple symmetric graph of planted classes; see `loader.datasets.planted` for its edges.
 
-    The number of a vertex says nothing about its class or degree. The features of a vertex are a vector of length 1,
-    which is random per class, plus normal noise. So a classifier needs the neighbours of a vertex. `label_noise` limits
+    The number of a node says nothing about its class or degree. The features of a node are a vector of length 1,
+    which is random per class, plus normal noise. So a classifier needs the neighbors of a node. `label_noise` limits
     the accuracy that any classifier can reach.
 
     Args:
         name: of the dataset.
-        num_nodes: number of vertices.
-        mean_degree: directed edges per vertex; `round(num_nodes * mean_degree / 2)` edges in both directions.
+        num_nodes: number of nodes.
+        mean_degree: directed edges per node; `round(num_nodes * mean_degree / 2)` edges in both directions.
         skew: skew of the degrees, in [0, 1), see `PlantedGraph`.
         max_degree: exact largest degree; None leaves it to `skew`.
-        num_features: features per vertex.
+        num_features: features per node.
         num_classes: number of planted classes; with `multilabel` also the number of labels.
-        homophily: share of the edges that join vertices of the same planted class.
+        homophily: share of the edges that join nodes of the same planted class.
         class_skew: the size of class `c` is proportional to `(c + 1) ** -class_skew`; with 0 all are equal.
         feature_noise: standard deviation of the noise in each feature.
-        label_noise: share of the vertices that have the label of a random vertex in place of their own.
-        multilabel: give every vertex several labels: the set of its class, each label with some noise.
+        label_noise: share of the nodes that have the label of a random node in place of their own.
+        multilabel: give every node several labels: the set of its class, each label with some noise.
         split: fractions of train, val and test.
         seed: of all random choices.
         options: see `Dataset`.
@@ -123,7 +123,7 @@ class SyntheticDataset(Dataset):
         n, num_classes = self.plan.num_nodes, self.plan.sizes.size
         # One stream of random numbers for each part: changing one part leaves the others as they are.
         rngs = [np.random.default_rng(s) for s in np.random.SeedSequence(self.seed).spawn(4)]
-        number = rngs[0].permutation(n)  # of each vertex, which the plan counts class by class
+        number = rngs[0].permutation(n)  # of each node, which the plan counts class by class
         planted = np.empty(n, dtype=np.int64)
         planted[number] = np.repeat(np.arange(num_classes), self.plan.sizes)
         with progress.step("drawing edges"):
@@ -174,7 +174,7 @@ class SyntheticDataset(Dataset):
 
 
 def _renumbered_both_ways(pairs: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Keys `dst * n + src` of every pair in both directions, in the vertices' new numbers."""
+    """Keys `dst * n + src` of every pair in both directions, in the nodes' new numbers."""
     n = number.size
     keys = np.empty(2 * pairs.size, dtype=np.int64)
     for at in range(0, pairs.size, _PAIRS):

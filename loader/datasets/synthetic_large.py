@@ -28,19 +28,19 @@ class LargeSyntheticDataset(Dataset):
     """A graph of planted classes like `SyntheticDataset`'s, with as many edges as the disk holds.
 
     Edges are directed, and drawn independently of each other: both ends by `loader.datasets.planted`, the direction by
-    a coin. So an edge may be drawn twice, and a vertex may be joined to itself; the options below say what happens
+    a coin. So an edge may be drawn twice, and a node may be joined to itself; the options below say what happens
     then. Edges and features are drawn in parts, each from a random stream of its own (Philox: Salmon et al. 2011,
     Parallel random numbers: as easy as 1, 2, 3), by one thread per processor. The result depends on the seed only. The
-    edges are sorted through files, see `loader.datasets.edge_sorter`. Memory: about 40 bytes per vertex, and 0.5 GiB
+    edges are sorted through files, see `loader.datasets.edge_sorter`. Memory: about 40 bytes per node, and 0.5 GiB
     per thread. numpy's powers may differ in their last bit between processors. So if several machines need the same
     graph, copy the conversion.
 
     Args:
         name: of the dataset.
-        num_nodes: number of vertices, below 2^31.
+        num_nodes: number of nodes, below 2^31.
         num_edges: directed edges to draw. With the options below, the graph has a different number.
         undirected: add the reverse of every edge.
-        self_loops: "keep", "remove", or "add" (one for every vertex).
+        self_loops: "keep", "remove", or "add" (one for every node).
         parallel_edges: "keep" or "remove".
         skew, homophily, class_skew: see `SyntheticDataset`.
         num_features, num_classes, feature_noise, label_noise, split, seed: see `SyntheticDataset`.
@@ -83,7 +83,7 @@ class LargeSyntheticDataset(Dataset):
         ):
             as_finite(what, value)
         if not 0 <= as_number("label_noise", label_noise) <= 1:
-            raise ValueError(f"label_noise is {label_noise}; it must be in 0 to 1, a share of the vertices")
+            raise ValueError(f"label_noise is {label_noise}; it must be in 0 to 1, a share of the nodes")
         check_edge_options(self_loops, parallel_edges)
         self.undirected = as_flag("undirected", undirected)
         self.self_loops = self_loops
@@ -126,7 +126,7 @@ class LargeSyntheticDataset(Dataset):
     def convert(self, writer: CacheWriter, progress: ConversionProgress) -> None:
         n, num_classes = self.plan.num_nodes, self.plan.sizes.size
         threads = sorting_threads()
-        # Of each vertex, which the plan counts class by class. Places in an array of 4-byte numbers are found sooner.
+        # Of each node, which the plan counts class by class. Places in an array of 4-byte numbers are found sooner.
         number = self._stream(0).permutation(np.arange(n, dtype=np.int32))
         with progress.step("drawing edges", self.num_edges) as advance:
             sorter = EdgeSorter(

@@ -56,7 +56,7 @@ class TableDataset(EdgeListDataset):
 
     Edges are read in pieces; of the nodes whole columns are in memory. See `loader.datasets.columns.Column` for how
     columns become features. Means, deviations and frequencies are those of all nodes, whatever their split is: a
-    model reads features of neighbours of every split anyway, and no label takes part.
+    model reads features of neighbors of every split anyway, and no label takes part.
 
     Each of these cases has one rule:
 

@@ -33,21 +33,21 @@ def edges_to_csc(
     self_loops: str = "keep",
     parallel_edges: str = "keep",
 ) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
-    """The CSC arrays of the edges `src[i] -> dst[i]`, neighbour lists ascending.
+    """The CSC arrays of the edges `src[i] -> dst[i]`, neighbor lists ascending.
 
     Args:
         src, dst: `[num_edges]`, integer, in `[0, num_nodes)`.
-        num_nodes: number of vertices.
+        num_nodes: number of nodes.
         undirected: add the reverse of every edge (of self loops none). An edge that was listed both ways is
             there twice then, unless `parallel_edges="remove"`.
-        self_loops: "keep" them as they are, "remove" them, or "add": exactly one for every vertex.
-        parallel_edges: "keep", or "remove" all but one between the same two vertices in the same direction.
+        self_loops: "keep" them as they are, "remove" them, or "add": exactly one for every node.
+        parallel_edges: "keep", or "remove" all but one between the same two nodes in the same direction.
 
     Returns:
         `indptr [num_nodes + 1]` and `indices [edges]`, int32 where they fit and int64 elsewhere.
 
     Raises:
-        ValueError: an unknown option, arrays of unequal length, an id out of range, or too many vertices for
+        ValueError: an unknown option, arrays of unequal length, an id out of range, or too many nodes for
             an edge to be one 64-bit key.
     """
     indptr, indices, _ = edges_to_csc_with(
@@ -78,13 +78,12 @@ def edges_to_csc_with(
         raise ValueError(f"src has shape {src.shape}, dst {dst.shape}; both must be [num_edges]")
     if num_nodes > 3_037_000_499:
         raise ValueError(
-            f"the graph has {num_nodes} vertices; at most 3037000499 are possible, because edges are sorted as 64-bit "
-            "keys"
+            f"the graph has {num_nodes} nodes; at most 3037000499 are possible, because edges are sorted as 64-bit keys"
         )
     for name, ids in (("src", src), ("dst", dst)):
         if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
             bad = ids.min() if ids.min() < 0 else ids.max()
-            raise ValueError(f"{name} holds vertex {bad}; valid ids are 0 to {num_nodes - 1}")
+            raise ValueError(f"{name} holds node {bad}; valid ids are 0 to {num_nodes - 1}")
     if by_edge and self_loops == "add":
         raise ValueError(f"self_loops is 'add', but such edges have no {' '.join(by_edge)}; give 'keep' or 'remove'")
     origin = np.arange(src.size) if by_edge else None  # of each edge, its place in by_edge
@@ -161,7 +160,7 @@ def csc_from_keys(keys: NDArray[np.int64], num_nodes: int) -> tuple[NDArray[np.i
 
 
 def largest_component(indptr: NDArray[np.integer], indices: NDArray[np.integer]) -> NDArray[np.int64]:
-    """The vertices of the largest (weakly) connected component, ascending; of equal ones the first."""
+    """The nodes of the largest (weakly) connected component, ascending; of equal ones the first."""
     sparse = import_optional("scipy.sparse", "largest_component", "datasets")
     csgraph = import_optional("scipy.sparse.csgraph", "largest_component", "datasets")
     n = indptr.size - 1

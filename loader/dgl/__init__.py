@@ -1,7 +1,7 @@
 """Names of `dgl.dataloading`, and in `sampling` of `dgl.sampling`, with DGL's signatures, on our pipeline.
 
 Fanouts are counted from the input layer, as in DGL: in `NeighborSampler([15, 10, 5])` the seeds get at most 5
-neighbours each. `loader.FusedSampler` and the rest of this package count them from the seeds.
+neighbors each. `loader.FusedSampler` and the rest of this package count them from the seeds.
 """
 
 from loader.dgl import negative_sampler, sampling

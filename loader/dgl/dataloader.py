@@ -18,7 +18,7 @@ from loader.dgl.subgraphs import ClusterGCNSampler, SAINTSampler, ShaDowKHopSamp
 from loader.dgl.theirs import dataloading, drawn
 from loader.dgl.typed import by_type, key_of, numbered, of_types, put_rows, ranges_of, typed_blocks
 from loader.items import EdgeItems, Items, NodeItems, TypedNodeItems
-from loader.items.items import as_vertices
+from loader.items.items import as_nodes
 from loader.loaders.asked import AskedSampler
 from loader.loaders.base import Loader
 from loader.loaders.options import are_distinct
@@ -40,20 +40,20 @@ _FIXED = frozenset(
 
 
 class DataLoader:
-    """Mini-batches of a `dgl.DGLGraph` around vertices or edges: `dgl.dataloading.DataLoader`.
+    """Mini-batches of a `dgl.DGLGraph` around nodes or edges: `dgl.dataloading.DataLoader`.
 
-    Around vertices it gives `(input_nodes, output_nodes, blocks)`. Around edges it gives `(input_nodes, pair_graph,
+    Around nodes it gives `(input_nodes, output_nodes, blocks)`. Around edges it gives `(input_nodes, pair_graph,
     blocks)` or, with negatives, `(input_nodes, pair_graph, neg_graph, blocks)`. Blocks and graphs are DGL's, with ids
     of the type `g.idtype`. The features that the `prefetch_...` options of the sampler name are gathered ahead. If the
     graph lies where mini-batches arrive, blocks and graphs have the others, too, and gather them when they are read.
 
-    New vertices of a hop come in ascending order of their ids; in DGL they come in order of arrival. The mini-batches
+    New nodes of a hop come in ascending order of their ids; in DGL they come in order of arrival. The mini-batches
     of an epoch depend only on the arguments and on its number, and are the same on the CPU and on a GPU. If `seed` is
     not given, as in DGL torch's generator (or `generator`) decides the order and DGL's, so `dgl.seed`, the picks; each
     draws one number when the loader is made.
 
     Features that are prefetched are read when an epoch begins, so between epochs they may be changed or replaced. The
-    edges, and the weights by which neighbours are picked, are read when the loader is made. If the graph has others
+    edges, and the weights by which neighbors are picked, are read when the loader is made. If the graph has others
     when an epoch begins, an error says so.
 
     If the sampler is one of DGL's, or it or its negative sampler has methods of your own (`sample_blocks`, `_generate`
@@ -64,8 +64,8 @@ class DataLoader:
     Args:
         graph: a graph of one or several types. It is sorted once for all its loaders. Of several types, nodes are dicts
             by type, as in DGL, and mini-batches around edges are made as those of methods of your own.
-        indices: `[n]` vertices; or edge ids if `graph_sampler` samples around edges. A dict, type -> ids, gives
-            `output_nodes` as such a dict, as in DGL. If a vertex is there twice, mini-batches are made as those of
+        indices: `[n]` nodes; or edge ids if `graph_sampler` samples around edges. A dict, type -> ids, gives
+            `output_nodes` as such a dict, as in DGL. If a node is there twice, mini-batches are made as those of
             methods of your own, and its copies in a mini-batch get the same picks; of several types this is refused.
         graph_sampler: a sampler of `loader.dgl`, a subclass of one, or one of DGL.
         device: where mini-batches are sampled and arrive; by default the device of the graph. A graph on the CPU is
@@ -158,7 +158,7 @@ class DataLoader:
             if edges:
                 graph_sampler.check_types(graph, by_type("indices", graph, indices, edges=True))
         if self._ranges is None and not (edges or theirs):
-            ids = as_vertices("indices", self._seeds)
+            ids = as_nodes("indices", self._seeds)
             if not are_distinct("indices", ids, graph.num_nodes()):
                 own = own or [f"{type(graph_sampler).__name__}.sample"]
                 _refuse_uva(own, use_uva)
@@ -182,7 +182,7 @@ class DataLoader:
             if graph.is_homogeneous and isinstance(graph_sampler, EdgePredictionSampler)
             else None
         )
-        ids = as_vertices("indices", self._seeds)
+        ids = as_nodes("indices", self._seeds)
         items: Items = NodeItems(ids)
         if self._ranges is not None:
             items = TypedNodeItems(ids, torch.tensor([of.start for of in self._ranges.values()], device=ids.device))
@@ -228,13 +228,13 @@ class DataLoader:
         """One epoch; see `loader.loaders.Loader`.
 
         Raises:
-            ValueError: the graph has other edges, vertices or weights than when this loader was made, or a feature is
+            ValueError: the graph has other edges, nodes or weights than when this loader was made, or a feature is
                 gone.
         """
         if not all(map(Seen.is_of, self._read, self._read_once())):
             weights = "" if self._prob is None else f", or other weights {self._prob!r}"
             raise ValueError(
-                f"the graph has {self.graph.num_nodes()} vertices and {self.graph.num_edges()} edges now, which are "
+                f"the graph has {self.graph.num_nodes()} nodes and {self.graph.num_edges()} edges now, which are "
                 f"not those that this loader was made for{weights}; make a new DataLoader"
             )
         self._begin(self._seeds)
@@ -336,7 +336,7 @@ class DataLoader:
         return blocks
 
     def _pairs(self, links: Any) -> list[Any]:
-        """The graph of the positive links and, if there are any, that of the negative ones, over the same vertices."""
+        """The graph of the positive links and, if there are any, that of the negative ones, over the same nodes."""
         seeds = links.nodes[: links.around.batch_size]
         ends, truth = links.pairs()
         positives = links.sources.numel()
@@ -357,7 +357,7 @@ class DataLoader:
         return graphs
 
     def _read_once(self) -> list[Any]:
-        """What the sampler reads: DGL's index, another object after a change of vertices or edges, and the weights."""
+        """What the sampler reads: DGL's index, another object after a change of nodes or edges, and the weights."""
         frames = [self.graph.edges[key].data for key in self.graph.canonical_etypes]
         return [self.graph._graph, *(frame.get(self._prob) for frame in frames if self._prob is not None)]
 

@@ -16,7 +16,7 @@ from loader.dgl.subgraphs import ShaDowKHopSampler
 from loader.dgl.theirs import dataloading
 from loader.dgl.typed import by_edge_type, edge_type
 from loader.graph.interop import dgl_edges
-from loader.items.items import as_vertices
+from loader.items.items import as_nodes
 from loader.machine.arguments import kind_of, shown
 from loader.machine.optional import import_dgl
 from loader.samplers import Negatives
@@ -37,7 +37,7 @@ class EdgePredictionSampler:
         if not isinstance(sampler, (BlockSampler, ShaDowKHopSampler, dataloading("base").Sampler)):
             raise TypeError(
                 f"sampler is {kind_of(sampler)}; it must be a NeighborSampler or LaborSampler of loader.dgl, another "
-                "BlockSampler, or a sampler of DGL around vertices"
+                "BlockSampler, or a sampler of DGL around nodes"
             )
         try:
             inspect.signature(sampler.sample).bind("g", "seed_nodes", "exclude_eids")
@@ -184,10 +184,10 @@ def as_edge_prediction_sampler(
     negative_sampler: Any = None,
     prefetch_labels: Any = None,
 ) -> EdgePredictionSampler:
-    """Makes a sampler around edges of a sampler around vertices: `dgl.dataloading.as_edge_prediction_sampler`.
+    """Makes a sampler around edges of a sampler around nodes: `dgl.dataloading.as_edge_prediction_sampler`.
 
     Args:
-        sampler: samples the neighbourhood of the ends of edges.
+        sampler: samples the neighborhood of the ends of edges.
         exclude: None; "self": leave the mini-batch's own edges out of the blocks; "reverse_id": and their reverses, of
             the same type; "reverse_types": and their reverses, of the edge type that `reverse_etypes` names. If a pair
             has parallel edges, all of them are left out, because a parallel edge also shows the answer. DGL leaves out
@@ -217,7 +217,7 @@ def links_of(g: Any, indices: Tensor, sampler: EdgePredictionSampler) -> Tensor:
         raise ValueError(
             f"indices has shape {list(indices.shape)}; it must be ids of edges [n]: graph.edge_ids(src, dst)"
         )
-    ids = as_vertices("indices", indices).to(g.device, g.idtype)
+    ids = as_nodes("indices", indices).to(g.device, g.idtype)
     _check_edges("indices", ids, g.num_edges())
     source, target = dgl_edges(g, ids)
     if sampler.exclude == "reverse_id":

@@ -25,7 +25,7 @@ def graph_of(g: Any, prob: str | None, device: torch.device, uva: bool = False) 
 
     Args:
         g: the graph.
-        prob: name in `g.edata` of the weights by which neighbours are picked, or None.
+        prob: name in `g.edata` of the weights by which neighbors are picked, or None.
         device: of the sampler.
         uva: leave it in page-locked host memory.
 
@@ -46,7 +46,7 @@ def graph_of(g: Any, prob: str | None, device: torch.device, uva: bool = False) 
 
 
 def weights_of(g: Any, prob: str | None, name: str = "prob") -> list[tuple[Any, Tensor]]:
-    """The weights by which neighbours are picked, each with its relation, of all relations that have some.
+    """The weights by which neighbors are picked, each with its relation, of all relations that have some.
 
     Args:
         name: of the argument, for the messages.
@@ -69,7 +69,7 @@ def of_one_type(name: str, value: Any, types: list[Any]) -> Any:
 
     Args:
         name: of the argument, for the messages.
-        types: names of the type: that of vertices, or the short and the full one of edges.
+        types: names of the type: that of nodes, or the short and the full one of edges.
 
     Raises:
         ValueError: it is of several types, or of another one.
@@ -85,7 +85,7 @@ def of_one_type(name: str, value: Any, types: list[Any]) -> Any:
 
 
 def node_types(g: Any) -> list[Any]:
-    """Names for `of_one_type`, of vertices."""
+    """Names for `of_one_type`, of nodes."""
     return list(g.ntypes)
 
 
@@ -124,7 +124,7 @@ def fill(frame: Any, whole: Any, ids: Tensor) -> None:
 def with_copies(batch: MiniBatch, places: Tensor) -> MiniBatch:
     """A copy of a mini-batch in which seeds come several times. Each copy has the edges of the seed.
 
-    Other vertices have the first copy as a neighbour.
+    Other nodes have the first copy as a neighbor.
 
     Args:
         places: `[n]` of the new seeds among those of the mini-batch; each of these at least once.
@@ -158,13 +158,13 @@ def with_copies(batch: MiniBatch, places: Tensor) -> MiniBatch:
 
 
 def without_edges(batch: MiniBatch, ids: Tensor) -> MiniBatch:
-    """A copy of a mini-batch without some edges, and without the vertices that only these lead to.
+    """A copy of a mini-batch without some edges, and without the nodes that only these lead to.
 
     Args:
         ids: `[n]` of the edges.
     """
     num_hops, size = len(batch.blocks), batch.nodes.numel()
-    hop = torch.full((size,), num_hops + 1, dtype=torch.int64, device=batch.nodes.device)  # that reaches a vertex
+    hop = torch.full((size,), num_hops + 1, dtype=torch.int64, device=batch.nodes.device)  # that reaches a node
     hop[: batch.batch_size] = 0
     stays = []
     for number, block in enumerate(reversed(batch.blocks)):

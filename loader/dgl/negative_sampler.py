@@ -24,7 +24,7 @@ class NegativeSampler:
 
 
 class PerSourceUniform(NegativeSampler):
-    """Draws `k` negatives per positive link, from its source to targets that are uniform over all vertices. A negative
+    """Draws `k` negatives per positive link, from its source to targets that are uniform over all nodes. A negative
     may be an edge.
 
     Args:
@@ -42,7 +42,7 @@ Uniform = PerSourceUniform
 
 
 class GlobalUniform(NegativeSampler):
-    """Draws `k` pairs of vertices per positive link, uniformly from all pairs that are no edges.
+    """Draws `k` pairs of nodes per positive link, uniformly from all pairs that are no edges.
 
     With `replace=True` and without loops the pipeline draws them. Else they are drawn when the mini-batch is asked for,
     in the thread that asks, see `loader.dgl.DataLoader` on methods of your own.

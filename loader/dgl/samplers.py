@@ -21,7 +21,7 @@ from loader.dgl.typed import (
     without_typed_edges,
 )
 from loader.graph import HeteroGraph
-from loader.items.items import as_vertices
+from loader.items.items import as_nodes
 from loader.loaders.torch_options import as_fanouts, as_ids, refuse
 from loader.machine.arguments import as_flag, as_index, as_size, shown
 from loader.samplers import NeighborSampler as Neighbors
@@ -32,10 +32,10 @@ from loader.samples import HeteroMiniBatch, MiniBatch
 
 
 class Picking(NamedTuple):
-    """What a sampler around vertices picks in a graph.
+    """What a sampler around nodes picks in a graph.
 
     Attributes:
-        fanouts: neighbours of a vertex, counted from the seeds, as the rest of this package counts; or by edge type.
+        fanouts: neighbors of a node, counted from the seeds, as the rest of this package counts; or by edge type.
         prob: name in `g.edata` of the weights, or None.
         options: of `loader.FusedSampler`.
     """
@@ -50,7 +50,7 @@ class Picking(NamedTuple):
 
 
 class BlockSampler:
-    """`dgl.dataloading.BlockSampler`: base of samplers around vertices. A subclass of yours implements `sample_blocks`.
+    """`dgl.dataloading.BlockSampler`: base of samplers around nodes. A subclass of yours implements `sample_blocks`.
 
     Args:
         prefetch_node_feats, prefetch_labels, prefetch_edge_feats: see `NeighborSampler`.
@@ -74,7 +74,7 @@ class BlockSampler:
         self.output_device = output_device
 
     def sample_blocks(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Any]]:
-        """`(input_nodes, output_nodes, blocks)` around `seed_nodes`, `[n]` vertices, by type if there are several.
+        """`(input_nodes, output_nodes, blocks)` around `seed_nodes`, `[n]` nodes, by type if there are several.
 
         Args:
             exclude_eids: `[n]` ids of edges to leave out, by type if there are several; or None.
@@ -115,7 +115,7 @@ class FanoutSampler(BlockSampler):
     """Base of the samplers with fanouts.
 
     Args:
-        fanouts: neighbours of a vertex, from the input layer to the seeds; or a dict by edge type.
+        fanouts: neighbors of a node, from the input layer to the seeds; or a dict by edge type.
         options: of `BlockSampler`.
     """
 
@@ -128,7 +128,7 @@ class FanoutSampler(BlockSampler):
         self._opened: tuple[Any, Neighbors] | None = None
 
     def _options(self) -> dict[str, Any]:
-        """How neighbours are picked, as options of `loader.FusedSampler`."""
+        """How neighbors are picked, as options of `loader.FusedSampler`."""
         raise NotImplementedError
 
     def picking(self, g: Any) -> Picking:
@@ -156,7 +156,7 @@ class FanoutSampler(BlockSampler):
         DGL's generator decides the picks. A `DataLoader` seeds it for each mini-batch, if it calls this.
 
         Args:
-            seed_nodes: `[n]` vertices; copies of one get the same picks. A dict by type, of distinct vertices, if the
+            seed_nodes: `[n]` nodes; copies of one get the same picks. A dict by type, of distinct nodes, if the
                 graph has several types.
             exclude_eids: `[n]` ids of edges to leave out after they were picked, by type if there are several; or None.
 
@@ -214,7 +214,7 @@ class FanoutSampler(BlockSampler):
             self._opened = (picking, g.device), picking.sampler(g.device)
         places = None
         if not typed and seeds.numel():
-            distinct, inverse = torch.unique(as_vertices("seed_nodes", seeds), return_inverse=True)
+            distinct, inverse = torch.unique(as_nodes("seed_nodes", seeds), return_inverse=True)
             if distinct.numel() < seeds.numel():  # others stay in the order that they were given in
                 seeds, places = distinct, inverse
         return self._opened[1].sample(graph, seeds, epoch=drawn()), places
@@ -234,18 +234,18 @@ class FanoutSampler(BlockSampler):
 
 
 class NeighborSampler(FanoutSampler):
-    """`dgl.dataloading.NeighborSampler`: picks neighbours of each vertex, layer by layer.
+    """`dgl.dataloading.NeighborSampler`: picks neighbors of each node, layer by layer.
 
-    If the graph has several types, a vertex gets that many neighbours by each edge type that leads to it.
+    If the graph has several types, a node gets that many neighbors by each edge type that leads to it.
 
     Args:
-        fanouts: neighbours of a vertex, **from the input layer to the seeds**, as DGL counts: 1 to 1024, or -1 for all.
+        fanouts: neighbors of a node, **from the input layer to the seeds**, as DGL counts: 1 to 1024, or -1 for all.
             A layer may have a dict, edge type -> number, with each edge type of the graph; then 0 picks none.
-        prob: name in `g.edata` of the weights, float32 or float64, by which neighbours are picked; None picks
+        prob: name in `g.edata` of the weights, float32 or float64, by which neighbors are picked; None picks
             uniformly. Edges of weight 0 are never picked. Edge types without such weights are picked uniformly.
         mask: in place of `prob`, name in `g.edata` of a mask: only edges inside are picked, uniformly.
         replace: pick with replacement.
-        prefetch_node_feats: names in `g.ndata`, gathered for the input vertices: `blocks[0].srcdata[name]`. If the
+        prefetch_node_feats: names in `g.ndata`, gathered for the input nodes: `blocks[0].srcdata[name]`. If the
             graph has several types, this and the next two are dicts, type -> names.
         prefetch_labels: names in `g.ndata`, gathered for the seeds: `blocks[-1].dstdata[name]`.
         prefetch_edge_feats: names in `g.edata`, gathered for the edges of all blocks: `block.edata[name]`.
@@ -296,7 +296,7 @@ MultiLayerNeighborSampler = NeighborSampler
 
 
 class MultiLayerFullNeighborSampler(NeighborSampler):
-    """Takes all neighbours, layer by layer.
+    """Takes all neighbors, layer by layer.
 
     Args:
         num_layers: number of layers.
@@ -308,24 +308,24 @@ class MultiLayerFullNeighborSampler(NeighborSampler):
 
 
 class LaborSampler(FanoutSampler):
-    """`dgl.dataloading.LaborSampler`: LABOR, whose mini-batches have fewer vertices.
+    """`dgl.dataloading.LaborSampler`: LABOR, whose mini-batches have fewer nodes.
 
-    A vertex gets `fanout` neighbours on average. Each neighbour has one random number for all vertices that may pick
-    it, so they pick common neighbours together (Balin and Catalyurek, "Layer-Neighbor Sampling", NeurIPS 2023).
+    A node gets `fanout` neighbors on average. Each neighbor has one random number for all nodes that may pick
+    it, so they pick common neighbors together (Balin and Catalyurek, "Layer-Neighbor Sampling", NeurIPS 2023).
 
     With `prob` or `importance_sampling` its `sample_blocks` is called for each mini-batch, in the thread that asks for
     it, and the graph lies on the CPU. The law is that of `loader.samplers.labor.labor_picks`. Blocks then have
-    `edge_weights`, whose mean is 1 for each vertex, and new vertices come in the order of arrival, as in DGL.
+    `edge_weights`, whose mean is 1 for each node, and new nodes come in the order of arrival, as in DGL.
 
     Args:
-        fanouts: neighbours of a vertex, **from the input layer to the seeds**: 1 to 1024, or -1 for all.
-        prob: name in `g.edata` of the weights, float32 or float64, by which neighbours are picked; None: with equal
+        fanouts: neighbors of a node, **from the input layer to the seeds**: 1 to 1024, or -1 for all.
+        prob: name in `g.edata` of the weights, float32 or float64, by which neighbors are picked; None: with equal
             probability. Edges of weight 0 are as if they were not there.
-        importance_sampling: iterations after which neighbours that several vertices may pick are picked more often
+        importance_sampling: iterations after which neighbors that several nodes may pick are picked more often
             (LABOR-i); a negative number goes on until that converges.
-        layer_dependency: all layers use the same random numbers, which gives still fewer vertices.
-        batch_dependency: a neighbour gets a new random number only once in this many consecutive mini-batches, so they
-            have more vertices in common. With 1, all numbers are new in each mini-batch, which `prob` and
+        layer_dependency: all layers use the same random numbers, which gives still fewer nodes.
+        batch_dependency: a neighbor gets a new random number only once in this many consecutive mini-batches, so they
+            have more nodes in common. With 1, all numbers are new in each mini-batch, which `prob` and
             `importance_sampling` need.
         prefetch_node_feats, prefetch_labels, prefetch_edge_feats: see `NeighborSampler`.
         edge_dir, output_device: options of DGL; must have their defaults.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loader.dgl.graphs import fill
-from loader.items.items import as_vertices
+from loader.items.items import as_nodes
 from loader.loaders.options import check_distinct
 from loader.loaders.torch_options import as_ids
 from loader.machine.arguments import shown
@@ -96,7 +96,7 @@ def numbered(name: str, g: Any, given: Any, *, edges: bool, distinct: bool = Fal
         label, of = f"{name}[{key!r}]", as_ids(f"{name}[{key!r}]", ids)
         if of.numel() == 0:
             continue
-        of = as_vertices(label, of).long()
+        of = as_nodes(label, of).long()
         if distinct:
             check_distinct(label, of, len(ranges[key]))
         low, high = (int(x) for x in torch.aminmax(of))

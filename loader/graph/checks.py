@@ -13,9 +13,9 @@ from loader.machine.hardware import usable_memory
 MAX_DEGREE = 2**31 - 1  # a pick draws its positions from 32-bit words (csrc/sampler/pick.h)
 MAX_EDGE_TYPE = 2**31 - 1
 MISSING_TIME = -(2**63)  # NaT of NumPy and pandas
-_PART = 1 << 22  # vertices that are looked at together
+_PART = 1 << 22  # nodes that are looked at together
 _FEW = 2**24  # lists, for which nobody asks how much memory there is
-MAX_VERTICES = 2**62  # sums of two stay within 64 bits
+MAX_NODES = 2**62  # sums of two stay within 64 bits
 # Torch compares none of them, and has none before 2.3.
 _UNSIGNED = [getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name)]
 
@@ -99,8 +99,8 @@ def check_range(name: str, array: Tensor, num_nodes: int, way: str = "") -> None
     low, high = (int(x) for x in torch.aminmax(array))
     if low < 0 or high >= num_nodes:
         bad = low if low < 0 else high
-        valid = f"valid ids are 0 to {num_nodes - 1}" if num_nodes else "there are no vertices"
-        raise ValueError(f"{name} holds vertex {bad}; {valid}{way}")
+        valid = f"valid ids are 0 to {num_nodes - 1}" if num_nodes else "there are no nodes"
+        raise ValueError(f"{name} holds node {bad}; {valid}{way}")
 
 
 def check_csc(indptr: Tensor, indices: Tensor, num_src: int) -> None:
@@ -122,7 +122,7 @@ def check_csc(indptr: Tensor, indices: Tensor, num_src: int) -> None:
             degrees = part.diff()  # of a rising sequence from 0: no difference is larger than its end
             v = int(degrees.argmax())
             if int(degrees[v]) > MAX_DEGREE:
-                raise ValueError(f"vertex {first + v} has {int(degrees[v])} in-neighbours; the limit is {MAX_DEGREE}")
+                raise ValueError(f"node {first + v} has {int(degrees[v])} in-neighbors; the limit is {MAX_DEGREE}")
     check_range("indices", indices, num_src)
 
 
@@ -138,7 +138,7 @@ def check_weights(
 
     Args:
         weights, src: `[num_edges]`.
-        indptr, dst: give one of them; it says which vertex an edge goes to.
+        indptr, dst: give one of them; it says which node an edge goes to.
         name: of the weights, in the message.
     """
     if weights.numel() == 0:
@@ -178,7 +178,7 @@ def type_ranges(node_types: Mapping[str, int | range | Sequence[int]], num_src: 
         ValueError: the ranges do not follow each other from 0 to `num_src`.
     """
     if not isinstance(node_types, Mapping):
-        raise TypeError(f"node_types is {shown(node_types)}; it must be a dict: name -> number of vertices")
+        raise TypeError(f"node_types is {shown(node_types)}; it must be a dict: name -> number of nodes")
     ranges: dict[str, range] = {}
     end = 0
     for name, value in node_types.items():
@@ -199,12 +199,12 @@ def type_ranges(node_types: Mapping[str, int | range | Sequence[int]], num_src: 
         ranges[name] = range(begin, stop)
         end = stop
     if end != num_src:
-        raise ValueError(f"node_types ends at {end}; the types must cover all {num_src} vertices")
+        raise ValueError(f"node_types ends at {end}; the types must cover all {num_src} nodes")
     return ranges
 
 
 def _parts(indptr: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Numbers of vertices, and `indptr` from there on, with one entry more: what is made of a part is small, also if
+    """Numbers of nodes, and `indptr` from there on, with one entry more: what is made of a part is small, also if
     `indptr` is mapped from a file that is larger than memory.
     """
     for first in range(0, indptr.numel() - 1, _PART):

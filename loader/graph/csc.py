@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loader.graph.checks import (
-    MAX_VERTICES,
+    MAX_NODES,
     check_csc,
     check_edge_types,
     check_length,
@@ -34,32 +34,32 @@ _ARRAYS = ("indptr", "indices", "edge_ids", "edge_weights", "edge_times", "edge_
 
 
 class Graph:
-    """A directed graph in CSC form: the in-neighbours of `v` are `indices[indptr[v]:indptr[v + 1]]`.
+    """A directed graph in CSC form: the in-neighbors of `v` are `indices[indptr[v]:indptr[v + 1]]`.
 
-    A list belongs to a destination and holds sources. Both are the same vertices unless `num_src` is given.
+    A list belongs to a destination and holds sources. Both are the same nodes unless `num_src` is given.
 
     Args:
         indptr: `[num_dst + 1]`, integer, monotone, from 0 to `len(indices)`.
-        indices: `[num_edges]`, integer, source vertices in `[0, num_src)`.
-        num_src: number of source vertices of a bipartite graph, whose sources are not its destinations. None: sources
-            and destinations are the same `num_nodes` vertices (a square graph).
+        indices: `[num_edges]`, integer, source nodes in `[0, num_src)`.
+        num_src: number of source nodes of a bipartite graph, whose sources are not its destinations. None: sources
+            and destinations are the same `num_nodes` nodes (a square graph).
         edge_ids: `[num_edges]`, integer, your id of the edge at each position of `indices`. By default an edge's id is
             its position.
         edge_weights: `[num_edges]`, float32 or float64, finite and at least 0.
         edge_times: `[num_edges]`, integer, stored as int64, in any unit.
         edge_types: `[num_edges]`, integer, from 0 on, stored as int32.
-        node_times: `[num_src]`, integer, of the source vertices, stored as int64, in any unit.
-        node_types: name -> number of vertices, or name -> (begin, end): the source vertices of a type are a range of
+        node_times: `[num_src]`, integer, of the source nodes, stored as int64, in any unit.
+        node_types: name -> number of nodes, or name -> (begin, end): the source nodes of a type are a range of
             ids, and the ranges follow each other from 0 to `num_src`.
         validate: check the arrays, in one pass over each. Turn this off only for arrays that were checked before.
 
-    `indptr` becomes int32 if `num_edges` fits, else int64. `indices` becomes int32 if the numbers of vertices fit, else
+    `indptr` becomes int32 if `num_edges` fits, else int64. `indices` becomes int32 if the numbers of nodes fit, else
     int64, and never is wider than `indptr`. Edge ids keep their type. Without edge ids, sampled ids have the type of
     `indptr`. Arrays that already have the right type are not copied.
 
     Do not write to the arrays of a graph through NumPy or DLPack, which torch does not see, nor while somebody samples:
     what was made of them before is used on (tables of weights, sorted lists, the answers of `sssp`), and an id that is
-    no vertex ends the process. Other changes in place are seen: `indptr` and `indices` are checked again before the
+    no node ends the process. Other changes in place are seen: `indptr` and `indices` are checked again before the
     next mini-batch, and all else is read again by the next call of a sampler and the next epoch of a loader.
 
     A pickled or deep-copied graph has copies of all arrays, in ordinary memory, also of those that were page-locked or
@@ -92,9 +92,9 @@ class Graph:
         indptr = integer_vector("indptr", indptr, device)
         indices = integer_vector("indices", indices, device)
         if indptr.numel() == 0:
-            raise ValueError("indptr is empty; it needs num_nodes + 1 entries (a single 0 for no vertices)")
+            raise ValueError("indptr is empty; it needs num_nodes + 1 entries (a single 0 for no nodes)")
         num_dst, num_edges = indptr.numel() - 1, indices.numel()
-        self._num_src = num_dst if num_src is None else as_size("num_src", num_src, 0, MAX_VERTICES)
+        self._num_src = num_dst if num_src is None else as_size("num_src", num_src, 0, MAX_NODES)
 
         def optional(name: str, array: Tensor | None, length: int, what: str) -> Tensor | None:
             if array is not None:
@@ -111,7 +111,7 @@ class Graph:
             "node_times",
             node_times,
             self._num_src,
-            f"the graph has {self._num_src} source vertices; it needs one of each",
+            f"the graph has {self._num_src} source nodes; it needs one of each",
         )
         self.node_types = None if node_types is None else type_ranges(node_types, self._num_src)
         if as_flag("validate", validate):
@@ -150,14 +150,14 @@ class Graph:
         node_times: Tensor | None = None,
         node_types: Mapping[str, int | range | Sequence[int]] | None = None,
     ) -> Graph:
-        """Builds the CSC of the edges `src[i] -> dst[i]`; neighbour lists are sorted by source id.
+        """Builds the CSC of the edges `src[i] -> dst[i]`; neighbor lists are sorted by source id.
 
         Parallel edges and self loops are kept; parallel edges keep their order.
 
         Args:
             src: `[num_edges]`, integer, in `[0, num_src)`.
             dst: `[num_edges]`, integer, in `[0, num_nodes)`.
-            num_nodes: number of vertices; of a bipartite graph the number of destinations.
+            num_nodes: number of nodes; of a bipartite graph the number of destinations.
             num_src: number of sources of a bipartite graph.
             keep_edge_ids: keep each edge's position in `src` as its id, which samplers return.
             edge_weights, edge_times, edge_types: `[num_edges]`, in the order of `src`; see `Graph`.
@@ -167,8 +167,8 @@ class Graph:
         src, dst = integer_vector("src", src, device), integer_vector("dst", dst, device)
         if src.numel() != dst.numel():
             raise ValueError(f"src has {src.numel()} entries, dst has {dst.numel()}; they must be equal")
-        num_nodes = as_size("num_nodes", num_nodes, 0, MAX_VERTICES)
-        columns = num_nodes if num_src is None else as_size("num_src", num_src, 0, MAX_VERTICES)
+        num_nodes = as_size("num_nodes", num_nodes, 0, MAX_NODES)
+        columns = num_nodes if num_src is None else as_size("num_src", num_src, 0, MAX_NODES)
         check_room(f"num_nodes is {num_nodes}", num_nodes)
         check_range("src", src, columns)
         check_range("dst", dst, num_nodes)
@@ -204,8 +204,8 @@ class Graph:
         Args:
             data: has `edge_index` `[2, num_edges]`, or `adj_t` (then ids are places of its entries), and `num_nodes`.
             weight_attr: name of its edge weights, `[num_edges]`.
-            time_attr: name of its times, of edges `[num_edges]` or of vertices `[num_nodes]`. If there are as many
-                edges as vertices, they are of edges if "edge" is in the name, as in torch_geometric. Those of a
+            time_attr: name of its times, of edges `[num_edges]` or of nodes `[num_nodes]`. If there are as many
+                edges as nodes, they are of edges if "edge" is in the name, as in torch_geometric. Those of a
                 `TemporalData` are always of edges.
 
         Raises:
@@ -277,10 +277,10 @@ class Graph:
 
     @property
     def num_nodes(self) -> int:
-        """Number of vertices of a square graph.
+        """Number of nodes of a square graph.
 
         Raises:
-            ValueError: sources and destinations are different vertices.
+            ValueError: sources and destinations are different nodes.
         """
         if self._num_src != self.num_dst:
             raise ValueError(
@@ -311,7 +311,7 @@ class Graph:
         inference mode.
 
         Raises:
-            ValueError: they are no lists of the graph's vertices any more.
+            ValueError: they are no lists of the graph's nodes any more.
         """
         state = self._state()
         if state != self._sound:
@@ -372,10 +372,10 @@ class Graph:
         return self.place(**dict.fromkeys(away, device))
 
     def reverse(self) -> Graph:
-        """The graph with every edge turned round: its lists are the out-neighbours of this one's vertices.
+        """The graph with every edge turned round: its lists are the out-neighbors of this one's nodes.
 
         Edges keep their ids, weights, times and types. If this graph has no edge ids, an edge's id is its position in
-        this graph's `indices`. Vertices keep their times and types if the graph is square. Lists are sorted.
+        this graph's `indices`. Nodes keep their times and types if the graph is square. Lists are sorted.
         """
         rows = torch.arange(self.num_dst, device=self.indices.device).repeat_interleave(self.in_degrees().long())
         square = self.num_src == self.num_dst
@@ -407,7 +407,7 @@ class Graph:
         fraction: float | None = None,
         budget_gib: float | None = None,
         hotness: str | Tensor | None = None,
-        vertices: Tensor | None = None,
+        nodes: Tensor | None = None,
     ) -> Graph:
         """The same graph, with copies of its hottest lists in GPU memory, from which samplers on that GPU read them.
 
@@ -419,30 +419,30 @@ class Graph:
             budget_gib: GPU memory for the copies and for the table of their places, in GiB. Give this or `fraction`.
             hotness: `"degree"`, the default, copies the longest lists; a tensor `[num_dst]` of scores those with the
                 highest scores, see `loader.samplers.list_hotness`.
-            vertices: `[n]`, integer, distinct: copy exactly their lists. Give this in place of the three above.
+            nodes: `[n]`, integer, distinct: copy exactly their lists. Give this in place of the three above.
 
         Weights and ids of edges are not copied.
 
         Raises:
             TypeError, ValueError: `indices` is not in pinned memory; both or none of `fraction` and `budget_gib` are
                 given, or the one given is out of range or leaves no room for the table of places; `hotness` is none of
-                the above or does not fit the graph; `vertices` is given with them, or names no vertex or one twice.
+                the above or does not fit the graph; `nodes` is given with them, or names no node or one twice.
             NoGpuError: build or machine have no GPU.
         """
         others = {"fraction": fraction, "budget_gib": budget_gib, "hotness": hotness}
-        if vertices is None:
-            vertices = hottest_lists(self, fraction, budget_gib, "degree" if hotness is None else hotness)
+        if nodes is None:
+            nodes = hottest_lists(self, fraction, budget_gib, "degree" if hotness is None else hotness)
         elif given := [name for name, value in others.items() if value is not None]:
-            raise ValueError(f"vertices and {' and '.join(given)} are given; give vertices, or the others")
+            raise ValueError(f"nodes and {' and '.join(given)} are given; give nodes, or the others")
         else:
-            vertices = check_lists(self, vertices)
+            nodes = check_lists(self, nodes)
         if Placement.of(self.indices).kind != "pinned":
             raise ValueError(
                 f"indices lies on {Placement.of(self.indices)}; lists are cached of a graph in pinned memory "
                 "(graph.pin_memory())"
             )
         other = self._with(self._arrays(), self._locks)
-        other.list_cache = ListCache(self, vertices, cuda_device(device))
+        other.list_cache = ListCache(self, nodes, cuda_device(device))
         return other
 
     def pin_memory(self) -> Graph:
@@ -505,14 +505,14 @@ def list_order(src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> Tensor:
 
 
 def require_square(graph: Graph, who: str) -> None:
-    """Raises ValueError unless sources and destinations of the graph are the same vertices.
+    """Raises ValueError unless sources and destinations of the graph are the same nodes.
 
     Args:
         who: who asks, as in "FusedSampler".
     """
     if graph.num_src != graph.num_dst:
         raise ValueError(
-            f"{who} wants a graph of one set of vertices, this one has {graph.num_dst} destinations and "
+            f"{who} wants a graph of one set of nodes, this one has {graph.num_dst} destinations and "
             f"{graph.num_src} sources. Number both sets in one "
             "range of ids (node_types names the ranges) and make a square graph of that"
         )

@@ -35,7 +35,7 @@ def require_graph(graph: Any, what: str = "graph", *, typed: bool = True) -> Non
     elif library == "dgl":
         way = f"Graph.from_dgl({what})"
     elif library == "scipy":
-        way = "Graph(torch.from_numpy(m.indptr), torch.from_numpy(m.indices)) of m = graph.tocsc(), [sources, vertices]"
+        way = "Graph(torch.from_numpy(m.indptr), torch.from_numpy(m.indices)) of m = graph.tocsc(), [sources, nodes]"
     else:
         way = "Graph.from_edges(src, dst, num_nodes), or Graph(indptr, indices)"
     full = kind_of(graph) if library == "builtins" else f"a {library}.{kind.__name__}"

@@ -32,7 +32,7 @@ def pyg_edges(data: Any, weight_attr: str | None, time_attr: str | None) -> dict
         way = "Graph.from_dgl takes a DGLGraph" if hasattr(data, "is_homogeneous") else "a graph needs one of them"
         raise ValueError(f"{type(data).__name__} has neither edge_index nor adj_t; {way}")
     if data.num_nodes is None:
-        raise ValueError(f"{type(data).__name__} does not say how many vertices it has; set num_nodes")
+        raise ValueError(f"{type(data).__name__} does not say how many nodes it has; set num_nodes")
     arrays: dict[str, Any] = {}
     if weight_attr is not None:
         arrays["edge_weights"] = weights_of("data", data, weight_attr, src.numel())
@@ -91,7 +91,7 @@ def dgl_graph_edges(g: Any, weight_attr: str | None) -> dict[str, Any]:
         raise TypeError(f"g is {kind_of(g)}; it must be a dgl.DGLGraph")
     if not g.is_homogeneous:
         raise TypeError(
-            f"g has types {list(g.ntypes)} of vertices and {len(g.canonical_etypes)} of edges; HeteroGraph.from_dgl(g) "
+            f"g has types {list(g.ntypes)} of nodes and {len(g.canonical_etypes)} of edges; HeteroGraph.from_dgl(g) "
             "keeps them, or give dgl.to_homogeneous(g), whose ids follow each other type by type"
         )
     src, dst = dgl_edges(g)
@@ -144,7 +144,7 @@ def check_pyg_edges(data: Any) -> None:
         low, high = (int(x) for x in torch.aminmax(edges))
         if low < 0 or high >= num_nodes:
             raise ValueError(
-                f"edge_index holds vertex {low if low < 0 else high}, but data has {num_nodes} vertices, 0 to "
+                f"edge_index holds node {low if low < 0 else high}, but data has {num_nodes} nodes, 0 to "
                 f"{num_nodes - 1}; correct the edges, or set data.num_nodes"
             )
 

@@ -1,4 +1,4 @@
-"""Copies of the hottest neighbour lists in GPU memory, beside a graph in pinned host memory."""
+"""Copies of the hottest neighbor lists in GPU memory, beside a graph in pinned host memory."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ class ListCache:
 
     Args:
         graph: whose lists are copied.
-        vertices: `[n]`, integer, distinct: of the lists to copy.
+        nodes: `[n]`, integer, distinct: of the lists to copy.
         device: the GPU.
 
     Attributes:
-        vertices: `[n]` int64 on the CPU, ascending.
-        begins: `[num_dst]` on `device`, type of `indptr`: where the list of a vertex begins in `entries`, -1 if it is
+        nodes: `[n]` int64 on the CPU, ascending.
+        begins: `[num_dst]` on `device`, type of `indptr`: where the list of a node begins in `entries`, -1 if it is
             not there.
         entries: `[num_edges]` on `device`, type of `indices`: the lists, one behind the other.
     """
 
-    def __init__(self, graph: _Csc, vertices: Tensor, device: torch.device) -> None:
-        self.vertices = vertices.long().cpu().sort().values
+    def __init__(self, graph: _Csc, nodes: Tensor, device: torch.device) -> None:
+        self.nodes = nodes.long().cpu().sort().values
         indptr = graph.indptr.cpu()
-        lengths = (indptr[1:] - indptr[:-1])[self.vertices]
+        lengths = (indptr[1:] - indptr[:-1])[self.nodes]
         at = torch.zeros(lengths.numel() + 1, dtype=torch.int64)
         torch.cumsum(lengths, 0, out=at[1:])
         begins = torch.full((graph.num_dst,), -1, dtype=graph.indptr.dtype)
-        begins[self.vertices] = at[:-1].to(graph.indptr.dtype)
+        begins[self.nodes] = at[:-1].to(graph.indptr.dtype)
         self.begins = begins.to(device)
         self.entries = torch.empty(int(at[-1]), dtype=graph.indices.dtype, device=device)
         first = 0
-        while first < self.vertices.numel():
+        while first < self.nodes.numel():
             end = max(first + 1, int(torch.searchsorted(at, at[first] + _CHUNK, right=True)) - 1)
-            begin, length = indptr[self.vertices[first:end]].long(), lengths[first:end].long()
+            begin, length = indptr[self.nodes[first:end]].long(), lengths[first:end].long()
             places = (begin - at[first:end]).repeat_interleave(length)
             places += torch.arange(int(at[first]), int(at[end]))
             # Not by way of a second array on the GPU, which would count while it lies there.
@@ -79,7 +79,7 @@ class ListCache:
 
 
 def hottest_lists(graph: _Csc, fraction: float | None, budget_gib: float | None, hotness: str | Tensor) -> Tensor:
-    """`[n]` int64 on the CPU: the vertices of the hottest lists that fit; of equal scores the first.
+    """`[n]` int64 on the CPU: the nodes of the hottest lists that fit; of equal scores the first.
 
     Args:
         fraction, budget_gib, hotness: as `Graph.cache_lists`.
@@ -116,12 +116,12 @@ def hottest_lists(graph: _Csc, fraction: float | None, budget_gib: float | None,
     return order[torch.cumsum(degrees[order].long(), 0) <= room]
 
 
-def check_lists(graph: _Csc, vertices: Tensor) -> Tensor:
-    """The vertices as they are; raises ValueError unless each is one of the graph, and none is there twice."""
-    vertices = integer_vector("vertices", vertices, torch.device("cpu"))
-    check_range("vertices", vertices, graph.num_dst)
+def check_lists(graph: _Csc, nodes: Tensor) -> Tensor:
+    """The nodes as they are; raises ValueError unless each is one of the graph, and none is there twice."""
+    nodes = integer_vector("nodes", nodes, torch.device("cpu"))
+    check_range("nodes", nodes, graph.num_dst)
     seen = torch.zeros(graph.num_dst, dtype=torch.bool)
-    seen[vertices.long()] = True
-    if int(seen.sum()) != vertices.numel():
-        raise ValueError("vertices holds one more than once; a list is cached once: vertices.unique()")
-    return vertices
+    seen[nodes.long()] = True
+    if int(seen.sum()) != nodes.numel():
+        raise ValueError("nodes holds one more than once; a list is cached once: nodes.unique()")
+    return nodes

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loader.graph.checks import (
-    MAX_VERTICES,
+    MAX_NODES,
     check_integers,
     check_length,
     check_numbers,
@@ -48,9 +48,9 @@ def check_node_types(num_nodes: Any) -> dict[str, int]:
             raise TypeError(f"num_nodes has the key {shown(name)}; the name of a type must be a string")
     if not 1 <= len(num_nodes) <= MAX_TYPES:
         raise ValueError(f"num_nodes has {len(num_nodes)} types; 1 to {MAX_TYPES} are possible: join some of them")
-    sizes = {name: as_size(f"num_nodes[{name!r}]", n, 0, MAX_VERTICES) for name, n in num_nodes.items()}
-    if sum(sizes.values()) > MAX_VERTICES:
-        raise ValueError(f"num_nodes has {sum(sizes.values())} nodes; at most {MAX_VERTICES} are possible")
+    sizes = {name: as_size(f"num_nodes[{name!r}]", n, 0, MAX_NODES) for name, n in num_nodes.items()}
+    if sum(sizes.values()) > MAX_NODES:
+        raise ValueError(f"num_nodes has {sum(sizes.values())} nodes; at most {MAX_NODES} are possible")
     return sizes
 
 

@@ -65,7 +65,7 @@ def show_memory_and_time(graph: dict[str, Any], card: dict[str, Any], console: C
         ("topology of a mini-batch", readable(memory["topology_bytes_a_batch"]["mean"])),
         ("features of a mini-batch", readable(memory["feature_bytes_a_batch"]["mean"])),
         (f"in flight at most, prefetch={memory['prefetch']}", readable(memory["in_flight_bytes"])),
-        ("share of the graph's vertices in a mini-batch", f"{card['input_share_of_graph']:.1%}"),
+        ("share of the graph's nodes in a mini-batch", f"{card['input_share_of_graph']:.1%}"),
         ("sampling a mini-batch", f"{times['sample']:.2f} ms"),
         ("gathering its features", f"{times['gather']:.2f} ms"),
     ):

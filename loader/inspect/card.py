@@ -66,9 +66,9 @@ def inspect(
         `graph`: sizes and bytes. `feature_bytes` are those of the features as they are kept, and `narrower_bytes` those
         that they would take in narrower types.
 
-        `hops`, from the seeds outward: `fanout`; `mean`, `min` and `max` of `vertices` (all sources of the block) and
-        of `edges`; `edges_per_source`, the mean number of picks of a picked vertex; `picked_degree`, the mean
-        in-degree of the picked vertices, one per edge; `drawn_degree`, the mean in-degree of the vertices that they
+        `hops`, from the seeds outward: `fanout`; `mean`, `min` and `max` of `nodes` (all sources of the block) and
+        of `edges`; `edges_per_source`, the mean number of picks of a picked node; `picked_degree`, the mean
+        in-degree of the picked nodes, one per edge; `drawn_degree`, the mean in-degree of the nodes that they
         were picked for.
 
         `cache`: for each share of the rows in a cache, the share of gathered rows that are found there.
@@ -188,7 +188,7 @@ def _hops(batch: MiniBatch, degrees: Tensor) -> list[dict[str, float]]:
         distinct = torch.unique(block.indices).numel()
         found.append(
             {
-                "vertices": float(block.num_src),
+                "nodes": float(block.num_src),
                 "edges": float(block.num_edges),
                 "edges_per_source": block.num_edges / max(distinct, 1),
                 "picked_degree": float(degrees[picked].double().mean()) if picked.numel() else 0.0,
@@ -200,7 +200,7 @@ def _hops(batch: MiniBatch, degrees: Tensor) -> list[dict[str, float]]:
 
 def _over_batches(fanout: int, found: list[dict[str, float]]) -> dict[str, Any]:
     result: dict[str, Any] = {"fanout": fanout}
-    for what in ("vertices", "edges"):
+    for what in ("nodes", "edges"):
         result[what] = spread([row[what] for row in found])
     for what in ("edges_per_source", "picked_degree", "drawn_degree"):
         result[what] = statistics.mean(row[what] for row in found)
@@ -210,12 +210,12 @@ def _over_batches(fanout: int, found: list[dict[str, float]]) -> dict[str, Any]:
 def _hit_rates(graph: Graph, visits: list[Tensor]) -> list[dict[str, float]]:
     """For each of `CACHE_SHARES` the share of gathered rows that a cache of this many rows would have held.
 
-    By degree it holds the vertices that most neighbour lists name; by visits those that the first half of the
+    By degree it holds the nodes that most neighbor lists name; by visits those that the first half of the
     mini-batches gathered most often. Both are judged on the second half.
     """
     past, ahead = visits
     named = degree_hotness(graph)
-    # Vertices that the first half did not meet follow by degree.
+    # Nodes that the first half did not meet follow by degree.
     orders = {
         "by_degree": named.argsort(descending=True, stable=True),
         "by_visits": (past.double() + named.double() / (2.0 * max(int(named.max()), 1))).argsort(descending=True),
@@ -234,7 +234,7 @@ def show(card: dict[str, Any], console: Console) -> None:
     Table = import_optional("rich.table", "loader.inspect", "datasets").Table
     graph = card["graph"]
     console.print(
-        f"[bold]{card['dataset']}[/]: {graph['num_nodes']:,} vertices, {graph['num_edges']:,} edges, degree "
+        f"[bold]{card['dataset']}[/]: {graph['num_nodes']:,} nodes, {graph['num_edges']:,} edges, degree "
         f"{graph['mean_degree']:.1f} on average, at most {graph['max_degree']:,}, {graph['num_features']:,} features"
     )
     console.print(
@@ -243,13 +243,13 @@ def show(card: dict[str, Any], console: Console) -> None:
     )
     console.print("\nBlocks, from the seeds outward; mean per mini-batch ± largest difference from it")
     hops = Table(box=None, pad_edge=False)
-    for name in ("hop", "fanout", "vertices", "edges", "edges per\nsource", "degree of\npicked", "degree of\ndrawn"):
+    for name in ("hop", "fanout", "nodes", "edges", "edges per\nsource", "degree of\npicked", "degree of\ndrawn"):
         hops.add_column(name, justify="right")
     for number, hop in enumerate(card["hops"], 1):
         hops.add_row(
             str(number),
             "all" if hop["fanout"] == -1 else str(hop["fanout"]),
-            *(_mean_and_spread(hop[what]) for what in ("vertices", "edges")),
+            *(_mean_and_spread(hop[what]) for what in ("nodes", "edges")),
             f"{hop['edges_per_source']:.2f}",
             f"{hop['picked_degree']:.1f}",
             f"{hop['drawn_degree']:.1f}",

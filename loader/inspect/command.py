@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--conf", type=Path, default=None, help="folder with dataset/NAME.yaml (default: the loader's own)"
     )
-    fanouts = "neighbours per vertex of each hop, from the seeds outward (default: 10,10)"
+    fanouts = "neighbors per node of each hop, from the seeds outward (default: 10,10)"
     parser.add_argument("--fanouts", type=_fanouts, default=[10, 10], help=fanouts)
     parser.add_argument("--batch-size", type=int, default=1024, help="seeds of a mini-batch (default: 1024)")
     parser.add_argument("--batches", type=int, default=20, help="number of mini-batches to sample (default: 20)")
@@ -167,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         note = ""
         if batch_size < args.batch_size:
-            note = f"[dim]--batch-size {args.batch_size}: the train split has {batch_size} vertices only[/]"
+            note = f"[dim]--batch-size {args.batch_size}: the train split has {batch_size} nodes only[/]"
         _put(card, show_types if isinstance(data, HeteroDataset) else show, args.json, note)
     except (ValueError, TypeError, ImportError, OSError, NoGpuError, DatasetError) as error:
         sys.exit(f"error: {' '.join(str(error).split())}")

@@ -1,4 +1,4 @@
-"""Edges as items: pairs of vertices."""
+"""Edges as items: pairs of nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loader.machine.arguments import check_dense, kind_of
 
 
 class EdgeItems(Items):
-    """Items that are pairs of vertices, (source, destination), with times or without.
+    """Items that are pairs of nodes, (source, destination), with times or without.
 
     A pair may come several times, also in the opposite direction.
 
@@ -35,7 +35,7 @@ class EdgeItems(Items):
 
     def __init__(self, ids: Tensor, *, times: Tensor | None = None, edge_ids: Tensor | None = None) -> None:
         if not isinstance(ids, Tensor):
-            raise TypeError(f"pairs is {kind_of(ids)}; give a tensor of vertex ids (torch.as_tensor)")
+            raise TypeError(f"pairs is {kind_of(ids)}; give a tensor of node ids (torch.as_tensor)")
         check_dense("pairs", ids)
         check_integers("pairs", ids, ": pairs.long()")
         if ids.dim() != 2 or ids.shape[1] != 2:
@@ -76,7 +76,7 @@ class EdgeItems(Items):
         low, high = (int(x) for x in torch.aminmax(self.ids))
         if low < 0 or high > torch.iinfo(dtype).max:
             raise ValueError(
-                f"pairs holds vertex {low if low < 0 else high}; the graph's ids are 0 to {torch.iinfo(dtype).max}"
+                f"pairs holds node {low if low < 0 else high}; the graph's ids are 0 to {torch.iinfo(dtype).max}"
             )
         return EdgeItems(self.ids.to(device, dtype), times=self.times, edge_ids=self.edge_ids)
 

@@ -20,7 +20,7 @@ class Seeds(NamedTuple):
     """The items of one mini-batch, for a sampler.
 
     Attributes:
-        ids: `[n]` vertices or, for edges, `[n, 2]`; for vertices with times `[n, 2]` int64, vertices and times.
+        ids: `[n]` nodes or, for edges, `[n, 2]`; for nodes with times `[n, 2]` int64, nodes and times.
         numbers: `[n]` int64, their positions in the list of items; None for kinds of items whose samples do not need
             them.
     """
@@ -66,7 +66,7 @@ class Items(ABC):
         """A digest of the list of items. Equal lists have equal digests on every device."""
 
 
-def as_vertices(name: str, ids: Tensor) -> Tensor:
+def as_nodes(name: str, ids: Tensor) -> Tensor:
     """`ids`, of any integer type, as a vector that torch compares; `name` is what the messages call it.
 
     Raises:
@@ -74,7 +74,7 @@ def as_vertices(name: str, ids: Tensor) -> Tensor:
         ValueError: it is empty or does not have 1 dimension.
     """
     if not isinstance(ids, Tensor):
-        raise TypeError(f"{name} is {kind_of(ids)}; give a tensor of vertex ids (torch.as_tensor)")
+        raise TypeError(f"{name} is {kind_of(ids)}; give a tensor of node ids (torch.as_tensor)")
     check_dense(name, ids)
     if ids.dtype == torch.bool and ids.dim() > 1:  # of several splits, as torch_geometric's WikiCS has
         way = "take one column, as ids: mask[:, 0].nonzero().view(-1)"
@@ -93,11 +93,11 @@ def as_vertices(name: str, ids: Tensor) -> Tensor:
 
 
 class NodeItems(Items):
-    """Items that are vertices. With times, a vertex may come several times.
+    """Items that are nodes. With times, a node may come several times.
 
     Args:
         ids: `[n]`, integer, not empty.
-        first: the id of the first vertex of their type, in a graph with several types.
+        first: the id of the first node of their type, in a graph with several types.
         times: `[n]`, integers or whole floats, of the items, or None. Samples of items with times are in trees.
         numbered: give the samples the items' positions, see `Seeds`; those with times have them.
 
@@ -109,7 +109,7 @@ class NodeItems(Items):
     kind = "node"
 
     def __init__(self, ids: Tensor, *, first: int = 0, times: Tensor | None = None, numbered: bool = False) -> None:
-        self.ids, self.first = as_vertices("seeds", ids), first
+        self.ids, self.first = as_nodes("seeds", ids), first
         self.device = self.ids.device
         self.by_number = times is not None
         self.numbered = numbered or self.by_number
@@ -150,7 +150,7 @@ class NodeItems(Items):
         low, high = (int(x) for x in torch.aminmax(self.ids))
         if low < 0 or high > torch.iinfo(dtype).max:
             raise ValueError(
-                f"seeds holds vertex {low if low < 0 else high}; the graph's ids are 0 to {torch.iinfo(dtype).max}"
+                f"seeds holds node {low if low < 0 else high}; the graph's ids are 0 to {torch.iinfo(dtype).max}"
             )
         times = None if self.times is None else self.times.to(device)
         return NodeItems(self.ids.to(device, dtype), first=self.first, times=times, numbered=self.numbered)
@@ -164,7 +164,7 @@ class NodeItems(Items):
 
 
 class TypedNodeItems(NodeItems):
-    """Vertices of several types, by ids of a `HeteroGraph`'s one range. Those of a mini-batch come type after type, as
+    """Nodes of several types, by ids of a `HeteroGraph`'s one range. Those of a mini-batch come type after type, as
     samplers take them, and within a type in the order of the epoch.
 
     Args:

@@ -13,12 +13,12 @@ from loader.machine.arguments import as_size
 
 
 class Walkers(Items):
-    """Items that are walkers, several per start vertex.
+    """Items that are walkers, several per start node.
 
     Item `i` starts at `starts[i % n]`: the list of starts is repeated `walks_per_node` times.
 
     Args:
-        starts: `[n]`, integer, not empty. If a vertex is listed twice, it has twice as many walkers.
+        starts: `[n]`, integer, not empty. If a node is listed twice, it has twice as many walkers.
         walks_per_node: number of walkers per entry of `starts`, at least 1.
 
     Raises:
@@ -40,7 +40,7 @@ class Walkers(Items):
         return self.starts.numel() * self.walks_per_node
 
     def take(self, positions: Tensor | slice, sizes: Sequence[int]) -> list[Seeds]:
-        """Cuts items into mini-batches, see `Items.take`. The id of a walker is its start vertex."""
+        """Cuts items into mini-batches, see `Items.take`. The id of a walker is its start node."""
         if isinstance(positions, slice):
             positions = torch.arange(*positions.indices(len(self)), device=self.device)
         return self._nodes.take(positions % self.starts.numel(), sizes)

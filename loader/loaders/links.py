@@ -20,7 +20,7 @@ from loader.stores import FeatureStore, TensorRows, as_store
 
 
 class LinkLoader(Loader):
-    """A `Loader` of mini-batches around links, with features of vertices and labels of links. It gives `Links` objects.
+    """A `Loader` of mini-batches around links, with features of nodes and labels of links. It gives `Links` objects.
 
     Of a `HeteroGraph` the links are of one relation, which the sampler names. Both ends are numbered within their
     types. Features are given by type: `features={"user": x, "item": store}`. A type may have none. See `NodeLoader` for
@@ -83,7 +83,7 @@ class LinkLoader(Loader):
             stores["node"] = store
             if store.num_rows != graph.num_nodes:
                 raise ValueError(
-                    f"features has {store.num_rows} rows, the graph {graph.num_nodes} vertices; give a row per vertex"
+                    f"features has {store.num_rows} rows, the graph {graph.num_nodes} nodes; give a row per node"
                 )
         if labels is not None:
             check_labels(labels, len(items), f"there are {len(items)} pairs; give a label per pair")

@@ -1,4 +1,4 @@
-"""The loader of mini-batches around vertices."""
+"""The loader of mini-batches around nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from loader.stores import FeatureStore, TensorRows, as_store
 
 
 class NodeLoader(Loader):
-    """A `Loader` of mini-batches around vertices, with features and labels. It gives `MiniBatch` objects.
+    """A `Loader` of mini-batches around nodes, with features and labels. It gives `MiniBatch` objects.
 
     Of a `HeteroGraph` it gives `HeteroMiniBatch` objects. Then `seeds` are of one type, `("paper", ids)`, numbered
     within it. `labels` are those of this type. Features are given by type: `features={"paper": x, "author": store}`,
@@ -30,8 +30,8 @@ class NodeLoader(Loader):
             mini-batches without `x`.
         labels: `[num_nodes]` or `[num_nodes, C]`, gathered for the seeds, which is kept on the sampler's device; a
             store of them; or None for mini-batches without `y`.
-        seeds: `[num_seeds]`, integer, distinct: the vertices of an epoch.
-        sampler: samples the neighbourhood of the seeds of a mini-batch.
+        seeds: `[num_seeds]`, integer, distinct: the nodes of an epoch.
+        sampler: samples the neighborhood of the seeds of a mini-batch.
         batch_size: seeds of a mini-batch, at least 1.
         times: `[num_seeds]` integers or whole floats, the time of each seed, for a sampler that samples by time, see
             `TreeSampler`. A node may then be a seed at several times, and `labels` are `[num_seeds]` or
@@ -85,10 +85,10 @@ class NodeLoader(Loader):
             self.features = as_store("features", features)
             if self.features is not None and self.features.num_rows != graph.num_nodes:
                 raise ValueError(
-                    f"features has {self.features.num_rows} rows, the graph {graph.num_nodes} vertices; give a row per "
-                    "vertex"
+                    f"features has {self.features.num_rows} rows, the graph {graph.num_nodes} nodes; give a row per "
+                    "node"
                 )
-            why = f"the graph {graph.num_nodes} vertices; give a label per vertex"
+            why = f"the graph {graph.num_nodes} nodes; give a label per node"
             self.labels = _label_store(labels, graph.num_nodes, why, sampler)
             self.edge_features = _edge_store(edge_features, graph, sampler)
             rows = {"node": self.features, "edge": self.edge_features}
@@ -111,7 +111,7 @@ def _label_store(labels: Any, count: int, why: str, sampler: Sampler) -> Feature
         count: how many there must be, as `why` says.
 
     Raises:
-        TypeError, ValueError: they are neither tensor nor store, or not one per vertex.
+        TypeError, ValueError: they are neither tensor nor store, or not one per node.
     """
     if isinstance(labels, FeatureStore):
         if labels.num_rows != count:

@@ -32,7 +32,7 @@ GRAPH_MEMORY = ("device", "pinned")
 # What samples around items of a kind.
 _EXAMPLES = {"node": "FusedSampler([10, 5])", "walker": "WalkSampler(80)"}
 _SAMPLERS = {
-    "node": "one of vertices, as FusedSampler (sampler=fused; walks go with model=node2vec)",
+    "node": "one of nodes, as FusedSampler (sampler=fused; walks go with model=node2vec)",
     "walker": "one of walks, as WalkSampler (sampler=walks)",
 }
 
@@ -61,25 +61,25 @@ def check_timed(sampler: Sampler, times: Any) -> None:
 
 
 def check_distinct(name: str, ids: Tensor, num_nodes: int, way: str = "") -> None:
-    """Raises ValueError unless `ids` are vertices, each there once.
+    """Raises ValueError unless `ids` are nodes, each there once.
 
     Args:
         name: what the message calls them.
         ids: `[n]`, integer.
         num_nodes: of the graph.
-        way: another way out, for the end of the message on a vertex that is there twice.
+        way: another way out, for the end of the message on a node that is there twice.
     """
     if not are_distinct(name, ids, num_nodes):
         values, counts = torch.unique(ids, return_counts=True)
         twice = int(values[counts > 1][0])
-        raise ValueError(f"{name} holds vertex {twice} more than once; remove duplicates with {name}.unique(){way}")
+        raise ValueError(f"{name} holds node {twice} more than once; remove duplicates with {name}.unique(){way}")
 
 
 def are_distinct(name: str, ids: Tensor, num_nodes: int) -> bool:
-    """Whether each of `ids`, `[n]` vertices, is there once.
+    """Whether each of `ids`, `[n]` nodes, is there once.
 
     Raises:
-        ValueError: these are no vertices, or they look like a mask.
+        ValueError: these are no nodes, or they look like a mask.
     """
     check_range(name, ids, num_nodes)
     ids = ids.cpu()
@@ -89,7 +89,7 @@ def are_distinct(name: str, ids: Tensor, num_nodes: int) -> bool:
         return True
     if ids.numel() == num_nodes and int(ids.max()) <= 1:
         raise ValueError(
-            f"{name} has {num_nodes} entries, one per vertex, all of them 0 or 1, like a mask of dtype {ids.dtype}; "
+            f"{name} has {num_nodes} entries, one per node, all of them 0 or 1, like a mask of dtype {ids.dtype}; "
             "give ids: mask.nonzero().view(-1)"
         )
     return False

@@ -10,7 +10,7 @@ from torch import Tensor
 from loader.graph import EdgeType, HeteroGraph
 from loader.graph.checks import check_range
 from loader.items import EdgeItems, NodeItems
-from loader.items.items import as_vertices
+from loader.items.items import as_nodes
 from loader.loaders.options import check_distinct
 from loader.machine.arguments import shown
 from loader.samplers.base import Sampler
@@ -39,7 +39,7 @@ def typed_items(graph: HeteroGraph, seeds: Any, times: Any = None, *, distinct: 
     if name not in types:
         raise ValueError(f"seeds names the node type {name!r}; the graph has {types}")
     label, ids = f"seeds[{name!r}]", graph.node_types[name]
-    found = as_vertices(label, given)
+    found = as_nodes(label, given)
     if distinct:
         check_distinct(label, found, len(ids))
     else:

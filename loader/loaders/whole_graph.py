@@ -18,8 +18,8 @@ class WholeGraph:
 
     Attributes:
         graph, features: as `models.inference.layerwise_inference` takes them.
-        labels: `[num_nodes]` int64; if a vertex may have several labels, `[num_nodes, num_classes]`.
-        splits: "train", "val" and "test" -> vertices whose accuracy is reported.
+        labels: `[num_nodes]` int64; if a node may have several labels, `[num_nodes, num_classes]`.
+        splits: "train", "val" and "test" -> nodes whose accuracy is reported.
     """
 
     graph: Graph

@@ -215,7 +215,7 @@ class MemoryBudget:
 
     def lists(self, plan: MemoryPlan) -> GraphMemory:
         """Where the plan has the graph."""
-        return GraphMemory(plan.lists, vertices=plan.split.lists, only_lists=True)
+        return GraphMemory(plan.lists, nodes=plan.split.lists, only_lists=True)
 
     @staticmethod
     def labels(labels: Tensor) -> Tensor:
@@ -268,7 +268,7 @@ def _needs(
     loaders: int,
     lookahead: int = 0,
 ) -> tuple[MemoryNeeds, int]:
-    """What training takes whatever is kept of lists and rows, without rows; and the most vertices of a mini-batch."""
+    """What training takes whatever is kept of lists and rows, without rows; and the most nodes of a mini-batch."""
     sizes: dict[int, tuple[GpuOptions, list[int]]] = {}
     for sampler, size in samplers:
         sizes.setdefault(id(sampler), (_options(sampler), []))[1].append(size)
@@ -277,7 +277,7 @@ def _needs(
     needs = MemoryNeeds.of(
         list(sizes.values()), data.graph, data.labels, splits, prefetch, begun, loaders, lookahead=lookahead
     )
-    return needs, max(SamplerNeeds.of(sampler, data.graph, each).vertices for sampler, each in sizes.values())
+    return needs, max(SamplerNeeds.of(sampler, data.graph, each).nodes for sampler, each in sizes.values())
 
 
 def _most_rows(counted: Tensor, batches: int) -> int:

@@ -75,7 +75,7 @@ def show_memory(plan: dict[str, Any], console: Console) -> None:
     ):
         table.add_row(what, readable(needs[name]))
     for what, share, nbytes in (
-        ("neighbour lists, of all edges", plan["share_of_edges"], plan["list_bytes"]),
+        ("neighbor lists, of all edges", plan["share_of_edges"], plan["list_bytes"]),
         ("feature rows, of all rows", plan["share_of_rows"], plan["row_bytes"]),
     ):
         table.add_row(what, f"{share:.1%}, {readable(nbytes)}")

@@ -35,7 +35,7 @@ class GraphMemory:
         kind: "auto", "device", "pinned" or "cached", see `GraphDataModule`; "auto" is "device".
         cached_edges: of "cached", the share of the edges in GPU memory, in [0, 1].
         hotness: of "cached", "degree" or "visits".
-        vertices: of "cached", exactly these lists, in place of the two above.
+        nodes: of "cached", exactly these lists, in place of the two above.
         only_lists: move `indptr` and `indices` only, if they go to GPU memory.
 
     Raises:
@@ -45,7 +45,7 @@ class GraphMemory:
     kind: str = "device"
     cached_edges: float = 0.25
     hotness: str = "degree"
-    vertices: Tensor | None = None
+    nodes: Tensor | None = None
     only_lists: bool = False
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class GraphMemory:
                 "datamodule.graph out"
             )
         if self.kind == "cached" and not all(isinstance(s, NeighborSampler) for s in samplers):
-            raise ValueError("graph is 'cached', but only samplers of neighbours read cached lists; use 'pinned'")
+            raise ValueError("graph is 'cached', but only samplers of neighbors read cached lists; use 'pinned'")
 
     def place(
         self, graph: AnyGraph, sampler: Sampler, device: torch.device, batches: Callable[[Graph], Iterable[MiniBatch]]
@@ -87,8 +87,8 @@ class GraphMemory:
         if self.kind == "pinned":
             return pinned
         assert isinstance(pinned, Graph)
-        if self.vertices is not None:
-            return pinned.cache_lists(device, vertices=self.vertices)
+        if self.nodes is not None:
+            return pinned.cache_lists(device, nodes=self.nodes)
         if self.hotness == "degree":
             return pinned.cache_lists(device, fraction=self.cached_edges)
         assert isinstance(sampler, NeighborSampler)

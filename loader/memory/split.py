@@ -1,4 +1,4 @@
-"""How GPU memory is best split over neighbour lists and feature rows.
+"""How GPU memory is best split over neighbor lists and feature rows.
 
 What is not in GPU memory crosses the bus each time that a mini-batch reads it. A list, or a row, saves some bytes per
 mini-batch for each byte of GPU memory that it takes, so those with the largest such ratio are kept. This is the idea of
@@ -63,7 +63,7 @@ class Reads(NamedTuple):
         visits = hop_visits(graph, counted(), fanouts)
         if not each:
             raise ValueError(
-                "there is no mini-batch that shows which lists and rows are read: the train split has 0 vertices; it "
+                "there is no mini-batch that shows which lists and rows are read: the train split has 0 nodes; it "
                 "must have at least 1, or leave memory out"
             )
         rows = rows.cpu()
@@ -77,7 +77,7 @@ class Split(NamedTuple):
     """What lies in GPU memory.
 
     Attributes:
-        lists, rows: ascending ids of the vertices whose lists, or rows, are kept there; None: all of them.
+        lists, rows: ascending ids of the nodes whose lists, or rows, are kept there; None: all of them.
         list_bytes, row_bytes: GPU memory of lists and rows with the tables of their places; of all lists with `indptr`.
         bus: bytes that a mini-batch reads over the bus on average, by what was counted.
         bus_without: the same if nothing were in GPU memory.
@@ -142,7 +142,7 @@ def split_memory(room: int, graph: Graph, row_bytes: int, reads: Reads, beside: 
 
 
 class _Items(NamedTuple):
-    """What may be kept, by vertex: what each takes, and what it saves per mini-batch, in bytes."""
+    """What may be kept, by node: what each takes, and what it saves per mini-batch, in bytes."""
 
     nbytes: Tensor  # int64
     saved: Tensor  # float64

@@ -1,7 +1,7 @@
-"""How often mini-batches will visit each vertex, estimated from the visits of some mini-batches.
+"""How often mini-batches will visit each node, estimated from the visits of some mini-batches.
 
-Of a large graph some mini-batches visit most vertices once or never. How often these are visited later is told better
-by the vertices of about the same degree together.
+Of a large graph some mini-batches visit most nodes once or never. How often these are visited later is told better
+by the nodes of about the same degree together.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _CHUNKS = 64
 
 
 class Classes(NamedTuple):
-    """Vertices of about the same degree.
+    """Nodes of about the same degree.
 
     Attributes:
-        of: `[num_nodes]` int32, the class of each vertex.
+        of: `[num_nodes]` int32, the class of each node.
         sizes: `[num_classes]` int64.
     """
 
@@ -49,7 +49,7 @@ class Classes(NamedTuple):
         """
         seen, mean, square = self._moments(counts)
         # A rate of the gamma distribution: `counts` weighs 1 against it. Without more variance than Poisson's, all
-        # vertices of the class have the same rate.
+        # nodes of the class have the same rate.
         weight = mean / (square - mean**2 - mean)
         weight = torch.where(weight > 0, weight, torch.inf)
         expected = (mean / (1 + 1 / weight)).index_select(0, self.of)
@@ -64,7 +64,7 @@ class Classes(NamedTuple):
         return float((self.sizes * mean**2).sum())
 
     def _moments(self, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The vertices with a count, and of each class the means of the counts and of their squares."""
+        """The nodes with a count, and of each class the means of the counts and of their squares."""
         seen = counts.nonzero().view(-1)
         of, found = self.of[seen], counts[seen].double()
         sizes = self.sizes.clamp(min=1)
@@ -73,7 +73,7 @@ class Classes(NamedTuple):
 
 
 def classes_of(graph: Graph, counts: Tensor) -> Classes:
-    """The classes that tell most of `counts`: by the out-degree, which is the number of lists that a vertex can be
+    """The classes that tell most of `counts`: by the out-degree, which is the number of lists that a node can be
     picked from, or by the in-degree, which is the same in an undirected graph, and known exactly.
 
     Args:

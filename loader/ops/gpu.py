@@ -238,7 +238,7 @@ class LinearOfSelfAndMean(torch.autograd.Function):
 
 
 def _rows(x: Tensor) -> Tensor:
-    """Itself, or a copy where the elements of a row are not neighbours in memory."""
+    """Itself, or a copy where the elements of a row are not neighbors in memory."""
     return x if x.stride(1) == 1 or x.shape[1] == 1 else x.contiguous()
 
 

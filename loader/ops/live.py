@@ -94,7 +94,7 @@ class Room(NamedTuple):
     """Sizes of mini-batches, or upper bounds of them.
 
     Attributes:
-        frontiers: `L + 1` numbers of vertices, from the seeds outward.
+        frontiers: `L + 1` numbers of nodes, from the seeds outward.
         edges: of the `L` blocks, in the order of `MiniBatch.blocks`.
     """
 

@@ -1,4 +1,4 @@
-"""Neighbourhood aggregation over blocks. It is differentiable, and makes no tensor of edges times features."""
+"""Neighborhood aggregation over blocks. It is differentiable, and makes no tensor of edges times features."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CPU_DTYPES = (torch.float32, torch.float64, *_NARROW_DTYPES)
 
 
 def aggregate_mean(x: Tensor, block: Block) -> Tensor:
-    """Mean over the sampled in-neighbours: `out[i] = mean(x[indices[e]] for e in row i)`, zero for an empty row.
+    """Mean over the sampled in-neighbors: `out[i] = mean(x[indices[e]] for e in row i)`, zero for an empty row.
 
     The aggregator of GraphSAGE-mean (Hamilton et al. 2017, https://arxiv.org/abs/1706.02216). The implementation
     depends only on the device of `x`:
@@ -101,7 +101,7 @@ def aggregate_row_mean(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
 
 
 def self_and_mean(x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
-    """The destinations' own features and their neighbours' mean: `(x[:num_dst], aggregate_mean(x, block))`.
+    """The destinations' own features and their neighbors' mean: `(x[:num_dst], aggregate_mean(x, block))`.
 
     Both gradients are summed in one array. For a slice, autograd would fill a second array of the size of `x` with
     zeros and add it.
@@ -120,7 +120,7 @@ def self_and_mean(x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
 
 
 def concat_self_mean(x: Tensor, block: Block, *, relu: bool = False, dropout: float = 0.0) -> Tensor:
-    """The own features of each destination beside the mean of its neighbours: `torch.cat(self_and_mean(f(x), block),
+    """The own features of each destination beside the mean of its neighbors: `torch.cat(self_and_mean(f(x), block),
     1)`.
 
     `f` is ReLU if `relu`, then dropout. On CUDA it is applied to each row when the row is read, so neither `f(x)` nor

@@ -1,4 +1,4 @@
-"""The attributes of a `Data` or `HeteroData`: those with a row per vertex or edge, and how mini-batches get rows."""
+"""The attributes of a `Data` or `HeteroData`: those with a row per node or edge, and how mini-batches get rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _stores = Memo()  # loaders of one tensor share its rows on a GPU
 class Attributes:
     """The attributes of a `Data`, for its mini-batches.
 
-    A dense tensor with a row per vertex or edge has a store, from which a loader gathers. Other attributes of vertices
+    A dense tensor with a row per node or edge has a store, from which a loader gathers. Other attributes of nodes
     or edges are sparse tensors, arrays of numpy, and tensors whose rows are not the first dimension. A mini-batch gets
     their parts as in torch_geometric, when it is given out. All other attributes are copied to every mini-batch.
 
@@ -128,7 +128,7 @@ class Attributes:
         """The `Data` or `HeteroData` of a mini-batch, as `torch_geometric.loader.NeighborLoader` gives it.
 
         Args:
-            by_hop: whether its edges lie hop by hop, so that it has numbers of vertices and of edges per hop.
+            by_hop: whether its edges lie hop by hop, so that it has numbers of nodes and of edges per hop.
         """
         from torch_geometric.loader.utils import index_select
 
@@ -180,8 +180,8 @@ def check_attributes(data: Any) -> None:
     """Looks at what mini-batches take from a `Data` or `HeteroData`.
 
     Raises:
-        TypeError: an attribute of vertices or edges is a list, such as names, or an array of text or objects.
-        ValueError: `x` has not one row per vertex.
+        TypeError: an attribute of nodes or edges is a list, such as names, or an array of text or objects.
+        ValueError: `x` has not one row per node.
     """
     for place, value, kind in _levels(data):
         where, name = place
@@ -189,7 +189,7 @@ def check_attributes(data: Any) -> None:
         of_nodes = isinstance(where, str) or hasattr(data, "_store")
         if name == "x" and level != "node" and of_nodes and isinstance(value, Tensor):  # each would get a copy
             count = getattr(_store(data, where), "num_nodes", None)
-            raise ValueError(f"{label} has shape {list(value.shape)}, data {count} vertices; give a row to each")
+            raise ValueError(f"{label} has shape {list(value.shape)}, data {count} nodes; give a row to each")
         if kind and not _has_rows(value):
             what = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else kind_of(value)
             owner = label.rpartition(".")[0]
@@ -239,7 +239,7 @@ def _is_x(kind: str) -> bool:
 
 def _levels(data: Any) -> Iterator[tuple[Place, Any, str]]:
     """Place, value and level ("node", "edge" or none, with the type) of each attribute, as torch_geometric sees it: if
-    a `Data` has as many edges as vertices, one whose name holds "edge" is of edges.
+    a `Data` has as many edges as nodes, one whose name holds "edge" is of edges.
     """
     for where, store in stores_of(data).items():
         of_type = "" if where is None else f"/{where if isinstance(where, str) else '__'.join(where)}"

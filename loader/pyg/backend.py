@@ -35,7 +35,7 @@ def backend() -> str:
 def install() -> None:
     """Makes our core sample for torch_geometric, if neither pyg-lib nor torch-sparse is installed.
 
-    Only the modules of its neighbour sampler, of Node2Vec and of `dropout_path` are told that pyg-lib is there. Other
+    Only the modules of its neighbor sampler, of Node2Vec and of `dropout_path` are told that pyg-lib is there. Other
     modules would miss functions such as `segment_matmul`.
     """
     if backend() != "none":
@@ -99,7 +99,7 @@ def remade(make: Callable[..., Any], given: tuple[Any, ...]) -> Any:
 
 
 def _refuse_ignored_weights(sampler: Any) -> None:
-    """Lets torch_geometric's neighbour sampler refuse weights where it would not hand them on to who samples."""
+    """Lets torch_geometric's neighbor sampler refuse weights where it would not hand them on to who samples."""
     begin = sampler.__init__
 
     @wraps(begin)
@@ -108,7 +108,7 @@ def _refuse_ignored_weights(sampler: Any) -> None:
         if self.subgraph_type.value == "induced" and getattr(self, "edge_weight", None) is not None:
             raise NotImplementedError(
                 "weight_attr goes with subgraph_type='directional' or 'bidirectional': with 'induced', "
-                "torch_geometric does not hand the weights on, and neighbours would be picked uniformly"
+                "torch_geometric does not hand the weights on, and neighbors would be picked uniformly"
             )
 
     sampler.__init__ = checked

@@ -18,7 +18,7 @@ from loader.machine.memo import version_of
 from loader.machine.pages import use_huge_pages
 from loader.samplers.picks import without_zeros
 
-_MOST = 8  # graphs whose workspaces, of some bytes per vertex, are kept
+_MOST = 8  # graphs whose workspaces, of some bytes per node, are kept
 
 
 # A forked child shares its parent's memory; to put it on huge pages there would copy it.

@@ -49,7 +49,7 @@ class Sampled(NamedTuple):
         items: of an epoch; None if there are none.
         sampler: of subgraphs, or of links with subgraphs around them.
         graph: of `data`.
-        num_neighbors: picks per vertex and hop; of several types edge type -> these.
+        num_neighbors: picks per node and hop; of several types edge type -> these.
         by_hop: whether edges of subgraphs lie hop by hop.
         weight_attr: name of the weights in `data`.
         time_attr: name of the times in `data`.
@@ -76,7 +76,7 @@ class DataLoader(torch.utils.data.DataLoader):
     The attributes of `data` may be added, changed, replaced or deleted at any time. The next mini-batch that is
     gathered has what is there; of what torch wrote in place on the CPU, up to `prefetch` are gathered already. Torch
     does not count writes to tensors of inference mode: the next epoch has these. The edges, and the weights by which
-    neighbours are picked, are read when the loader is made. If they are others when an epoch begins, an error says so.
+    neighbors are picked, are read when the loader is made. If they are others when an epoch begins, an error says so.
 
     `loader(ids)` gives the mini-batch of some positions. As in torch_geometric, a number from torch's generator then
     decides the picks. Several iterators may run at the same time: each is an epoch of its own, with the next number.

@@ -1,4 +1,4 @@
-"""What a loader read from its `Data` once: the edges, the weights by which neighbours are picked, and the times."""
+"""What a loader read from its `Data` once: the edges, the weights by which neighbors are picked, and the times."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class EdgesRead:
         return copy
 
     def check(self, data: Any, who: str) -> None:
-        """Raises ValueError if `data` has other edges, weights, times or vertices; `who` is the loader's name."""
+        """Raises ValueError if `data` has other edges, weights, times or nodes; `who` is the loader's name."""
         if isinstance(data, tuple):
             return
         if (label := self.differs(data)) is not None:
@@ -57,7 +57,7 @@ class EdgesRead:
             if said and where in self._num_nodes and store.num_nodes != self._num_nodes[where]:
                 owner = "data" if where is None else f"data[{where!r}]"
                 raise ValueError(
-                    f"{owner} has {store.num_nodes} vertices now and had {self._num_nodes[where]} when this {who} was "
+                    f"{owner} has {store.num_nodes} nodes now and had {self._num_nodes[where]} when this {who} was "
                     "made; make a new loader"
                 )
 

@@ -15,7 +15,7 @@ from loader.graph.checks import check_range
 from loader.graph.interop import has_events, way_to_data
 from loader.graph.times import seed_times
 from loader.items import NodeItems
-from loader.items.items import as_vertices
+from loader.items.items import as_nodes
 from loader.loaders.options import are_distinct, check_distinct
 from loader.loaders.torch_options import as_ids, device_of
 from loader.machine.arguments import kind_of
@@ -52,7 +52,7 @@ _graphs = Memo()  # loaders of one edge_index share the graph
 
 
 class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
-    """Mini-batches of a `Data` or `HeteroData` around vertices: `torch_geometric.loader.NeighborLoader` (Hamilton et
+    """Mini-batches of a `Data` or `HeteroData` around nodes: `torch_geometric.loader.NeighborLoader` (Hamilton et
     al., 2017).
 
     All loaders of one `edge_index` share one sorted graph. Graph and features are copied to the GPU if mini-batches
@@ -61,16 +61,16 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
 
     A mini-batch is a `Data` with `edge_index` `[2, E]`, `n_id` `[N]` (the seeds first), `e_id` `[E]`, `input_id`
     `[batch_size]`, `batch_size`, `num_sampled_nodes`, `num_sampled_edges`, and the attributes of `data`: the
-    mini-batch's rows of those that have one per vertex or edge (`x`, `y`, masks, `edge_attr`), and the others whole. Of
+    mini-batch's rows of those that have one per node or edge (`x`, `y`, masks, `edge_attr`), and the others whole. Of
     a `HeteroData` it is a `HeteroData`, which has these by node type and edge type.
 
     Args:
         data: the graph; or a feature store and a graph store, which go the plain path.
-        num_neighbors: picks per vertex and hop, 1 to 1024, or -1 for all neighbours. On the CPU see also
+        num_neighbors: picks per node and hop, 1 to 1024, or -1 for all neighbors. On the CPU see also
             `SubgraphSampler`. Of several types a list holds for all edge types, or a dict has one for each, from 0;
             above 1024 without replacement, if no node has more neighbors than that.
-        input_nodes: `[n]` vertices, or a mask `[num_nodes]`, or None for all vertices. Of several types the name of a
-            node type, or `("paper", ids or mask)`. On the CPU a vertex may be given more than once; each such seed
+        input_nodes: `[n]` nodes, or a mask `[num_nodes]`, or None for all nodes. Of several types the name of a
+            node type, or `("paper", ids or mask)`. On the CPU a node may be given more than once; each such seed
             picks by itself.
         replace: pick with replacement.
         transform: called with each mini-batch, in the thread that iterates.
@@ -82,7 +82,7 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
             `input_nodes`.
         seed: of the order and of the picks; by default drawn from `generator`, or from torch's.
         subgraph_type: "directional": the picked edges; "bidirectional": and their reverses; "induced": all edges
-            among the vertices. The last two have no numbers of vertices and edges per hop. Of several types
+            among the nodes. The last two have no numbers of nodes and edges per hop. Of several types
             "bidirectional" goes the plain path.
         directed: False is an older way to say "induced".
         is_sorted: an option of torch_geometric without effect here: edges are always sorted once.
@@ -95,7 +95,7 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
             with `persistent_workers` the first one; see `loader.loaders.workers.WorkerInit`. `sampler` and
             `batch_sampler` go the plain path; the picks of ranks that share a `DistributedSampler` are those of one
             sequence. Of `loader.loaders.Loader`: `prefetch`, `rank`, `world_size`.
-        weight_attr: name of the edge weights in `data`, integers, float32 or float64, by which neighbours are picked,
+        weight_attr: name of the edge weights in `data`, integers, float32 or float64, by which neighbors are picked,
             see `weights` of `loader.samplers.base.PickOptions`. Edges of weight 0 are never picked, unless all fanouts
             are -1: then weights decide nothing.
         disjoint: each input node has a tree of its own, up to 8 hops; `batch` of a mini-batch says which tree a node is
@@ -210,7 +210,7 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
         )
 
     def _why_plain(self) -> str | None:
-        why = super()._why_plain() or ("vertices that input_nodes holds more than once" if self.repeated else None)
+        why = super()._why_plain() or ("nodes that input_nodes holds more than once" if self.repeated else None)
         if why is None and self._type is not None and self.subgraph_type == "bidirectional":
             return "subgraph_type='bidirectional' of several types"
         return why
@@ -299,7 +299,7 @@ def _inputs(stores: bool, num_nodes: int, input_nodes: Any, input_id: Any) -> tu
         if input_id is not None:
             raise ValueError("input_id needs input_nodes; give both, or leave input_id out")
         if stores:
-            raise ValueError("input_nodes is None, and stores do not say which vertices there are; give input_nodes")
+            raise ValueError("input_nodes is None, and stores do not say which nodes there are; give input_nodes")
         return torch.arange(num_nodes), None
     seeds = as_ids("input_nodes", input_nodes)
     if seeds.dtype == torch.bool:
@@ -316,7 +316,7 @@ def _inputs(stores: bool, num_nodes: int, input_nodes: Any, input_id: Any) -> tu
     if input_id is not None and (input_id.is_floating_point() or input_id.is_complex()):
         raise TypeError(f"input_id has dtype {input_id.dtype}; it must be integers, [{seeds.numel()}]")
     if seeds.numel():
-        seeds = as_vertices("input_nodes", seeds).cpu()
+        seeds = as_nodes("input_nodes", seeds).cpu()
         check_range("input_nodes", seeds, num_nodes)
     return seeds, input_id
 

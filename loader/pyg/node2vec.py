@@ -11,7 +11,7 @@ import torch_geometric.nn
 from torch import Tensor
 
 from loader.graph import Graph
-from loader.graph.checks import MAX_VERTICES, check_range
+from loader.graph.checks import MAX_NODES, check_range
 from loader.machine.arguments import as_finite, as_size, check_known, shown
 from loader.samplers.walk_call import random_walk
 
@@ -21,7 +21,7 @@ class Node2Vec(torch_geometric.nn.Node2Vec):
 
     It has the same arguments, attributes and methods, and a `state_dict` of one can be loaded into the other. The walks
     are those of `loader.random_walk`. Their seed is drawn from torch's CPU generator, so `torch.manual_seed` decides
-    them. A walk that reaches a vertex without out-edges stays there. The tensors of `loader()` lie on the device of the
+    them. A walk that reaches a node without out-edges stays there. The tensors of `loader()` lie on the device of the
     embedding. On a GPU `num_workers` must be 0, because worker processes cannot use the GPU.
 
     Raises:
@@ -38,7 +38,7 @@ class Node2Vec(torch_geometric.nn.Node2Vec):
         )
         for name in ("p", "q"):
             as_finite(name, given.get(name, 1.0), positive=True)
-        _check_vertices("edge_index", edge_index, given.get("num_nodes"))  # it would write beyond its arrays
+        _check_nodes("edge_index", edge_index, given.get("num_nodes"))  # it would write beyond its arrays
         super().__init__(edge_index, embedding_dim, walk_length, context_size, *args, **options)
         del self.random_walk_fn  # an operator, which neither a copy nor a pickle of the model can hold
 
@@ -47,12 +47,12 @@ class Node2Vec(torch_geometric.nn.Node2Vec):
         graph = _on(self, "_walked", lambda: Graph(self.rowptr, self.col))
         starts = batch.to(graph.device).repeat(self.walks_per_node)
         walks = _walks(graph, starts, self.walk_length, p=self.p, q=self.q)
-        ended = walks < 0  # stays at the last vertex that it came to
+        ended = walks < 0  # stays at the last node that it came to
         last = (~ended).sum(1, keepdim=True) - 1
         return _windows(torch.where(ended, walks.gather(1, last), walks), self.context_size)
 
     def neg_sample(self, batch: Tensor) -> Tensor:
-        """Windows as `pos_sample` gives them, of walks whose vertices, but the first, are drawn uniformly from all."""
+        """Windows as `pos_sample` gives them, of walks whose nodes, but the first, are drawn uniformly from all."""
         starts = batch.to(self.embedding.weight.device).repeat(self.walks_per_node * self.num_negative_samples)
         others = torch.randint(self.num_nodes, (len(starts), self.walk_length), device=starts.device)
         return _windows(torch.cat([starts[:, None], others], 1), self.context_size)
@@ -66,7 +66,7 @@ class Node2Vec(torch_geometric.nn.Node2Vec):
 class MetaPath2Vec(torch_geometric.nn.MetaPath2Vec):
     """`torch_geometric.nn.MetaPath2Vec`, with walks and negative samples made on the device of the embedding.
 
-    See `Node2Vec`. If a walk reaches a vertex without edges of the next type, it goes to the dummy vertex.
+    See `Node2Vec`. If a walk reaches a node without edges of the next type, it goes to the dummy node.
 
     Raises:
         TypeError, ValueError: edges are no tensor `[2, num_edges]`, or `metapath` holds a type that has none.
@@ -87,7 +87,7 @@ class MetaPath2Vec(torch_geometric.nn.MetaPath2Vec):
                 raise ValueError(f"metapath holds {shown(kind)}; edge_index_dict has {list(edge_index_dict)}")
         for kind, edges in edge_index_dict.items():
             _check_edges(f"edge_index_dict[{kind!r}]", edges)
-            _check_vertices(f"edge_index_dict[{kind!r}]", edges, None)
+            _check_nodes(f"edge_index_dict[{kind!r}]", edges, None)
         given = _given(torch_geometric.nn.MetaPath2Vec, edge_index_dict, embedding_dim, metapath, *args, **options)
         _check_windows(given["walk_length"], given["context_size"])
         if given["walk_length"] > len(metapath) and metapath[0][0] != metapath[-1][-1]:
@@ -138,13 +138,13 @@ def _check_edges(name: str, edges: Any) -> None:
         raise ValueError(f"{name} has shape {list(edges.shape)}; it must be [2, num_edges]")
 
 
-def _check_vertices(name: str, edges: Tensor, num_nodes: int | None) -> None:
+def _check_nodes(name: str, edges: Tensor, num_nodes: int | None) -> None:
     if edges.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"{name} has dtype {edges.dtype}; it must be torch.int64: {name}.long()")
     if num_nodes is not None:
         num_nodes = as_size("num_nodes", num_nodes)
     if edges.numel():
-        check_range(name, edges, MAX_VERTICES if num_nodes is None else num_nodes)
+        check_range(name, edges, MAX_NODES if num_nodes is None else num_nodes)
 
 
 def _check_windows(walk_length: Any, context_size: Any) -> None:

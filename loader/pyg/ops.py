@@ -97,18 +97,18 @@ def neighbor_sample(
     """`torch.ops.pyg.neighbor_sample`, as pyg-lib 0.4 to 0.8 declares it.
 
     The picks are those of `loader.FusedSampler`: uniform, a function of one number drawn from torch's generator of the
-    CPU, the hop and the vertex. A seed that is given several times picks each time by itself; the first one has the
+    CPU, the hop and the node. A seed that is given several times picks each time by itself; the first one has the
     picks of a seed that is given once.
 
     Args:
         rowptr: `[num_nodes + 1]`, int32 or int64. It and `col` are checked when a pair is first seen, and not copied.
         col: `[num_edges]`, of the same type.
-        seed: `[n]` vertices, of the same type, any of them several times.
-        num_neighbors: picks per vertex and hop, 0 to 1024, or a negative number for all; up to 32 hops.
+        seed: `[n]` nodes, of the same type, any of them several times.
+        num_neighbors: picks per node and hop, 0 to 1024, or a negative number for all; up to 32 hops.
         csc: the lists are those of incoming edges; `row` and `col` of the result change places.
-        replace: pick independently, always as many neighbours as asked for.
+        replace: pick independently, always as many neighbors as asked for.
         return_edge_id: return the places in `col` of the edges.
-        edge_weight: `[num_edges]` float32 or float64, finite and at least 0: neighbours are picked by weight, one after
+        edge_weight: `[num_edges]` float32 or float64, finite and at least 0: neighbors are picked by weight, one after
             the other from those that are left, as `weights` of `loader.FusedSampler` says; edges of weight 0 never are.
             Tables of 16 bytes an edge are made when the tensor is first seen.
         node_time, edge_time, seed_time, disjoint, temporal_strategy: see `hetero_neighbor_sample`.
@@ -117,7 +117,7 @@ def neighbor_sample(
     Returns:
         row `[E]`, col `[E]`, local ids; nodes `[N]`, global ids: the seeds, then hop by hop, with `disjoint` `[N, 2]`,
         trees and ids; edge ids `[E]` or None;
-        numbers of new vertices, of the seeds and of each hop; numbers of edges of each hop. Tensors have the type of
+        numbers of new nodes, of the seeds and of each hop; numbers of edges of each hop. Tensors have the type of
         `rowptr`.
 
     Raises:
@@ -165,7 +165,7 @@ def sparse_neighbor_sample(
     """`torch.ops.torch_sparse.neighbor_sample`, as torch-sparse 0.6 declares it: nodes, rows, columns, edge ids.
 
     torch_geometric calls it for `subgraph_type="induced"`: with `directed=False` the edges are all those among the
-    sampled vertices, those of each vertex in the order of its list. For all else see `neighbor_sample`.
+    sampled nodes, those of each node in the order of its list. For all else see `neighbor_sample`.
     """
     _, _, (nodes, sources, targets, ids) = _sample(
         colptr, row, input_node, num_neighbors, replace, edge_ids=True, induced=not directed
@@ -177,17 +177,17 @@ def random_walk(rowptr: Tensor, col: Tensor, seed: Tensor, walk_length: int, p: 
     """`torch.ops.pyg.random_walk`, as pyg-lib 0.6 declares it, with all `p` and `q` of node2vec.
 
     The walks are those of `loader.random_walk`, with one number drawn from torch's generator of the CPU as its seed. At
-    a vertex without neighbours a walk stays.
+    a node without neighbors a walk stays.
 
     Args:
         rowptr: `[num_nodes + 1]`, int32 or int64.
-        col: `[num_edges]`, of the same type: the vertices to go to.
-        seed: `[n]` vertices, of the same type, where walks start; any of them several times.
+        col: `[num_edges]`, of the same type: the nodes to go to.
+        seed: `[n]` nodes, of the same type, where walks start; any of them several times.
         walk_length: steps.
         p, q: see `loader.samplers.WalkSampler`.
 
     Returns:
-        `[n, walk_length + 1]` vertices, of the type of `rowptr`.
+        `[n, walk_length + 1]` nodes, of the type of `rowptr`.
 
     Raises:
         TypeError, ValueError: an array is not as said above.

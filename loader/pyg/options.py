@@ -160,7 +160,7 @@ def large_as_all_of(graph: Graph | HeteroGraph, hops: Any, replace: bool) -> Any
 
 
 def picks_by(weight_attr: str | None, hops: Sequence[Any] | Mapping[Any, Sequence[Any]]) -> str | None:
-    """The name of a graph's weights if neighbours are picked by them: whoever takes all neighbours picks none."""
+    """The name of a graph's weights if neighbors are picked by them: whoever takes all neighbors picks none."""
     every = [k for of_type in hops.values() for k in of_type] if isinstance(hops, Mapping) else hops
     return None if weight_attr is None or all(k == -1 for k in every) else "edge_weights"
 

@@ -47,8 +47,8 @@ class OutputSampler(BaseSampler):
     Args:
         sampler: samples subgraphs, or links with subgraphs around them.
         graph: the graph to sample.
-        num_neighbors: picks per vertex and hop; of several types edge type -> these.
-        by_hop: whether the edges of a subgraph lie hop by hop, so that it has numbers of vertices and edges per hop.
+        num_neighbors: picks per node and hop; of several types edge type -> these.
+        by_hop: whether the edges of a subgraph lie hop by hop, so that it has numbers of nodes and edges per hop.
 
     Attributes:
         position: epoch and number of the mini-batch that is sampled next, which decide its picks. None: a number drawn
@@ -69,7 +69,7 @@ class OutputSampler(BaseSampler):
 
     @property
     def num_neighbors(self) -> NumNeighbors:
-        """Picks per vertex and hop. They cannot be changed."""
+        """Picks per node and hop. They cannot be changed."""
         return self._num_neighbors
 
     @num_neighbors.setter
@@ -77,7 +77,7 @@ class OutputSampler(BaseSampler):
         raise AttributeError(f"num_neighbors cannot be changed to {shown(num_neighbors)}; make a new loader with it")
 
     def sample_from_nodes(self, inputs: NodeSamplerInput) -> SamplerOutput | HeteroSamplerOutput:
-        """The subgraph around the vertices of `inputs`; see `torch_geometric.sampler.BaseSampler`."""
+        """The subgraph around the nodes of `inputs`; see `torch_geometric.sampler.BaseSampler`."""
         if isinstance(self.graph, HeteroGraph):
             return self._typed(inputs, self.graph)
         out = self._output(self._trees(inputs) if self._in_trees else self._sample(inputs.node))

@@ -10,7 +10,7 @@ import torch_geometric.loader.shadow as theirs
 from torch import Tensor
 
 from loader.graph.checks import check_range
-from loader.items.items import as_vertices
+from loader.items.items import as_nodes
 from loader.loaders.torch_options import as_ids
 from loader.machine.arguments import as_size, kind_of
 from loader.pyg.edges_read import EdgesRead
@@ -95,7 +95,7 @@ class ShaDowKHopSampler(NumberedLoader, theirs.ShaDowKHopSampler):
                     raise ValueError(f"node_idx is a mask of shape {list(node_idx.shape)}; it must be [{num_nodes}]")
                 node_idx = node_idx.nonzero().view(-1)
             if node_idx.numel():
-                node_idx = as_vertices("node_idx", node_idx)
+                node_idx = as_nodes("node_idx", node_idx)
                 check_range("node_idx", node_idx, num_nodes)
         self.node_idx = node_idx
         self._init_numbered(_Roots(node_idx.tolist()), seed, collate_fn=self.__collate__, **options)

@@ -1,4 +1,4 @@
-"""Samplers. A `Sampler` takes the seeds of a mini-batch and returns a sample, for neighbourhoods a `MiniBatch`."""
+"""Samplers. A `Sampler` takes the seeds of a mini-batch and returns a sample, for neighborhoods a `MiniBatch`."""
 
 from typing import TYPE_CHECKING, Any
 

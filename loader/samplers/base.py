@@ -48,7 +48,7 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
     """Fanouts in hop order (from the seeds outward), one per hop.
 
     Args:
-        fanouts: neighbours picked per vertex at each hop; -1 takes all of them. One number holds for every hop and
+        fanouts: neighbors picked per node at each hop; -1 takes all of them. One number holds for every hop and
             needs `num_hops`.
         num_hops: number of hops, the model's depth.
 
@@ -77,7 +77,7 @@ def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -
         raise ValueError(f"{num_hops or len(resolved)} hops are given; 1 to {MAX_HOPS} are possible, e.g. [15, 10]")
     for k in resolved:
         if k != -1 and not 1 <= k <= MAX_FANOUT:
-            raise ValueError(f"fanout {k} is not possible: give 1 to {MAX_FANOUT}, or -1 for all neighbours")
+            raise ValueError(f"fanout {k} is not possible: give 1 to {MAX_FANOUT}, or -1 for all neighbors")
     return resolved
 
 
@@ -85,14 +85,14 @@ def _as_fanout(k: Any) -> int:
     """`k` as an int; TypeError unless it is an integer."""
     if (number := as_index(k)) is not None:
         return number
-    raise TypeError(f"fanout {shown(k)} is not an integer; give 1 to {MAX_FANOUT}, or -1 for all neighbours")
+    raise TypeError(f"fanout {shown(k)} is not an integer; give 1 to {MAX_FANOUT}, or -1 for all neighbors")
 
 
 class Request(NamedTuple):
     """One mini-batch that is to be sampled.
 
     Attributes:
-        seeds: `[n]`, integer, distinct vertices of the graph; for other kinds of items their ids, see
+        seeds: `[n]`, integer, distinct nodes of the graph; for other kinds of items their ids, see
             `loader.items.Items`.
         epoch, batch: which epoch, and which mini-batch of it; both count from 0.
         numbers: see `loader.items.Seeds`.
@@ -249,7 +249,7 @@ class Sampler(ABC):
 
         Args:
             graph: where to sample.
-            seeds: `[batch_size]`, integer, distinct vertices of the graph; of a `HeteroGraph` node type -> ids within
+            seeds: `[batch_size]`, integer, distinct nodes of the graph; of a `HeteroGraph` node type -> ids within
                 the type, or ids of its one range, type after type.
             epoch, batch: which epoch and mini-batch this is; both non-negative.
 
@@ -362,14 +362,14 @@ OTHERS_OPTIONS = {
 
 
 class PickOptions(TypedDict, total=False):
-    """Options of every sampler of neighbourhoods, given by keyword.
+    """Options of every sampler of neighborhoods, given by keyword.
 
     Attributes:
-        replace: pick with replacement. A vertex that has neighbours then always gets `fanout` independent picks.
+        replace: pick with replacement. A node that has neighbors then always gets `fanout` independent picks.
         edge_ids: return the ids of the sampled edges.
         seed: of all random choices, `0 <= seed < 2**64`.
         weights: "edge_weights" picks by the graph's edge weights; None picks uniformly. Without replacement, the
-            probability of each pick is proportional to its weight among the neighbours that are not picked yet
+            probability of each pick is proportional to its weight among the neighbors that are not picked yet
             (successive sampling, the law of Efraimidis and Spirakis, IPL 2006). An edge of weight 0 is never picked,
             also not by fanout -1.
         weight_tables: with weights: pick from tables, which are made once from the weights of that time. They round
@@ -379,13 +379,13 @@ class PickOptions(TypedDict, total=False):
             are not rounded; each mini-batch reads the weights of all entries of its lists, so changes in place take
             effect. This draws other random numbers and takes longer. A negative, infinite or NaN weight is then found
             by the mini-batch that reads it. Weights below 1e-290, of float64, are picked in the order of the list.
-        top_k: take the heaviest `fanout` edges of each vertex, of equal ones the first. Nothing is random.
-        labor: LABOR-0 (Balin and Catalyurek, "Layer-Neighbor Sampling", NeurIPS 2023). A vertex gets `fanout`
-            neighbours on average. Each neighbour has one random number for all vertices that may pick it, so vertices
-            pick common neighbours together, and a mini-batch has fewer vertices.
-        layer_dependency: with labor: all hops use the same random numbers, which gives still fewer vertices.
-        batch_dependency: with labor: a neighbour gets a new random number only once in this many consecutive
-            mini-batches, so they have more vertices in common. With 1, all numbers are new in each mini-batch.
+        top_k: take the heaviest `fanout` edges of each node, of equal ones the first. Nothing is random.
+        labor: LABOR-0 (Balin and Catalyurek, "Layer-Neighbor Sampling", NeurIPS 2023). A node gets `fanout`
+            neighbors on average. Each neighbor has one random number for all nodes that may pick it, so nodes
+            pick common neighbors together, and a mini-batch has fewer nodes.
+        layer_dependency: with labor: all hops use the same random numbers, which gives still fewer nodes.
+        batch_dependency: with labor: a neighbor gets a new random number only once in this many consecutive
+            mini-batches, so they have more nodes in common. With 1, all numbers are new in each mini-batch.
         expand: of a `HeteroGraph`: whose neighbors a hop picks. "all": those of all nodes so far, at every hop anew.
             "new": those of the nodes that the hop before found, so that each node is expanded once, as in
             torch_geometric.
@@ -404,7 +404,7 @@ class PickOptions(TypedDict, total=False):
 
 
 class NeighborSampler(Sampler):
-    """Base of the samplers of L-hop neighbourhoods, which give `MiniBatch` objects.
+    """Base of the samplers of L-hop neighborhoods, which give `MiniBatch` objects.
 
     Args:
         fanouts: see `resolve_fanouts`.
@@ -505,14 +505,14 @@ def check_position(epoch: int, batch: int) -> None:
 
 
 def as_seeds(graph: AnyGraph, seeds: Tensor) -> Tensor:
-    """`seeds` as a contiguous vector of the graph's vertex type; the core checks range and uniqueness. If the graph's
+    """`seeds` as a contiguous vector of the graph's node type; the core checks range and uniqueness. If the graph's
     lists were written to, they are checked again.
 
     The graph is square, see `require_square`: whoever opens a session checks that.
     """
     graph.require_sound()
     if not isinstance(seeds, Tensor):
-        raise TypeError(f"seeds is {kind_of(seeds)}; it must be a tensor of vertex ids (torch.as_tensor)")
+        raise TypeError(f"seeds is {kind_of(seeds)}; it must be a tensor of node ids (torch.as_tensor)")
     if seeds.dim() != 1:
         raise ValueError(f"seeds has shape {list(seeds.shape)}; it must have 1 dimension")
     if seeds.layout != torch.strided:

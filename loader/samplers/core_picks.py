@@ -1,4 +1,4 @@
-"""How a sampler's neighbours are picked, as an object of the C++ core."""
+"""How a sampler's neighbors are picked, as an object of the C++ core."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loader.samplers.picks import weighed, weights_of
 def core_picks(
     sampler: NeighborSampler, graph: Graph, num_threads: int
 ) -> tuple[Graph, _core.WeightTables | _core.WeightOrder | _core.Labor | _core.Race | None]:
-    """The graph to sample, and the core's object that says how its neighbours are picked (None: uniformly)."""
+    """The graph to sample, and the core's object that says how its neighbors are picked (None: uniformly)."""
     picks = sampler.picking
     if picks.labor:
         turns = _core.turns_key(sampler.seed)

@@ -148,7 +148,7 @@ class HopwiseSampler(CoreSampler):
 class FusedSampler(CoreSampler):
     """Samples all hops in one call. Threads share the work in small parts.
 
-    Gives the same bytes as `HopwiseSampler`, with any number of threads. A workspace takes 1 byte per vertex of the
+    Gives the same bytes as `HopwiseSampler`, with any number of threads. A workspace takes 1 byte per node of the
     graph with up to 3 hops (1.5 with up to 6, 2.5 with 8), and about 10 bytes per edge of the largest mini-batch so
     far. A session makes a workspace for all threads together when it first needs it, and one per thread when it first
     samples a group.
@@ -174,7 +174,7 @@ class FusedSampler(CoreSampler):
 
 
 class FullSampler(FusedSampler):
-    """Takes all neighbours at every hop.
+    """Takes all neighbors at every hop.
 
     Args:
         num_hops: number of hops.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class DGLSampler(NeighborSampler):
     """`dgl.dataloading.NeighborSampler` on the CPU.
 
-    Mini-batches hold the same vertices and edges as DGL's blocks, in DGL's order: the new vertices of a hop come in
+    Mini-batches hold the same nodes and edges as DGL's blocks, in DGL's order: the new nodes of a hop come in
     order of arrival, not by ascending id. DGL uses its own threads (`OMP_NUM_THREADS`, or `torch.set_num_threads`
     before the first call).
 
@@ -87,8 +87,8 @@ class _DGLSession(Session):
             list(sampler.fanouts[::-1]), replace=sampler.replace, prob="weight" if weighs else None
         )
         self._lock = ForkSafeLock()
-        # Always 64 bits: with 32-bit ids DGL 1.1.3's picks narrow from call to call, until each vertex
-        # keeps the same few neighbours.
+        # Always 64 bits: with 32-bit ids DGL 1.1.3's picks narrow from call to call, until each node
+        # keeps the same few neighbors.
         csc = (graph.indptr.long(), graph.indices.long(), torch.empty(0, dtype=torch.int64))
         self._dgl_graph = self._dgl.graph(("csc", csc), num_nodes=graph.num_nodes)
         if weighs:
@@ -108,7 +108,7 @@ class _DGLSession(Session):
         if torch.unique(seeds).numel() != seeds.numel():
             values, counts = torch.unique(seeds, return_counts=True)
             raise ValueError(
-                f"seeds holds vertex {int(values[counts > 1][0])} more than once; seeds must be distinct (torch.unique)"
+                f"seeds holds node {int(values[counts > 1][0])} more than once; seeds must be distinct (torch.unique)"
             )
         with self._lock:
             self._dgl.seed(_mix(config.seed, epoch, batch))

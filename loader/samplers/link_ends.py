@@ -51,7 +51,7 @@ class LinkEnds:
         if not isinstance(known, Graph):
             raise ValueError("known has types of nodes, and the graph has none; give a Graph")
         if known.num_nodes != graph.num_nodes:
-            raise ValueError(f"known has {known.num_nodes} vertices, the graph {graph.num_nodes}; they must be equal")
+            raise ValueError(f"known has {known.num_nodes} nodes, the graph {graph.num_nodes}; they must be equal")
 
     def edges(self, graph: Any) -> Graph:
         """The edges that links are, with ends numbered as those of links."""

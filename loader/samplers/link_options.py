@@ -38,7 +38,7 @@ class LinkOptions(Sampler):
     ) -> None:
         super().__init__()
         if not isinstance(sampler, Sampler) or sampler.items != "node":
-            raise TypeError(f"sampler is {shown(sampler)}; it must be a Sampler that takes vertices, as FusedSampler")
+            raise TypeError(f"sampler is {shown(sampler)}; it must be a Sampler that takes nodes, as FusedSampler")
         if sampler.in_trees and not isinstance(sampler, TreeSampler):
             raise TypeError(f"sampler is {shown(sampler)}; of those that sample in trees it must be a TreeSampler")
         if negatives is not None and not isinstance(negatives, Negatives):

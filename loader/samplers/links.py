@@ -1,4 +1,4 @@
-"""Samples links: positive ones, negative ones, and the neighbourhood of the ends of both."""
+"""Samples links: positive ones, negative ones, and the neighborhood of the ends of both."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from loader.samples.links import Links
 
 
 class LinkSampler(LinkOptions):
-    """Samples the neighbourhood of the ends of links. Positive links are given, negative links are drawn.
+    """Samples the neighborhood of the ends of links. Positive links are given, negative links are drawn.
 
     A model must not see the links that it has to predict. With `exclude="reverse"` no message goes along a positive
-    link of the mini-batch, in either direction. These edges are removed after the picks, so a vertex may have fewer
-    picked neighbours than its fanout. Ends of negatives do not: where lists are longer than fanouts, the numbers of
-    neighbours tell a model something about which links are true.
+    link of the mini-batch, in either direction. These edges are removed after the picks, so a node may have fewer
+    picked neighbors than its fanout. Ends of negatives do not: where lists are longer than fanouts, the numbers of
+    neighbors tell a model something about which links are true.
 
     Around a `TreeSampler` each end of each link has a tree, positive or negative, in the order of the sources, the
     sources of negatives, the targets and their negatives, type after type. With times a link is `(source, destination,
@@ -38,7 +38,7 @@ class LinkSampler(LinkOptions):
     Of a `HeteroGraph` links are of one relation, `edge_type`. Both ends are numbered within their types.
 
     Args:
-        sampler: samples the neighbourhood of the ends; a sampler of vertices.
+        sampler: samples the neighborhood of the ends; a sampler of nodes.
         negatives: how negative links are drawn; None draws none.
         exclude: "none"; "self": leave out the edges that are positive links; "reverse": and those in the opposite
             direction. With types these are edges of `edge_type`, and of `reverse` in the opposite direction.

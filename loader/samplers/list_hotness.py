@@ -1,4 +1,4 @@
-"""Scores of neighbour lists for a cache: bytes over the bus that a list in GPU memory saves, for each of its bytes."""
+"""Scores of neighbor lists for a cache: bytes over the bus that a list in GPU memory saves, for each of its bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def list_hotness(graph: Graph, batches: Iterable[MiniBatch], fanouts: Sequence[i
     """`[num_nodes]` float64 on the CPU: lines of pinned memory that mini-batches read of each list, per byte of it.
 
     To put first what saves most per byte is the idea of DUCATI (Zhang et al., "DUCATI: A Dual-Cache Training System for
-    Graph Neural Networks on Giant Graphs with GPUs", SIGMOD 2023). A vertex that a hop picks for is counted as a visit.
+    Graph Neural Networks on Giant Graphs with GPUs", SIGMOD 2023). A node that a hop picks for is counted as a visit.
     How many lines a visit reads is estimated from the degree and the fanout. Lines that two lists share are counted for
     both. Mini-batches are a pure function of the loader's arguments, so sampling some here does not change the run.
 
@@ -38,7 +38,7 @@ def list_hotness(graph: Graph, batches: Iterable[MiniBatch], fanouts: Sequence[i
 
 
 def hop_visits(graph: Graph, batches: Iterable[MiniBatch], fanouts: Sequence[int]) -> Tensor:
-    """`[hops, num_nodes]` int64 on the CPU: how often each hop picked for each vertex; see `list_hotness`."""
+    """`[hops, num_nodes]` int64 on the CPU: how often each hop picked for each node; see `list_hotness`."""
     num_hops = len(resolve_fanouts(fanouts))
     visits = torch.zeros(num_hops, graph.num_nodes, dtype=torch.int64)
     if not isinstance(batches, Iterable):
@@ -48,7 +48,7 @@ def hop_visits(graph: Graph, batches: Iterable[MiniBatch], fanouts: Sequence[int
             raise ValueError(f"a mini-batch has {len(batch.blocks)} hops; there are {num_hops} fanouts")
         visits = visits.to(batch.nodes.device)
         for hop in range(num_hops):
-            # The vertices of a mini-batch are distinct.
+            # The nodes of a mini-batch are distinct.
             visits[hop, batch.nodes[: batch.frontier_sizes[hop]].long()] += 1
     return visits.cpu()
 

@@ -24,9 +24,9 @@ class Negatives:
     """How negative links are drawn. Each is a pure function of (seed, epoch, mini-batch, number of the negative).
 
     Attributes:
-        mode: "binary": both ends are drawn, each uniformly from all vertices. "triplet": each positive link has its own
-            negatives, from its source to targets that are drawn uniformly from all vertices. With types, ends are drawn
-            from the vertices of their type.
+        mode: "binary": both ends are drawn, each uniformly from all nodes. "triplet": each positive link has its own
+            negatives, from its source to targets that are drawn uniformly from all nodes. With types, ends are drawn
+            from the nodes of their type.
         num_negatives: per positive link. "triplet" needs a positive integer, "binary" any positive number: the number
             of negatives of a mini-batch is rounded up.
         strict: never draw an edge of the graph or a loop; all other pairs are equally likely. With types, only edges of

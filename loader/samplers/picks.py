@@ -1,4 +1,4 @@
-"""How neighbours are picked, if not uniformly: by the weights of the edges, or by LABOR."""
+"""How neighbors are picked, if not uniformly: by the weights of the edges, or by LABOR."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _made: weakref.WeakKeyDictionary[Graph, Weighed] = weakref.WeakKeyDictionary()
 
 
 class Picks(NamedTuple):
-    """The options that decide how neighbours are picked, see `PickOptions`."""
+    """The options that decide how neighbors are picked, see `PickOptions`."""
 
     replace: bool = False
     weights: str | None = None

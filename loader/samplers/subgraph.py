@@ -61,26 +61,26 @@ def _is_common(fanouts: Sequence[int]) -> bool:
 
 
 class SubgraphSampler(NeighborSampler):
-    """Picks the neighbours of each vertex once, at the hop after the one that met it, and gives `Subgraph` objects.
+    """Picks the neighbors of each node once, at the hop after the one that met it, and gives `Subgraph` objects.
 
-    The picks are those of `FusedSampler`. It picks for a vertex at several hops, and the subgraph keeps only the picks
+    The picks are those of `FusedSampler`. It picks for a node at several hops, and the subgraph keeps only the picks
     of the first one, as torch_geometric does. On the CPU only these are sampled. On a GPU, and with `labor` or
     `weight_tables=False`, the whole mini-batch is sampled, and the other picks are left out.
 
     On the CPU a seed may be given several times: each time it is a node of the subgraph and picks by itself, and edges
-    that lead from the vertex begin at the first one. With `labor` or `weight_tables=False` seeds must be distinct.
+    that lead from the node begin at the first one. With `labor` or `weight_tables=False` seeds must be distinct.
 
     With fanouts by edge type it samples a `HeteroGraph`, and gives `HeteroSubgraph` objects.
 
     Args:
         fanouts: as those of `NeighborSampler`. On the CPU also none, up to 32, fanouts of 0, and without replacement
-            fanouts above 1024 if no vertex has more neighbours than that.
+            fanouts above 1024 if no node has more neighbors than that.
         num_hops: see `NeighborSampler`.
         device: "cpu", a GPU, or "auto" for a GPU if build and machine have one.
         num_threads: if it samples on the CPU, see `CoreSampler`.
         subgraph_type: "directional": the picked edges; "bidirectional": these and their reverses, each pair of ends
             once, ascending by destination and source, with the lowest edge id of both directions; "induced": all edges
-            among the vertices, those of each destination in the order of its list. Fanouts by edge type do not go with
+            among the nodes, those of each destination in the order of its list. Fanouts by edge type do not go with
             "bidirectional".
         options: see `NeighborSampler`.
 
@@ -109,7 +109,7 @@ class SubgraphSampler(NeighborSampler):
         self._core_only = None if _is_common(self.fanouts) else f"the fanouts {list(self.fanouts)}"
         if subgraph_type == "induced" and self.picking.weights is not None:
             raise ValueError(
-                "subgraph_type is 'induced', which takes all edges among the vertices, and weights pick edges; leave "
+                "subgraph_type is 'induced', which takes all edges among the nodes, and weights pick edges; leave "
                 "one of them out"
             )
         common: Any = self.fanouts if _is_common(self.fanouts) else (1,)
@@ -131,7 +131,7 @@ class SubgraphSampler(NeighborSampler):
         return {**super().spec(), **shape}
 
     def check_graph(self, graph: Graph) -> None:
-        """Raises ValueError if a fanout above 1024 is not all neighbours of each vertex of this graph."""
+        """Raises ValueError if a fanout above 1024 is not all neighbors of each node of this graph."""
         most = max(self.fanouts, default=0)
         if most <= MAX_FANOUT:
             return
@@ -139,8 +139,8 @@ class SubgraphSampler(NeighborSampler):
         wrong = [k for k in self.fanouts if k > MAX_FANOUT and (self.replace or k < degree)]
         if wrong:
             raise ValueError(
-                f"fanout {wrong[0]} is not possible, as a vertex has {degree} neighbours: give up to {MAX_FANOUT}, or "
-                "-1 for all neighbours"
+                f"fanout {wrong[0]} is not possible, as a node has {degree} neighbors: give up to {MAX_FANOUT}, or "
+                "-1 for all neighbors"
             )
 
     @property
@@ -271,7 +271,7 @@ def _subgraph_of(batch: MiniBatch) -> Subgraph:
 def _all_edges(
     find: Callable[[MiniBatch], Subgraph], graph: Graph, sampler: SubgraphSampler, batch: MiniBatch
 ) -> Subgraph:
-    """The vertices of a subgraph, with all edges among them."""
+    """The nodes of a subgraph, with all edges among them."""
     made = find(batch)
     found = induced_edges(graph, made.nodes)
     ids = found.places if graph.edge_ids is None else graph.edge_ids[found.places.to(graph.edge_ids.device)].long()

@@ -47,14 +47,14 @@ def random_walk(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Random walks from `start`: `loader.random_walk(graph, torch.arange(graph.num_nodes), 80, p=2, q=0.5)`.
 
-    A step goes from a vertex to one of its listed neighbours. `WalkSampler` says how to walk along the direction of
+    A step goes from a node to one of its listed neighbors. `WalkSampler` says how to walk along the direction of
     edges. Equal arguments give equal walks, on any device and with any number of threads. For other walks, give another
     `seed`, `epoch` or `batch`. If a call makes something for its walks, for example sorted lists, it is kept with the
     graph for the next call.
 
     Args:
         graph: where to walk.
-        start: `[n]`, integer, vertices of the graph. If a vertex is given twice, two independent walks start there.
+        start: `[n]`, integer, nodes of the graph. If a node is given twice, two independent walks start there.
         walk_length: steps of each walk.
         walks_per_node: walks from each start.
         seed: of the random choices, `0 <= seed < 2**64`.
@@ -63,7 +63,7 @@ def random_walk(
             `num_threads`: see `WalkSampler`. By default it walks where the graph lies.
 
     Returns:
-        `[walks_per_node * n, walk_length + 1]` vertices, of the graph's type: the first walk of each start, then the
+        `[walks_per_node * n, walk_length + 1]` nodes, of the graph's type: the first walk of each start, then the
         second walk of each start, and so on. After its end a walk has -1. With `edge_ids=True` also `[walks_per_node *
         n, walk_length]` ids of the edges that were followed, -1 for none. The call returns when the walks are done,
         also on a GPU.

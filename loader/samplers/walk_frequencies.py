@@ -1,4 +1,4 @@
-"""How often walks come to each vertex: what negative samples are drawn by, as in word2vec."""
+"""How often walks come to each node: what negative samples are drawn by, as in word2vec."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def as_exponent(value: Any) -> float:
 
 
 class Frequencies:
-    """Draws vertices in proportion to a power of their frequency.
+    """Draws nodes in proportion to a power of their frequency.
 
-    The frequency of a vertex is the number of edges in whose lists it is, by which walks can come to it; with weights
+    The frequency of a node is the number of edges in whose lists it is, by which walks can come to it; with weights
     it is the sum of their weights. In an undirected graph this is the degree, to which the share of a long uniform
-    walk's steps is proportional. Vertices that no list has are never drawn.
+    walk's steps is proportional. Nodes that no list has are never drawn.
 
-    Each vertex has a number of consecutive places, in proportion to the power. The number is rounded down, but at least
-    1. A place is drawn and its vertex looked up, as in word2vec's table of places (Mikolov et al., NeurIPS 2013), which
-    is kept here as the end of each vertex's places.
+    Each node has a number of consecutive places, in proportion to the power. The number is rounded down, but at least
+    1. A place is drawn and its node looked up, as in word2vec's table of places (Mikolov et al., NeurIPS 2013), which
+    is kept here as the end of each node's places.
 
     Args:
         graph: wherever it lies.
@@ -50,7 +50,7 @@ class Frequencies:
         metapath: edges of these types only, or None for all.
 
     Raises:
-        ValueError: no list has a vertex, or more than 2**30 vertices are in lists.
+        ValueError: no list has a node, or more than 2**30 nodes are in lists.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Frequencies:
         known = int((shares > 0).sum())
         if known == 0:
             raise ValueError(
-                "the graph has no edges by which walks go, so no vertex has a frequency; draw negatives from all "
-                "vertices: negative_exponent=0"
+                "the graph has no edges by which walks go, so no node has a frequency; draw negatives from all "
+                "nodes: negative_exponent=0"
             )
         if known > _MOST // 2:
             raise ValueError(
-                f"{known} vertices have edges; by frequency negatives are drawn from at most {_MOST // 2}: "
+                f"{known} nodes have edges; by frequency negatives are drawn from at most {_MOST // 2}: "
                 "use negative_exponent=0"
             )
         sum_of_shares = int(shares.sum())
@@ -79,13 +79,13 @@ class Frequencies:
         """Goes to `device`."""
         self._ends = self._ends.to(device)
 
-    def vertices(self, places: Tensor) -> Tensor:
-        """The vertices of `places`, each in `[0, num_places)`; shape and dtype stay. On the current stream."""
+    def nodes(self, places: Tensor) -> Tensor:
+        """The nodes of `places`, each in `[0, num_places)`; shape and dtype stay. On the current stream."""
         return torch.searchsorted(self._ends, places, right=True, out_int32=places.dtype == torch.int32)
 
 
 def _counts(graph: Graph, weighted: bool, metapath: Sequence[int] | None) -> Tensor:
-    """`[num_nodes]` int64 on the CPU: how many edges, or how much weight, each vertex is listed by."""
+    """`[num_nodes]` int64 on the CPU: how many edges, or how much weight, each node is listed by."""
     indices = graph.indices
     if metapath is not None:
         assert graph.edge_types is not None

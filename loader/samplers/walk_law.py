@@ -18,8 +18,8 @@ class WalkLaw(NamedTuple):
     Attributes:
         stop_below: a walk ends at a word below this,
         home_below: else it goes back to its start at a word below this.
-        accept: None for the first order; of the second order, a neighbour is accepted at a word that is at most this:
-            the vertex before, one that is listed there, any other.
+        accept: None for the first order; of the second order, a neighbor is accepted at a word that is at most this:
+            the node before, one that is listed there, any other.
         folded: the same thresholds, and the mass that the way back has beyond the larger one of the others, see
             csrc/walks/second_order.h; for steps that do not go by weight.
     """
@@ -31,7 +31,7 @@ class WalkLaw(NamedTuple):
 
     @property
     def sifts(self) -> bool:
-        """Whether it matters which neighbours the vertex before has."""
+        """Whether it matters which neighbors the node before has."""
         return self.accept is not None and self.accept[1] != self.accept[2]
 
     def searches(self, *, weighted: bool) -> bool:

@@ -14,7 +14,7 @@ from loader.samplers.picks import weighed
 
 
 def sorted_lists(graph: Graph) -> tuple[Tensor, Tensor | None]:
-    """`[num_edges]` neighbours with each list in ascending order, and their places in the graph.
+    """`[num_edges]` neighbors with each list in ascending order, and their places in the graph.
 
     If the lists are so already, as `Graph.from_edges` makes them, `graph.indices` itself and None; else copies.
     """
@@ -32,10 +32,10 @@ def sorted_lists(graph: Graph) -> tuple[Tensor, Tensor | None]:
 
 
 def copies_of(graph: Graph, ascending: Tensor) -> tuple[Tensor, Tensor] | None:
-    """How often lists have a vertex; None: no list has one twice.
+    """How often lists have a node; None: no list has one twice.
 
-    `[num_nodes]` uint8: no list has a vertex more than 2 to this power times. `[num_nodes, 3]`: the first place of the
-    vertex that a list has most often (the lowest of several), how often, and how often any other at most.
+    `[num_nodes]` uint8: no list has a node more than 2 to this power times. `[num_nodes, 3]`: the first place of the
+    node that a list has most often (the lowest of several), how often, and how often any other at most.
 
     Args:
         graph: of the lists.
@@ -63,7 +63,7 @@ def copies_of(graph: Graph, ascending: Tensor) -> tuple[Tensor, Tensor] | None:
 
 def weighted_lists(graph: Graph, num_threads: int) -> tuple[Graph, Tensor]:
     """The graph of the edges that have a weight above 0, and `[words * num_edges]` what walks by weight read: 16 bytes
-    an edge, or 24 if vertices are int64.
+    an edge, or 24 if nodes are int64.
 
     Args:
         graph: on the CPU.
@@ -82,10 +82,10 @@ def weighted_lists(graph: Graph, num_threads: int) -> tuple[Graph, Tensor]:
 
 
 class MetapathLists(NamedTuple):
-    """The edges of the types of a metapath, by vertex, and those of a vertex by type.
+    """The edges of the types of a metapath, by node, and those of a node by type.
 
     Attributes:
-        indptr: `[num_nodes * groups + 1]`; the edges of type `types[g]` of vertex `v` are at
+        indptr: `[num_nodes * groups + 1]`; the edges of type `types[g]` of node `v` are at
             `indptr[v * groups + g]` to `indptr[v * groups + g + 1]`.
         indices: `[kept]` their other ends.
         places: `[kept]` their places in the graph.

@@ -33,7 +33,7 @@ class WalkedGraph:
         graph: square, on the CPU. Its arrays are put on huge pages, in place.
         searches: walks search in the lists (`WalkLaw.searches`), so they are kept in ascending order, too: a copy, if
             the graph's are not. Walks of the second order follow these.
-        weighted: walks go by the weights of the edges. Their tables take 16 bytes an edge (24 if vertices are int64),
+        weighted: walks go by the weights of the edges. Their tables take 16 bytes an edge (24 if nodes are int64),
             and another 16 while they are made.
         metapath: types of edges, or None.
         num_threads: of the session.
@@ -78,10 +78,10 @@ class WalkedGraph:
     def walk(
         self, starts: Tensor, length: int, law: WalkLaw, key: int, *, edge_ids: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Vertices `[n, length + 1]` and, if wanted, ids of edges `[n, length]`, of walkers at `starts` `[n]`.
+        """Nodes `[n, length + 1]` and, if wanted, ids of edges `[n, length]`, of walkers at `starts` `[n]`.
 
         Raises:
-            TypeError, ValueError: `starts` are no vertices of the graph.
+            TypeError, ValueError: `starts` are no nodes of the graph.
         """
         graph = self._graph
         starts = as_seeds(graph, starts)
@@ -108,10 +108,10 @@ class WalkedGraph:
             step.cpu_function(self._graph.indptr.dtype, self._graph.indices.dtype)
 
     def walk_by(self, starts: Tensor, length: int, step: Next, key: int) -> Tensor:
-        """Vertices `[n, length + 1]` of walkers at `starts` `[n]`, by `step`, which was prepared.
+        """Nodes `[n, length + 1]` of walkers at `starts` `[n]`, by `step`, which was prepared.
 
         Raises:
-            TypeError, ValueError: `starts` are no vertices of the graph.
+            TypeError, ValueError: `starts` are no nodes of the graph.
             NextError: `step` did what it may not do.
         """
         starts = as_seeds(self._graph, starts)
@@ -124,14 +124,14 @@ class WalkedGraph:
         """Nothing: `walk` has said all."""
 
     def negatives(self, walkers: int, count: int, key: int, frequencies: Frequencies | None = None) -> Tensor:
-        """`[walkers, count]` vertices at random, of the type of the graph's; all alike, or by `frequencies`."""
+        """`[walkers, count]` nodes at random, of the type of the graph's; all alike, or by `frequencies`."""
         out = torch.empty(walkers, count, dtype=self._graph.indices.dtype)
         bound = self._graph.num_nodes if frequencies is None else frequencies.num_places
         self._engine.negatives(0, key, walkers, count, bound, out)
-        return out if frequencies is None else frequencies.vertices(out)
+        return out if frequencies is None else frequencies.nodes(out)
 
     def _find_copies(self) -> None:
-        """Tells the engine, once, how often lists have a vertex."""
+        """Tells the engine, once, how often lists have a node."""
         with self._lock:
             if not self._looked and self.sorted is not None:
                 self._copies = copies_of(self._graph, self.sorted)

@@ -37,46 +37,46 @@ _MOST_UNEVEN = 1024  # by weight there is no scan that would bound the tries of 
 class WalkSampler(Sampler):
     """Random walks of `walk_length` steps, each from the start of a walker (csrc/walks/walk.h).
 
-    A walker goes from a vertex to one of its listed neighbours. A `Graph` lists in-neighbours, so walks go against the
+    A walker goes from a node to one of its listed neighbors. A `Graph` lists in-neighbors, so walks go against the
     direction of the edges. On `graph.reverse()` they go along it, as in DGL and PyG. On an undirected graph, which has
     each edge in both directions, this makes no difference.
 
-    A walk ends at a vertex without neighbours; with a metapath, without neighbours by edges of the next type. The way
+    A walk ends at a node without neighbors; with a metapath, without neighbors by edges of the next type. The way
     of a walker is a pure function of `(graph, spec, epoch, batch)` and its row in the mini-batch. Walkers that start at
-    one vertex, or meet, continue independently of each other.
+    one node, or meet, continue independently of each other.
 
-    By default all neighbours are equally likely (DeepWalk: Perozzi et al., KDD 2014). Each of several parallel edges
+    By default all neighbors are equally likely (DeepWalk: Perozzi et al., KDD 2014). Each of several parallel edges
     counts.
 
     Args:
         walk_length: steps, 0 to 2**24 - 1.
         p, q: node2vec's return and in-out parameters (Grover and Leskovec, KDD 2016), both greater than 0. A walker
             that came from t to v goes to x with a probability proportional to 1/p if x is t, to 1 if x is listed at t,
-            and to 1/q otherwise. At the first step all neighbours are equally likely. The three weights are rounded to
-            multiples of 2**-32 of the largest one. With p = q = 1 all neighbours are equally likely, and walks are as
+            and to 1/q otherwise. At the first step all neighbors are equally likely. The three weights are rounded to
+            multiples of 2**-32 of the largest one. With p = q = 1 all neighbors are equally likely, and walks are as
             fast as without these options.
         stop: the walk ends before each step with this probability in [0, 1).
         restart: in place of a step, the walker goes back to its start with this probability in [0, 1) (random walk with
             restart: Tong et al., ICDM 2006). `stop` and `restart` are rounded to multiples of 2**-32; their sum must be
             at most 1.
-        weights: "edge_weights": the probability of a neighbour is proportional to the weight of its edge. Weights are
+        weights: "edge_weights": the probability of a neighbor is proportional to the weight of its edge. Weights are
             finite and at least 0, and an edge of weight 0 counts as absent. Weights are rounded to multiples of 2**-32
             of the mean weight of their list (csrc/weights/cpu/tables.h). With p and q the probabilities above are
             multiplied by the weights. Then the largest of 1/p, 1 and 1/q may be at most 1024 times the smallest.
         metapath: types of edges (`graph.edge_types`), one per step (metapath2vec: Dong et al., KDD 2017). After the
             last one, the first one follows again. At most 64 types. A type that no edge has ends all walks.
-        next: a function of your own for the next vertex, instead of the laws above; see `loader.Next`. It goes with
+        next: a function of your own for the next node, instead of the laws above; see `loader.Next`. It goes with
             `weights` if it uses them, and not with `p`, `q`, `stop`, `restart`, `metapath` and `edge_ids`.
-        num_negatives: random vertices per step of each walk, negative samples for skip-gram (Mikolov et al., NeurIPS
-            2013). For graphs of fewer than 2**32 vertices.
-        negative_exponent: a vertex is drawn in proportion to this power of its frequency, the number of edges whose
+        num_negatives: random nodes per step of each walk, negative samples for skip-gram (Mikolov et al., NeurIPS
+            2013). For graphs of fewer than 2**32 nodes.
+        negative_exponent: a node is drawn in proportion to this power of its frequency, the number of edges whose
             lists have it (with `weights` their weight, with `metapath` those of its types): 0, 0.25, 0.5, 0.75 or 1.
-            With 0 all vertices are equally likely. word2vec has 0.75, gensim calls it `ns_exponent`. Probabilities are
-            rounded to multiples of about 2**-31, and at most 2**30 vertices may have edges.
+            With 0 all nodes are equally likely. word2vec has 0.75, gensim calls it `ns_exponent`. Probabilities are
+            rounded to multiples of about 2**-31, and at most 2**30 nodes may have edges.
         edge_ids: return the ids of the edges that were followed.
         seed: of all random choices, `0 <= seed < 2**64`.
         schedule: on a GPU: how it works through the steps (NextDoor: Jangda et al., EuroSys 2021). "sample": a thread
-            per walker takes all steps. "transit": before each step, all walkers are ordered by the vertex that they
+            per walker takes all steps. "transit": before each step, all walkers are ordered by the node that they
             stand on; for steps of the first order without metapath. "auto": `transit` for 200,000 walkers and more if
             the graph lies in pinned memory, else `sample`.
         device: where to walk: "cpu", a GPU, or "auto" for a GPU if this machine has one. The walks are the same on all.
@@ -189,7 +189,7 @@ class WalkSampler(Sampler):
             return
         for name, default in (("p", 1), ("q", 1), ("stop", 0), ("restart", 0), ("metapath", None), ("edge_ids", False)):
             if getattr(self, name) != default:
-                why = "it returns vertices, not edges" if name == "edge_ids" else "it says itself where walkers go"
+                why = "it returns nodes, not edges" if name == "edge_ids" else "it says itself where walkers go"
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it does not go with next: {why}")
         if step.weighs and self.weights is None:
             raise ValueError(f"{step!r} uses weights; name those of the graph: weights={WEIGHTS[0]!r}")
@@ -232,7 +232,7 @@ class WalkSampler(Sampler):
 
         Raises:
             ValueError: the graph does not lie on the sampler's device, is bipartite, or has no types for the metapath,
-                or no vertex has a frequency for `negative_exponent`.
+                or no node has a frequency for `negative_exponent`.
             RuntimeError: the sampler was closed; `next` cannot be compiled here.
         """
         self.require_open()
@@ -294,7 +294,7 @@ class WalkSession(Session):
 def walk(
     graph: WalkedGraph | CudaWalkedGraph, sampler: WalkSampler, starts: Tensor, key: int
 ) -> tuple[Tensor, Tensor | None]:
-    """Vertices and, if the sampler wants them, edges of the walks from `starts`, by the sampler's law."""
+    """Nodes and, if the sampler wants them, edges of the walks from `starts`, by the sampler's law."""
     if sampler.next is not None:
         return graph.walk_by(starts, sampler.walk_length, sampler.next, key), None
     length, law = sampler.walk_length, sampler.law

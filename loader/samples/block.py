@@ -13,18 +13,18 @@ from torch import Tensor
 # Lightning do; equality is identity, since tensors have none that is one value.
 @dataclass(eq=False)
 class Block:
-    """One hop of a mini-batch: a bipartite graph from `num_src` to `num_dst` vertices, CSC, local ids.
+    """One hop of a mini-batch: a bipartite graph from `num_src` to `num_dst` nodes, CSC, local ids.
 
     Immutable by convention: change a copy (`dataclasses.replace`).
 
-    The destination vertices are the first `num_dst` source vertices. Row `i` of the block,
-    `indices[indptr[i]:indptr[i + 1]]`, holds the sampled in-neighbours of destination `i` in the order of the
-    graph's neighbour list.
+    The destination nodes are the first `num_dst` source nodes. Row `i` of the block,
+    `indices[indptr[i]:indptr[i + 1]]`, holds the sampled in-neighbors of destination `i` in the order of the
+    graph's neighbor list.
 
     Attributes:
         indptr: `[num_dst + 1]`, dtype of the graph's `indptr`.
         indices: `[num_edges]`, local source ids in `[0, num_src)`, dtype of the graph's `indices`.
-        num_src, num_dst: numbers of vertices.
+        num_src, num_dst: numbers of nodes.
         edge_ids: `[num_edges]` ids of the edges in the graph, or None if they were not asked for.
         edge_features: `[num_edges, D]` features of the edges, or None if they were not gathered.
     """

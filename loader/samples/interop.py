@@ -15,7 +15,7 @@ from loader.samples.subgraph import subgraph_of
 def to_dgl(batch: Any) -> tuple[Tensor, Tensor, list[Any]]:
     """`(input_nodes, output_nodes, blocks)` of a `MiniBatch`, as `dgl.dataloading.DataLoader` yields them.
 
-    Blocks hold the ids of their vertices in `srcdata[dgl.NID]` and `dstdata[dgl.NID]`. They hold the ids of their edges
+    Blocks hold the ids of their nodes in `srcdata[dgl.NID]` and `dstdata[dgl.NID]`. They hold the ids of their edges
     in `edata[dgl.EID]`, if the sampler returned them. Gathered features are in `blocks[0].srcdata["feat"]`, features of
     edges in `edata["feat"]` of each block, gathered labels in `blocks[-1].dstdata["label"]`. The blocks have the id
     type of the mini-batch, or int64 if its `indptr` is wider than its `indices`. If the two have one type, they are
@@ -36,12 +36,12 @@ def to_dgl(batch: Any) -> tuple[Tensor, Tensor, list[Any]]:
 def to_pyg(batch: Any) -> Any:
     """A `torch_geometric.data.Data` of a `MiniBatch`, as `torch_geometric.loader.NeighborLoader` yields it.
 
-    PyG samples the neighbours of each vertex once, at the hop after the one that first met it, and a model applies all
-    edges at every layer. Our blocks, like DGL's, sample a vertex again at every later hop. The `Data` has only PyG's
-    part of them: from the seeds outward, each vertex keeps the neighbours picked for it at the hop after the one that
-    first met it. Vertices that only later picks lead to are left out. The result has the distribution of
+    PyG samples the neighbors of each node once, at the hop after the one that first met it, and a model applies all
+    edges at every layer. Our blocks, like DGL's, sample a node again at every later hop. The `Data` has only PyG's
+    part of them: from the seeds outward, each node keeps the neighbors picked for it at the hop after the one that
+    first met it. Nodes that only later picks lead to are left out. The result has the distribution of
     NeighborLoader's samples, and every edge counts once. So a model of L layers is applied to it as to those, with or
-    without `torch_geometric.utils.trim_to_layer`. If all neighbours are sampled, it is the same subgraph.
+    without `torch_geometric.utils.trim_to_layer`. If all neighbors are sampled, it is the same subgraph.
 
     The result has these attributes; ids are int64: `edge_index` `[2, E]`, local ids, a row of sources and a row of
     destinations, hop by hop from the seeds; `n_id` `[N]`, global ids, the seeds first, then hop by hop, ascending
@@ -49,7 +49,7 @@ def to_pyg(batch: Any) -> Any:
     `batch_size`; `e_id` `[E]`, if the sampler returned edge ids. If they were gathered: features `x` `[N, F]`, features
     of edges `edge_attr` `[E, D]`, and labels `y`.
 
-    `y` has only the labels of the seeds. NeighborLoader's `y` has those of all vertices, so `y[:batch_size]` is the
+    `y` has only the labels of the seeds. NeighborLoader's `y` has those of all nodes, so `y[:batch_size]` is the
     same for both. There is no `input_id` (positions in NeighborLoader's list of seeds).
     """
     Data = import_optional("torch_geometric.data", "to_pyg()", "datasets").Data
@@ -74,7 +74,7 @@ def to_pyg(batch: Any) -> Any:
 
 
 def dgl_block(dgl: Any, block: Block, nodes: Tensor, etype: tuple[str, str, str] = ("_N", "_E", "_N")) -> Any:
-    """DGL's form of a block, with the ids of its vertices and edges.
+    """DGL's form of a block, with the ids of its nodes and edges.
 
     Args:
         nodes: those of the mini-batch.

@@ -1,4 +1,4 @@
-"""A sample of links, positive and negative, with the neighbourhood of their ends."""
+"""A sample of links, positive and negative, with the neighborhood of their ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMES = ("sources", "targets", "negative_sources", "negative_targets", "places"
 
 @dataclass(eq=False)
 class Links(Sample):
-    """A batch of links, and the neighbourhood that a model needs to embed their ends.
+    """A batch of links, and the neighborhood that a model needs to embed their ends.
 
     Positive links have the order in which they were given; a repeated link is repeated. Ids are local: they are numbers
     of seeds of `around`, and thus of rows of a model's output. The seeds are the ends of all links, each once, in
@@ -29,7 +29,7 @@ class Links(Sample):
     targets follow each other; of `[P, k]` negatives the first of all links, then the second.
 
     Attributes:
-        around: the sampled neighbourhood of the ends, a `MiniBatch` or a `Subgraph`; with types a `HeteroMiniBatch` or
+        around: the sampled neighborhood of the ends, a `MiniBatch` or a `Subgraph`; with types a `HeteroMiniBatch` or
             a `HeteroSubgraph`; in trees a `TreeMiniBatch`.
         sources, targets: `[P]` int64, of the positive links.
         negative_targets: `[N]` int64, or `[P, k]`: the k negatives of each positive link; None without negatives.
@@ -141,7 +141,7 @@ Among = Callable[[Tensor], Tensor]
 def without_links(sample: Any, sources: Tensor, targets: Tensor, *, reverse: bool) -> Any:
     """A copy of a mini-batch or subgraph without the edges between some pairs of its seeds.
 
-    All parallel edges of a pair are left out. All vertices stay: both ends of such an edge are seeds.
+    All parallel edges of a pair are left out. All nodes stay: both ends of such an edge are seeds.
 
     Args:
         sample: a `MiniBatch` or a `Subgraph` whose first seeds are the ends of the pairs.

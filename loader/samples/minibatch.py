@@ -1,4 +1,4 @@
-"""The sampled neighbourhood of a batch of seeds: a block per hop, and the vertices of the blocks."""
+"""The sampled neighborhood of a batch of seeds: a block per hop, and the nodes of the blocks."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _PYG_NAMES = ("edge_index", "n_id", "num_sampled_nodes", "num_sampled_edges")
 
 @dataclass(eq=False)
 class MiniBatch(Sample):
-    """The sampled neighbourhood of a batch of seeds, ready for a model.
+    """The sampled neighborhood of a batch of seeds, ready for a model.
 
     Immutable by convention: change a copy (`replace`).
 
-    Each frontier is a prefix of the next one, so one array names the vertices of every hop:
-    `nodes[:frontier_sizes[h]]` are the vertices reached within `h` hops, the seeds first.
+    Each frontier is a prefix of the next one, so one array names the nodes of every hop:
+    `nodes[:frontier_sizes[h]]` are the nodes reached within `h` hops, the seeds first.
 
     The arrays of a mini-batch that a GPU sampled lie in one piece of memory, which stays as long as any of them. So
     clone an array that you keep.
@@ -110,7 +110,7 @@ class MiniBatch(Sample):
 
     @property
     def input_nodes(self) -> Tensor:
-        """`[num_input]` global ids of the vertices whose features the model reads."""
+        """`[num_input]` global ids of the nodes whose features the model reads."""
         return self.nodes
 
     @property

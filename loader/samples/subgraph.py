@@ -1,4 +1,4 @@
-"""A sampled neighbourhood as one graph, in which the neighbours of each vertex were picked once."""
+"""A sampled neighborhood as one graph, in which the neighbors of each node were picked once."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from loader.samples.lazy_rows import LazyRows
 
 @dataclass(eq=False)
 class Subgraph(Sample):
-    """The neighbourhood of a batch of seeds in torch_geometric's form: a model applies all edges at every layer.
+    """The neighborhood of a batch of seeds in torch_geometric's form: a model applies all edges at every layer.
 
-    Each vertex has the neighbours that are picked for it at the hop after the one that first met it.
+    Each node has the neighbors that are picked for it at the hop after the one that first met it.
 
     Attributes:
         nodes: `[N]` int64 global ids: the seeds, then hop by hop, ascending within a hop.
         edge_index: `[2, E]` int64, local ids, a row of sources and a row of destinations, hop by hop.
         edge_ids: `[E]` int64 ids of the edges in the graph, or None.
-        num_nodes: numbers of vertices: the seeds, then the new vertices of each hop.
+        num_nodes: numbers of nodes: the seeds, then the new nodes of each hop.
         num_edges: numbers of edges of each hop.
         epoch, index, repeats: see `Sample`.
         rows: kind -> gathered rows. A kind is "node" or "edge", followed by a name if there are several: "node/x".
@@ -54,7 +54,7 @@ class Subgraph(Sample):
         return self.num_nodes[0]
 
     def ids(self, kind: str) -> Tensor:
-        """`[n]` ids of the vertices ("node") or edges ("edge")."""
+        """`[n]` ids of the nodes ("node") or edges ("edge")."""
         what = kind.partition("/")[0]
         if what == "node":
             return self.nodes
@@ -114,16 +114,16 @@ def bidirectional(sample: Subgraph) -> Subgraph:
 
 
 def subgraph_of(batch: Blocks) -> tuple[Subgraph, Tensor, list[Tensor]]:
-    """The subgraph of a mini-batch: each vertex keeps the picks of the hop after the one that first met it.
+    """The subgraph of a mini-batch: each node keeps the picks of the hop after the one that first met it.
 
-    Vertices that only other picks lead to are left out.
+    Nodes that only other picks lead to are left out.
 
     Returns:
-        The subgraph, without rows; `[N]`, the place of each of its vertices in `batch.nodes`; and for each hop, from
+        The subgraph, without rows; `[N]`, the place of each of its nodes in `batch.nodes`; and for each hop, from
         the seeds outward, the places of its edges in the hop's block.
     """
     device, first = batch.nodes.device, batch.batch_size
-    first_met = [torch.arange(first, device=device)]  # places of the vertices that each hop met first
+    first_met = [torch.arange(first, device=device)]  # places of the nodes that each hop met first
     local = torch.full_like(batch.nodes, -1, dtype=torch.int64)  # place in the subgraph, by place in batch.nodes
     local[:first] = first_met[0]
     num_nodes = first

@@ -23,13 +23,13 @@ class Walks(Sample):
             walks. After its end a walk has -1.
         edge_ids: `[walkers, walk_length]`, if the sampler returned them: the id of the edge that each step followed; -1
             if it followed none, because the walk had ended or went back to its start.
-        negatives: `[walkers, num_negatives, walk_length]` random vertices, of the graph's type, if the sampler drew
+        negatives: `[walkers, num_negatives, walk_length]` random nodes, of the graph's type, if the sampler drew
             them.
         epoch, index: which epoch and which mini-batch of it this is.
         x: `[walkers, walk_length + 1, F]` features, or None if they were not gathered; zeros after the end of a walk.
         edge_features: `[walkers, walk_length, D]` features of the edges, or None; zeros for a step that followed no
             edge.
-        y: `[walkers]` or `[walkers, C]` labels of the start vertices, or None if they were not gathered.
+        y: `[walkers]` or `[walkers, C]` labels of the start nodes, or None if they were not gathered.
         repeats: see `Sample`.
     """
 
@@ -46,7 +46,7 @@ class Walks(Sample):
     wants = ("node", "seed", "edge")
 
     def ids(self, kind: str) -> Tensor:
-        """`[n]` ids: of all vertices ("node") or edges ("edge"), row by row, 0 for -1; or of the starts ("seed")."""
+        """`[n]` ids: of all nodes ("node") or edges ("edge"), row by row, 0 for -1; or of the starts ("seed")."""
         if kind == "node":
             return self.nodes.clamp(min=0).flatten()
         if kind == "seed":
@@ -75,7 +75,7 @@ class Walks(Sample):
 
     @property
     def starts(self) -> Tensor:
-        """`[walkers]` the vertices where the walks start."""
+        """`[walkers]` the nodes where the walks start."""
         return self.nodes[:, 0]
 
     @property

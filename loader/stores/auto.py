@@ -59,7 +59,7 @@ def auto_features(
         device: "cpu", or the GPU, by default the current one.
         gpu_share: share of the free GPU memory to use, in (0, 1].
         num_threads: threads of a gather by the CPU, see the stores.
-        context: says which rows are read most, if its graph has one vertex per row; `open_store` passes it.
+        context: says which rows are read most, if its graph has one node per row; `open_store` passes it.
         options: see `RowOptions`.
 
     Raises:

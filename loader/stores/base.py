@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class FeatureStore(Protocol):
-    """Rows by id, wherever they are kept: features of vertices `[num_rows, F]` or of edges, labels `[num_rows]`.
+    """Rows by id, wherever they are kept: features of nodes `[num_rows, F]` or of edges, labels `[num_rows]`.
 
-    The caller decides whether an id is that of a vertex or of an edge.
+    The caller decides whether an id is that of a node or of an edge.
 
     Stores of the same rows return equal bytes, if they keep and return them in the same types.
     """
@@ -85,7 +85,7 @@ class StoreContext:
     """The run that a store is made for.
 
     Attributes:
-        graph: the graph whose vertices have the rows.
+        graph: the graph whose nodes have the rows.
         batches: returns, at each call, an epoch of the mini-batches that the rows will be gathered for, without their
             rows.
     """

@@ -65,7 +65,7 @@ class CachedFeatures(KernelStore):
         tensor, device, copy, options: as in `PinnedFeatures`.
         fraction: share of the rows to cache, in [0, 1].
         budget_gib: GPU memory for cached rows and the table of their places, in GiB. Give this or `fraction`.
-        hotness: `"degree"` caches the vertices that are in the most neighbour lists, see `degree_hotness`. `"pagerank"`
+        hotness: `"degree"` caches the nodes that are in the most neighbor lists, see `degree_hotness`. `"pagerank"`
             caches those with the highest reverse PageRank, see `pagerank_hotness`. `"visits"` caches those that the
             most mini-batches of the context read, see `count_visits`. A tensor `[num_rows]` of scores, for example of
             `k_hop_hotness`, caches the rows with the highest scores.
@@ -399,17 +399,17 @@ def check_hotness(hotness: str | Tensor, num_rows: int, context: StoreContext | 
     if hotness == "visits" and context.batches is None:
         raise ValueError("hotness='visits' counts mini-batches, and the context has none: StoreContext(graph, batches)")
     if context.graph.num_nodes != num_rows:
-        raise ValueError(f"features has {num_rows} rows, the graph {context.graph.num_nodes} vertices")
+        raise ValueError(f"features has {num_rows} rows, the graph {context.graph.num_nodes} nodes")
 
 
 def hottest(hotness: str | Tensor, count: int, context: StoreContext | None) -> Tensor:
-    """`[count]` int64 on the CPU, ascending: the vertices with the highest scores, of equal ones the first."""
+    """`[count]` int64 on the CPU, ascending: the nodes with the highest scores, of equal ones the first."""
     scores = hotness_scores(hotness, context)
     return torch.argsort(scores, descending=True, stable=True)[:count].sort().values
 
 
 def hotness_scores(hotness: str | Tensor, context: StoreContext | None) -> Tensor:
-    """`[num_rows]` on the CPU: a score of each vertex, for values that `check_hotness` has passed."""
+    """`[num_rows]` on the CPU: a score of each node, for values that `check_hotness` has passed."""
     if isinstance(hotness, Tensor):
         return hotness.cpu()
     assert context is not None

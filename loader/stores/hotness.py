@@ -18,9 +18,9 @@ _PART = 1 << 24  # edges whose probabilities are computed at once
 
 
 def degree_hotness(graph: Graph) -> Tensor:
-    """`[num_nodes]` int64 on the CPU: the number of neighbour lists that each vertex is in.
+    """`[num_nodes]` int64 on the CPU: the number of neighbor lists that each node is in.
 
-    A sampler picks from lists of in-neighbours, and a vertex is in as many of them as its out-degree. In an undirected
+    A sampler picks from lists of in-neighbors, and a node is in as many of them as its out-degree. In an undirected
     graph this is also its in-degree. It is a static estimate, as in PaGraph (Lin et al., "PaGraph: Scaling GNN Training
     on Large Graphs via Computation-aware Caching", SoCC 2020), and takes one pass over the edges.
     """
@@ -32,16 +32,16 @@ def degree_hotness(graph: Graph) -> Tensor:
 
 
 def pagerank_hotness(graph: Graph, seeds: Tensor | None = None) -> Tensor:
-    """`[num_nodes]` float64 on the CPU: how often a surfer is at each vertex who goes to in-neighbours at random, as
+    """`[num_nodes]` float64 on the CPU: how often a surfer is at each node who goes to in-neighbors at random, as
     samplers do, and at times begins anew at a seed: the reverse PageRank. A static estimate, as in Min et al., "Graph
     Neural Network Training and Data Tiering", KDD 2022.
 
     Args:
         graph: on the CPU or a GPU; see `loader.traverse.pagerank`.
-        seeds: `[n]` int64, the vertices that mini-batches begin with. By default any vertex can be a seed.
+        seeds: `[n]` int64, the nodes that mini-batches begin with. By default any node can be a seed.
 
     Raises:
-        ValueError: a seed is no vertex; and as `loader.traverse.pagerank`.
+        ValueError: a seed is no node; and as `loader.traverse.pagerank`.
     """
     require_graph(graph, typed=False)
     own = None if seeds is None else _marked(seeds, graph.num_nodes).double()
@@ -49,21 +49,21 @@ def pagerank_hotness(graph: Graph, seeds: Tensor | None = None) -> Tensor:
 
 
 def k_hop_hotness(graph: Graph, seeds: Tensor, fanouts: Sequence[int], batch_size: int) -> Tensor:
-    """`[num_nodes]` float64 on the CPU: how likely a mini-batch reads each vertex, if its picks were independent.
+    """`[num_nodes]` float64 on the CPU: how likely a mini-batch reads each node, if its picks were independent.
 
-    In each hop a vertex picks each of its `degree` in-neighbours with the probability `min(1, fanout / degree)`. This
-    takes a pass over the edges per hop, and samples nothing: vertex-inclusion probabilities (Kaler et al.,
+    In each hop a node picks each of its `degree` in-neighbors with the probability `min(1, fanout / degree)`. This
+    takes a pass over the edges per hop, and samples nothing: node-inclusion probabilities (Kaler et al.,
     "Communication-Efficient Graph Neural Networks with Probabilistic Neighborhood Expansion Analysis and Caching",
     MLSys 2023).
 
     Args:
         graph: on the CPU or a GPU.
-        seeds: `[n]` int64, the vertices that mini-batches begin with.
-        fanouts: neighbours per vertex for each hop, from the seeds on, -1 for all.
+        seeds: `[n]` int64, the nodes that mini-batches begin with.
+        fanouts: neighbors per node for each hop, from the seeds on, -1 for all.
         batch_size: seeds per mini-batch.
 
     Raises:
-        ValueError: a seed is no vertex, or a number is too small.
+        ValueError: a seed is no node, or a number is too small.
     """
     require_graph(graph, typed=False)
     size = as_size("batch_size", batch_size)
@@ -96,7 +96,7 @@ def count_visits(batches: Iterable[Tensor | MiniBatch], num_rows: int) -> Tensor
     Args:
         batches: tensors of ids (int32 or int64, on any device), in which ids may repeat; or mini-batches, for example a
             `NodeLoader` without features. Of a mini-batch the input nodes count.
-        num_rows: number of rows; for mini-batches the number of vertices.
+        num_rows: number of rows; for mini-batches the number of nodes.
 
     Raises:
         TypeError: `batches` holds something else.
@@ -124,11 +124,11 @@ def count_visits(batches: Iterable[Tensor | MiniBatch], num_rows: int) -> Tensor
 def _marked(seeds: Tensor, num_nodes: int) -> Tensor:
     """`[num_nodes]` bool: the seeds."""
     if not isinstance(seeds, Tensor):
-        raise TypeError(f"seeds is {shown(seeds)}; it must be a tensor of vertex ids (torch.as_tensor)")
+        raise TypeError(f"seeds is {shown(seeds)}; it must be a tensor of node ids (torch.as_tensor)")
     check_integers("seeds", seeds)
     ids = seeds.cpu().long()
     if ids.numel() == 0:
-        raise ValueError("seeds is empty; give at least one vertex")
+        raise ValueError("seeds is empty; give at least one node")
     low, high = (int(x) for x in torch.aminmax(ids))
     if low < 0 or high >= num_nodes:
         raise ValueError(f"seeds holds {low if low < 0 else high}; valid ids are 0 to {num_nodes - 1}")

@@ -1,9 +1,9 @@
 """Traversals of a `Graph` on CPU and GPU: breadth-first search, shortest paths, connected components, PageRank.
 
-A graph lists the in-neighbours of its vertices. Each function says in which direction it follows edges. Equal arguments
+A graph lists the in-neighbors of its nodes. Each function says in which direction it follows edges. Equal arguments
 give equal results, with any number of threads, on CPU and GPU, and with any schedule.
 
-On a GPU the graph lies there or in pinned memory. A traversal takes about 9 bytes of GPU memory per vertex beside its
+On a GPU the graph lies there or in pinned memory. A traversal takes about 9 bytes of GPU memory per node beside its
 result, PageRank 41 bytes. For a graph in pinned memory a copy of `indptr` is kept there, too.
 """
 

@@ -27,7 +27,7 @@ _lock = ForkSafeLock()
 
 
 class Lists(NamedTuple):
-    """The lists of all vertices: `indptr` `[num_nodes + 1]` and `indices` `[num_edges]`, as a graph has them."""
+    """The lists of all nodes: `indptr` `[num_nodes + 1]` and `indices` `[num_edges]`, as a graph has them."""
 
     indptr: Tensor
     indices: Tensor
@@ -102,11 +102,11 @@ def _plan(schedule: str, access: str, pinned: bool) -> tuple[int, int, int]:
     together = {"edge": ("merged",), "hierarchical": ("merged", "aligned")}.get(schedule, ACCESSES)
     if access != "auto" and access not in together:
         raise ValueError(
-            f"access is '{access}'; with schedule='{schedule}' neighbouring threads read neighbouring entries: "
+            f"access is '{access}'; with schedule='{schedule}' neighboring threads read neighboring entries: "
             f"{' or '.join(map(repr, together))}"
         )
     if schedule == "auto":
-        # Over the bus only threads that read neighbouring words at once are fast, also where lists are short.
+        # Over the bus only threads that read neighboring words at once are fast, also where lists are short.
         schedule = "node" if access == "naive" else "edge" if pinned and access != "aligned" else "hierarchical"
     if access == "auto":
         alone = not pinned and schedule != "hierarchical"
@@ -124,12 +124,12 @@ def check_readable(name: str, array: Tensor, device: torch.device) -> None:
 
 
 def back_lists(graph: Graph, device: torch.device) -> Lists:
-    """The lists of the graph itself: the vertices that edges come from. `indptr` lies on `device`."""
+    """The lists of the graph itself: the nodes that edges come from. `indptr` lies on `device`."""
     return Lists(_offsets(graph, graph.indptr, "indptr", device), graph.indices)
 
 
 def onward_lists(graph: Graph, at: Where, symmetric: bool | None) -> Lists:
-    """The vertices that edges lead to. Lists that are not there are made once, and kept with the graph."""
+    """The nodes that edges lead to. Lists that are not there are made once, and kept with the graph."""
     if is_symmetric(graph, at, symmetric):
         return back_lists(graph, at.device)
     turned, _ = _turned(graph)
@@ -181,28 +181,28 @@ def wait_for_host_arrays(*arrays: Tensor) -> None:
         torch.cuda.current_stream().synchronize()
 
 
-def as_vertices(graph: Graph, vertices: int | Sequence[int] | Tensor, name: str) -> Tensor:
-    """`vertices` as a vector of the graph's type on the CPU.
+def as_nodes(graph: Graph, nodes: int | Sequence[int] | Tensor, name: str) -> Tensor:
+    """`nodes` as a vector of the graph's type on the CPU.
 
     Raises:
         TypeError: they are no integers.
-        ValueError: there are none, or one is no vertex.
+        ValueError: there are none, or one is no node.
     """
     try:
-        given = vertices if isinstance(vertices, Tensor) else torch.as_tensor(vertices)
+        given = nodes if isinstance(nodes, Tensor) else torch.as_tensor(nodes)
     except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"{name} is {shown(vertices)}; it must be a vertex or a vector of vertices") from None
+        raise TypeError(f"{name} is {shown(nodes)}; it must be a node or a vector of nodes") from None
     if given.dtype == torch.bool:
-        raise TypeError(f"{name} has dtype torch.bool; turn a mask into vertices with mask.nonzero().view(-1)")
+        raise TypeError(f"{name} has dtype torch.bool; turn a mask into nodes with mask.nonzero().view(-1)")
     if given.is_floating_point() or given.is_complex() or given.dim() > 1:
-        raise TypeError(f"{name} is {shown(vertices)}; it must be a vertex or a vector of vertices")
+        raise TypeError(f"{name} is {shown(nodes)}; it must be a node or a vector of nodes")
     given = given.reshape(-1).cpu().long()
     if given.numel() == 0:
-        raise ValueError(f"{name} holds no vertex; it must hold at least 1")
+        raise ValueError(f"{name} holds no node; it must hold at least 1")
     low, high = (int(x) for x in torch.aminmax(given))
     if low < 0 or high >= graph.num_nodes:
-        valid = f"valid ids are 0 to {graph.num_nodes - 1}" if graph.num_nodes else "the graph has no vertices"
-        raise ValueError(f"{name} holds vertex {low if low < 0 else high}; {valid}")
+        valid = f"valid ids are 0 to {graph.num_nodes - 1}" if graph.num_nodes else "the graph has no nodes"
+        raise ValueError(f"{name} holds node {low if low < 0 else high}; {valid}")
     return given.to(graph.indices.dtype)
 
 

@@ -20,10 +20,10 @@ def connected_components(
     access: str = "auto",
     num_threads: int | None = None,
 ) -> Tensor:
-    """The connected component of each vertex, named by its smallest vertex. The direction of edges does not count: on a
+    """The connected component of each node, named by its smallest node. The direction of edges does not count: on a
     directed graph these are the weakly connected components.
 
-    The first neighbours of each vertex join most of the graph. If the graph is symmetric, the rest of the edges of the
+    The first neighbors of each node join most of the graph. If the graph is symmetric, the rest of the edges of the
     largest part is not read (Afforest: Sutton et al., IPDPS 2018).
 
     Args:
@@ -31,11 +31,11 @@ def connected_components(
         device: see `bfs`.
         symmetric: True says that each edge has its reverse, False that this is not so. By default all edges are read
             once, to find out, and the answer is kept with the graph.
-        schedule, access: on a GPU, see `bfs`; they serve the edges that are read after the first neighbours.
+        schedule, access: on a GPU, see `bfs`; they serve the edges that are read after the first neighbors.
         num_threads: on the CPU, 1 to 1024; by default one per processor.
 
     Returns:
-        `[num_nodes]`, of the type of `graph.indices`, on the device. Two vertices have the same label if a path of
+        `[num_nodes]`, of the type of `graph.indices`, on the device. Two nodes have the same label if a path of
         edges in any direction connects them.
 
     Raises:

@@ -30,21 +30,21 @@ def pagerank(
     access: str = "auto",
     num_threads: int | None = None,
 ) -> Tensor:
-    """The PageRank of each vertex: how often a surfer is there who follows edges at random, and at times begins anew.
+    """The PageRank of each node: how often a surfer is there who follows edges at random, and at times begins anew.
 
-    The rank goes along the direction of edges, and each of parallel edges counts. A vertex without out-edges passes its
-    rank to all vertices as `personalization` says. Each vertex adds up the shares that its in-neighbours pass on. These
+    The rank goes along the direction of edges, and each of parallel edges counts. A node without out-edges passes its
+    rank to all nodes as `personalization` says. Each node adds up the shares that its in-neighbors pass on. These
     are integers, multiples of 2**-62, so their sums are exact in any order, and CPU and GPU give the same bytes.
 
     Args:
         graph: square; see `bfs`.
         alpha: the probability to follow an edge, at least 0 and at most 1.
         tol: it ends as soon as an iteration changes the ranks by less than this in sum. (networkx allows `num_nodes *
-            tol`, which on a million vertices any change is less than.)
+            tol`, which on a million nodes any change is less than.)
         max_iter: the most iterations.
         personalization: `[num_nodes]`, floating point, finite and at least 0, not all 0: where the surfer begins anew,
-            in proportion to these numbers. By default all vertices are equally likely.
-        reverse: follow edges from a vertex to its in-neighbours, as samplers do.
+            in proportion to these numbers. By default all nodes are equally likely.
+        reverse: follow edges from a node to its in-neighbors, as samplers do.
         symmetric: only with `reverse`: see `bfs`.
         device, schedule, access: see `bfs`.
         num_threads: on the CPU, 1 to 1024; by default one per processor.

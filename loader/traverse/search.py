@@ -1,4 +1,4 @@
-"""Breadth-first search: the number of edges to each vertex."""
+"""Breadth-first search: the number of edges to each node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loader.machine.gpu import current_stream_handle, made_current
 from loader.traverse.arrays import (
     Lists,
     Where,
-    as_vertices,
+    as_nodes,
     back_lists,
     memory_for,
     onward_lists,
@@ -37,42 +37,42 @@ def bfs(
     return_predecessors: bool = False,
     num_threads: int | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The number of edges on a shortest path from `source` to each vertex, along the direction of edges.
+    """The number of edges on a shortest path from `source` to each node, along the direction of edges.
 
-    The search goes level by level. A level that would read most edges asks each vertex that was not reached yet for one
-    in-neighbour that was (direction-optimizing: Beamer et al., SC 2012).
+    The search goes level by level. A level that would read most edges asks each node that was not reached yet for one
+    in-neighbor that was (direction-optimizing: Beamer et al., SC 2012).
 
     Args:
         graph: square, on the CPU, on a GPU, or in pinned memory, where a GPU reads it without a copy.
-        source: a vertex, or several: then paths begin at the nearest one.
+        source: a node, or several: then paths begin at the nearest one.
         device: where to search: "cpu" or a GPU. By default where the graph lies.
         symmetric: True says that each edge has its reverse. Then the lists of the graph serve both directions. False
             says that this is not so: then the graph with all edges turned round is made by the first call, and kept
             with the graph. By default all edges are read once, to find out.
-        schedule: on a GPU, how the edges of a frontier are shared out to its threads: "node" (a thread per vertex),
+        schedule: on a GPU, how the edges of a frontier are shared out to its threads: "node" (a thread per node),
             "edge" (a thread per edge), "decomposition" (each thread has equally many edges in a row), "splitting"
-            (lists are cut into pieces, a thread per piece), "hierarchical" (a thread, a warp or a block per vertex, by
-            its degree), "merge_path" (each thread has equally many vertices and edges in a row). The results are equal.
+            (lists are cut into pieces, a thread per piece), "hierarchical" (a thread, a warp or a block per node, by
+            its degree), "merge_path" (each thread has equally many nodes and edges in a row). The results are equal.
             The first five are those of Raval et al., arXiv 1711.00231; merge path is that of Merrill and Garland, SC
             2016.
         access: on a GPU, how a warp reads its lists: "naive" (a thread per list), "merged" (all threads read one list
             together), "aligned" (and begin at a 128-byte boundary), as in EMOGI (Min et al., VLDB 2020).
         direction_optimizing: False goes forward in all levels.
-        return_predecessors: return also the vertex before each vertex. This takes one more pass over the edges, and the
+        return_predecessors: return also the node before each node. This takes one more pass over the edges, and the
             CPU.
         num_threads: on the CPU, 1 to 1024; by default one per processor.
 
     Returns:
         `[num_nodes]` int32 on the device; -1 if there is no path. With `return_predecessors` also `[num_nodes]`, of the
-        type of `graph.indices`: of all vertices that may come before on a shortest path the smallest one; -1 for
-        sources and for vertices without a path.
+        type of `graph.indices`: of all nodes that may come before on a shortest path the smallest one; -1 for
+        sources and for nodes without a path.
 
     Raises:
         TypeError, ValueError: an argument is not as said above; the message says which, and the way out.
         NoGpuError: a GPU was asked for, and there is none.
     """
     at = where(graph, device, num_threads, schedule, access)
-    sources = as_vertices(graph, source, "source")
+    sources = as_nodes(graph, source, "source")
     wants = as_flag("return_predecessors", return_predecessors)
     if wants and at.on_gpu:
         raise ValueError(f"return_predecessors is True, but the search runs on {at.device}; use device='cpu'")
@@ -92,25 +92,25 @@ def k_hop(
     access: str = "auto",
     num_threads: int | None = None,
 ) -> Tensor:
-    """The k-hop neighbourhood of `seeds`: the number of edges from each vertex to the nearest seed, at most `k`.
+    """The k-hop neighborhood of `seeds`: the number of edges from each node to the nearest seed, at most `k`.
 
-    It goes from a vertex to its in-neighbours, against the direction of edges, as samplers do. So it finds the vertices
+    It goes from a node to its in-neighbors, against the direction of edges, as samplers do. So it finds the nodes
     that mini-batches of `seeds` with `k` hops can read.
 
     Args:
         graph: square; see `bfs`.
-        seeds: a vertex, or several.
+        seeds: a node, or several.
         k: hops, at least 0.
         device, schedule, access, num_threads: see `bfs`.
 
     Returns:
-        `[num_nodes]` int32 on the device: 0 for seeds, at most `k`, and -1 for vertices that are farther away.
+        `[num_nodes]` int32 on the device: 0 for seeds, at most `k`, and -1 for nodes that are farther away.
 
     Raises:
         TypeError, ValueError, NoGpuError: see `bfs`.
     """
     at = where(graph, device, num_threads, schedule, access)
-    sources = as_vertices(graph, seeds, "seeds")
+    sources = as_nodes(graph, seeds, "seeds")
     most = as_size("k", k, least=0, most=_FARTHEST)
     found = _search(at, back_lists(graph, at.device), None, sources, most, False, False)
     assert isinstance(found, Tensor)

@@ -14,7 +14,7 @@ from loader.graph.checks import check_length
 from loader.machine.arguments import as_number, kind_of
 from loader.machine.gpu import current_stream_handle, made_current
 from loader.machine.memo import Memo, version_of
-from loader.traverse.arrays import as_vertices, memory_for, onward_weights, wait_for_host_arrays, where
+from loader.traverse.arrays import as_nodes, memory_for, onward_weights, wait_for_host_arrays, where
 
 _TYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 
@@ -33,16 +33,16 @@ def sssp(
     access: str = "auto",
     num_threads: int | None = None,
 ) -> Tensor:
-    """The length of a shortest path from `source` to each vertex, along the direction of edges.
+    """The length of a shortest path from `source` to each node, along the direction of edges.
 
     The length of a path is the sum of its weights from left to right, in the type of the weights. Of all paths the
-    least length is returned, so the result is exact and does not depend on the order of work. Vertices come in near and
-    far piles (Davidson et al., IPDPS 2014). On a GPU, edges to vertices whose path cannot become shorter are
+    least length is returned, so the result is exact and does not depend on the order of work. Nodes come in near and
+    far piles (Davidson et al., IPDPS 2014). On a GPU, edges to nodes whose path cannot become shorter are
     passed over (the out-criterion of Crauser et al., MFCS 1998).
 
     Args:
         graph: square; see `bfs`.
-        source: a vertex, or several: then paths begin at the nearest one.
+        source: a node, or several: then paths begin at the nearest one.
         weights: `[num_edges]`, float32, float64, int32 or int64, of the edges in the order of `graph.indices`, finite
             and at least 0. By default `graph.edge_weights`. For a GPU they lie there or in pinned memory. What is made
             of them is kept for the next call, until torch sees that they were written to. It does not see what is
@@ -64,7 +64,7 @@ def sssp(
         NoGpuError: a GPU was asked for, and there is none.
     """
     at = where(graph, device, num_threads, schedule, access)
-    sources = as_vertices(graph, source, "source")
+    sources = as_nodes(graph, source, "source")
     given = _weights(graph, weights, at.device)
     least, mean = _looked_at(given)
     if delta is None:

@@ -62,7 +62,7 @@ def check_metrics(cfg: DictConfig, splits: Mapping[str, Tensor]) -> None:
 
     Args:
         cfg: of the run.
-        splits: "train", "val", "test" -> vertices.
+        splits: "train", "val", "test" -> nodes.
     """
     computed = computed_metrics(cfg, splits)
     watched = {"optimized_metric": cfg.optimized_metric}

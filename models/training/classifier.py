@@ -30,7 +30,7 @@ class Classifier(MatmulPrecision):
 
     Mini-batches are `MiniBatch`es with `x` and `y`, wherever they come from. Per epoch it logs `train/loss`,
     `train/acc`, `val/loss`, `val/acc`; a test on a `WholeGraph` logs `test/train_acc`, `test/val_acc`,
-    `test/test_acc` (exact, without sampling), on mini-batches `test/acc`. "acc" is the share of vertices that got
+    `test/test_acc` (exact, without sampling), on mini-batches `test/acc`. "acc" is the share of nodes that got
     their class; for multilabel data it is the micro-averaged F1 score. Both are summed on the device and logged once
     an epoch: a step neither waits for a GPU nor calls the logger. A run resumed in the middle of an epoch goes on with
     the sums that it had. The sums are read at the end of an epoch, every 1,000 steps and for each checkpoint: a loss
@@ -168,7 +168,7 @@ class Classifier(MatmulPrecision):
     def infer(
         self, whole: WholeGraph, *, embeddings: bool = False, progress: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Logits of all vertices, each with all its neighbours, as the test computes them.
+        """Logits of all nodes, each with all its neighbors, as the test computes them.
 
         Returns:
             `[num_nodes, num_classes]`, and with `embeddings` the hidden rows that the last layer reads, else None; see
@@ -380,7 +380,7 @@ def _check_scores(logits: Tensor, nodes: Tensor, split: str) -> None:
     wrong = ~torch.isfinite(logits[nodes]).all(-1)
     if bool(wrong.any()):
         raise ValueError(
-            f"{int(wrong.sum())} of {nodes.numel()} vertices of the {split} split have scores that are not finite, the "
-            f"first is vertex {int(nodes[wrong][0])}, so they have no accuracy: replace features that are NaN, "
-            "infinite or very large, of these vertices or near them, e.g. by numpy.nan_to_num"
+            f"{int(wrong.sum())} of {nodes.numel()} nodes of the {split} split have scores that are not finite, the "
+            f"first is node {int(nodes[wrong][0])}, so they have no accuracy: replace features that are NaN, "
+            "infinite or very large, of these nodes or near them, e.g. by numpy.nan_to_num"
         )

@@ -24,15 +24,15 @@ class NodeEmbedder(EpochLoss):
     Several processes on CPUs exchange the sparse gradients by gloo; NCCL has no such exchange.
 
     Per epoch it logs `train/loss`, the mean over the mini-batches. Validation and test take a `WholeGraph`: a
-    logistic regression is fitted to the embedding of the vertices of the train split, and tried on the others. They log
+    logistic regression is fitted to the embedding of the nodes of the train split, and tried on the others. They log
     `val/acc` and `val/loss` (of the regression), and `test/train_acc`, `test/val_acc`, `test/test_acc`. "acc" is the
-    share of vertices that got their class. With several labels per vertex it is the micro-averaged F1 score, where each
-    vertex gets as many labels as it has, the likeliest ones, as in the papers of DeepWalk and node2vec; the
+    share of nodes that got their class. With several labels per node it is the micro-averaged F1 score, where each
+    node gets as many labels as it has, the likeliest ones, as in the papers of DeepWalk and node2vec; the
     macro-averaged one is `test/test_macro_f1`.
 
     Args:
         num_nodes, num_classes: of the data. Without classes, or a train split, nothing is tested.
-        multilabel: vertices have several labels.
+        multilabel: nodes have several labels.
         dim, context_size: see `Node2Vec`.
         init_std, objective, negative_weight: see `Node2Vec`.
         lr: SparseAdam's learning rate.

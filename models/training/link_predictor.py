@@ -29,11 +29,11 @@ LINK_METRICS += tuple(f"{split}/hits@{k}" for split in ("val", "test") for k in 
 
 
 class LinkPredictor(EpochLoss):
-    """Tells links from pairs of vertices that are none: the graph autoencoder of Kipf and Welling 2016
+    """Tells links from pairs of nodes that are none: the graph autoencoder of Kipf and Welling 2016
     (arXiv:1611.07308) with GraphSAGE as encoder, on mini-batches of `Links`.
 
     Per epoch it logs `train/loss`, the mean binary cross entropy over the mini-batches. On `HeldOutLinks` it embeds all
-    vertices by exact, layer-wise inference and logs, by names that begin with `val/` or `test/`: `auc` and `ap`, the
+    nodes by exact, layer-wise inference and logs, by names that begin with `val/` or `test/`: `auc` and `ap`, the
     average precision, of the links against as many negatives; `mrr`, `hits@1`, `@3` and `@10`, of each link's rank
     among its own negatives.
 
@@ -128,7 +128,7 @@ class LinkPredictor(EpochLoss):
         self._evaluate(batch, "test")
 
     def embed(self, graph: Graph, features: Tensor, *, progress: bool = False) -> Tensor:
-        """Embeddings of all vertices, `[num_nodes, out]` on the CPU, each from all its neighbours.
+        """Embeddings of all nodes, `[num_nodes, out]` on the CPU, each from all its neighbors.
 
         The score of a link is the inner product of its ends' embeddings: its logit.
         """

@@ -2,8 +2,8 @@
 
 SPLITS = ("train", "val", "test")
 
-# Of fit, and of test on the whole graph, if vertices are classified.
+# Of fit, and of test on the whole graph, if nodes are classified.
 METRICS = ("train/loss", "train/acc", "val/loss", "val/acc", *(f"test/{split}_acc" for split in SPLITS))
 
-# If they are embedded: what is classified is tried by a logistic regression, on all vertices of a split at once.
+# If they are embedded: what is classified is tried by a logistic regression, on all nodes of a split at once.
 EMBEDDER_METRICS = (*(metric for metric in METRICS if metric != "train/acc"), "test/test_macro_f1")

@@ -58,7 +58,7 @@ class NodeClassifier(ReplayedSteps, Classifier):
     ) -> None:
         if as_size("num_features", num_features, least=0) == 0:
             raise ValueError(
-                "num_features is 0; it must be at least 1: give the vertices features, or take model=node2vec, which "
+                "num_features is 0; it must be at least 1: give the nodes features, or take model=node2vec, which "
                 "reads none"
             )
         cuda_graph = None if cuda_graph is None else as_flag("cuda_graph", cuda_graph)

@@ -61,7 +61,7 @@ def check_parts(cfg: DictConfig) -> None:
     if all(isinstance(size, int) for size in sizes) and sizes[0] + 1 < sizes[1]:
         raise ValueError(
             f"sampler.walk_length is {sampler.walk_length}, model.context_size {model.context_size}; a walk must have "
-            "at least as many vertices as a window, so make walks longer, or windows smaller"
+            "at least as many nodes as a window, so make walks longer, or windows smaller"
         )
     if "context_size" in model and cfg.trainer.get("gradient_clip_val"):
         raise ValueError(
@@ -79,7 +79,7 @@ def check_parts(cfg: DictConfig) -> None:
     if walks and cfg.task == "link":
         raise ValueError("sampler=walks does not go with task=link, which samples around links; take sampler=fused")
     if cfg.task == "link" and _name(sampler) == "FullSampler":
-        raise ValueError("sampler=full has no fanouts, which task=link sets to -1, all neighbours; leave sampler out")
+        raise ValueError("sampler=full has no fanouts, which task=link sets to -1, all neighbors; leave sampler out")
 
 
 def chosen(group: str, cfg: DictConfig) -> str:
@@ -268,7 +268,7 @@ def check_monitors(cfg: DictConfig) -> None:
     for key, metric in watched.items():
         if key != "optimized_metric" and metric in metrics and metric.startswith("test/"):
             raise ValueError(f"{key} is {metric}, which is computed after the training; watch one of train/ or val/")
-        if cfg.task == "link" and (why := not_run(cfg, metric)) is not None:  # of vertices `check_metrics` says it
+        if cfg.task == "link" and (why := not_run(cfg, metric)) is not None:  # of nodes `check_metrics` says it
             raise ValueError(f"{key} is {metric}, but {why}; change that, or give {key}=train/loss")
         if metric not in metrics:
             raise ValueError(

@@ -9,11 +9,11 @@ from torch import Tensor
 
 
 class RunningScores:
-    """Mean loss and accuracy over the vertices of any number of mini-batches.
+    """Mean loss and accuracy over the nodes of any number of mini-batches.
 
     Sums stay on the device of the first mini-batch, and adding one neither waits for the device nor moves anything: a
-    training step has no time to lose. Accuracy is the share of vertices that got their class; for multilabel data the
-    micro-averaged F1 score, `2 TP / (2 TP + FP + FN)` over all vertices and classes, 0 where nothing is positive.
+    training step has no time to lose. Accuracy is the share of nodes that got their class; for multilabel data the
+    micro-averaged F1 score, `2 TP / (2 TP + FP + FN)` over all nodes and classes, 0 where nothing is positive.
 
     Args:
         multilabel: labels are `[batch, num_classes]` of 0 and 1 instead of `[batch]` classes.
@@ -21,7 +21,7 @@ class RunningScores:
 
     def __init__(self, multilabel: bool) -> None:
         self.multilabel = multilabel
-        self.count = 0  # vertices
+        self.count = 0  # nodes
         self._loss: Tensor | None = None
         self._found: Tensor | None = None
 
@@ -43,7 +43,7 @@ class RunningScores:
         self.add_found(self.find(logits, labels), labels.shape[0], loss)
 
     def add_found(self, found: Tensor, count: int, loss: Tensor | None = None) -> None:
-        """One mini-batch of `count` vertices, in which `find` found this much, and its mean loss."""
+        """One mini-batch of `count` nodes, in which `find` found this much, and its mean loss."""
         if self._found is None:
             self._found = torch.zeros_like(found)
             self._loss = torch.zeros((), dtype=torch.float64, device=found.device)

@@ -87,7 +87,7 @@ def number_of_workers(n_jobs: Any, cpus: int) -> int:
 
 
 def part_of_cpus(cpus: Sequence[int], number: int, workers: int) -> list[int]:
-    """The CPUs of worker `number`: neighbours, each CPU with one worker, or one CPU if there are more workers."""
+    """The CPUs of worker `number`: neighbors, each CPU with one worker, or one CPU if there are more workers."""
     if workers >= len(cpus):
         return [cpus[number % len(cpus)]]
     return list(cpus[len(cpus) * number // workers : len(cpus) * (number + 1) // workers])

@@ -150,5 +150,5 @@ def test_sizes_are_those_of_the_jobs_mini_batches(job, tmp_path: Path) -> None:
     rows = convergence.summarise(jobs, "fused", 0.5, 0.95)
     convergence.add_sizes(rows, jobs, str(tmp_path), None)
     fused, labor = (rows[0]["sides"][name] for name in ("fused", "labor"))
-    assert 100 < labor["vertices"] < fused["vertices"] < n
+    assert 100 < labor["nodes"] < fused["nodes"] < n
     assert labor["edges"] == pytest.approx(fused["edges"], rel=0.5)

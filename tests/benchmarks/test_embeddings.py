@@ -19,7 +19,7 @@ Job = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def data() -> NodeDataset:
-    """Vertices whose first label depends on their number, and whose second label is of all of them."""
+    """Nodes whose first label depends on their number, and whose second label is of all of them."""
     ring = torch.arange(40)
     labels = torch.stack([ring % 2, torch.ones(40), torch.zeros(40)], 1).float()
     splits = {"train": ring[:20], "val": ring[:0], "test": ring[20:]}

@@ -13,7 +13,7 @@ from loader.machine.optional import import_dgl
 
 
 def skewed_graph() -> Graph:
-    """3,000 vertices and some 35,000 edges without parallel ones; vertices of low number have most of them."""
+    """3,000 nodes and some 35,000 edges without parallel ones; nodes of low number have most of them."""
     g = torch.Generator().manual_seed(0)
     src, dst = ((torch.rand(40_000, generator=g) ** power * 3000).long() for power in (1.5, 2))
     keys = torch.unique(dst * 3000 + src)
@@ -37,7 +37,7 @@ def test_sizes_are_near_dgls() -> None:
     rows = labor_sizes.measure("skewed", skewed_graph(), dgl, (4, 4), 100, 120)
     assert [row["form"] for row in rows] == list(labor_sizes.FORMS)
     for row in rows:
-        for found in (row["vertices"], row["edges"]):
+        for found in (row["nodes"], row["edges"]):
             # Not by the interval: mini-batches that share random numbers are not independent.
             assert abs(found["percent"]) < 2.5
-        assert row["vertices"]["ours"] < row["uniform_vertices"]
+        assert row["nodes"]["ours"] < row["uniform_nodes"]

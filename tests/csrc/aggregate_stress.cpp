@@ -1,4 +1,4 @@
-// The mean over neighbours and its gradient on any number of threads beside one thread, without Python: made
+// The mean over neighbors and its gradient on any number of threads beside one thread, without Python: made
 // to run under a sanitizer.
 #include <cmath>
 

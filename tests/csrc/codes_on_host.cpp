@@ -1,4 +1,4 @@
-// The kernels that read rows of codes as a module of the host: gathers and the mean over neighbours, with a
+// The kernels that read rows of codes as a module of the host: gathers and the mean over neighbors, with a
 // stand-in for CUDA. Arrays come as addresses; the test owns them.
 #include <pybind11/pybind11.h>
 

@@ -1,4 +1,4 @@
-// A kind of lists and a choice of neighbours that the core does not know, in its samplers on the CPU and, on
+// A kind of lists and a choice of neighbors that the core does not know, in its samplers on the CPU and, on
 // fibers of the host, on the GPU. Prints what it compared; exits with 1 at the first difference.
 #include "sampler_on_host.h"
 // Brings the stand-in for CUDA's header, which comes first.
@@ -47,7 +47,7 @@ std::vector<uint8_t> packed(const std::vector<int32_t>& indices) {
   return bytes;
 }
 
-// The last neighbours of a list. Nothing is drawn.
+// The last neighbors of a list. Nothing is drawn.
 struct LastChoice {
   static constexpr bool kCountsByDegree = true;
 

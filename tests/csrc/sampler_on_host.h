@@ -227,7 +227,7 @@ class OnHost {
     for (int h = 0; h < hops; ++h) {
       args.fanouts[h] = static_cast<int>(options.fanouts[h]);
       const int64_t rows = args.frontier_capacity[h];
-      const int64_t most = options.fanouts[h] == kAllNeighbours ? num_edges : rows * options.fanouts[h];
+      const int64_t most = options.fanouts[h] == kAllNeighbors ? num_edges : rows * options.fanouts[h];
       args.edge_capacity[h] = static_cast<int64_t>(room * static_cast<double>(most)) + 1;
       // For a quarter of the edges' ends: so that sometimes there is room for the edges and not for the
       // vertices.
@@ -235,7 +235,7 @@ class OnHost {
       args.frontier_capacity[h + 1] = std::max(rows, std::min(num_nodes_, rows + new_rows));
       all_edges += args.edge_capacity[h];
       if (h + 1 < hops) tasks += args.frontier_capacity[h + 1];
-      if (options.fanouts[h] == kAllNeighbours) tasks += num_edges / kPartEdges + 1;
+      if (options.fanouts[h] == kAllNeighbors) tasks += num_edges / kPartEdges + 1;
     }
     vertices = aligned(args.frontier_capacity[hops]);
     for (int h = 0; h < hops; ++h) {

@@ -1,4 +1,4 @@
-"""Kernels that read rows of codes, on fibers of the host: gathers from every place, and the mean over neighbours."""
+"""Kernels that read rows of codes, on fibers of the host: gathers from every place, and the mean over neighbors."""
 
 from __future__ import annotations
 

@@ -20,15 +20,15 @@ from loader.samplers.gpu import sizes as gpu_sizes
 from loader.samplers.gpu.needs import SamplerNeeds
 from loader.samplers.gpu.reads import LINE_BYTES
 from loader.samplers.gpu.sampler import CudaSampler, PaddedMiniBatch
-from loader.samplers.gpu.sizes import QUEUES, SCHEDULES, VERTEX_SETS
+from loader.samplers.gpu.sizes import NODE_SETS, QUEUES, SCHEDULES
 
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
 
-HOW = [(s, v) for s in SCHEDULES for v in VERTEX_SETS if v == "bitmap" or s not in QUEUES]
-schedules = pytest.mark.parametrize(("schedule", "vertex_set"), HOW)
+HOW = [(s, v) for s in SCHEDULES for v in NODE_SETS if v == "bitmap" or s not in QUEUES]
+schedules = pytest.mark.parametrize(("schedule", "node_set"), HOW)
 
 by_line = pytest.mark.parametrize(
-    ("schedule", "vertex_set"), [("cooperative", "bitmap"), ("hopwise", "bitmap"), ("hopwise", "hash")]
+    ("schedule", "node_set"), [("cooperative", "bitmap"), ("hopwise", "bitmap"), ("hopwise", "hash")]
 )
 
 
@@ -66,12 +66,10 @@ def digests(graph: Graph, group: list[Request], oracle: HopwiseSampler) -> list[
 @pytest.mark.parametrize("options", [{}, {"edge_ids": True, "replace": True}])
 @pytest.mark.parametrize("fanouts", [[4, 3], [2, 33], [-1, 2]])
 def test_mini_batches_are_the_cpus(
-    gpu: FakeGPU, fanouts: list[int], options: dict[str, bool], schedule: str, vertex_set: str
+    gpu: FakeGPU, fanouts: list[int], options: dict[str, bool], schedule: str, node_set: str
 ) -> None:
     graph, together = graph_of(), 1 if schedule in QUEUES else 3
-    sampler = CudaSampler(
-        fanouts, seed=5, batches_per_launch=together, schedule=schedule, vertex_set=vertex_set, **options
-    )
+    sampler = CudaSampler(fanouts, seed=5, batches_per_launch=together, schedule=schedule, node_set=node_set, **options)
     session, oracle = sampler.open(graph), HopwiseSampler(fanouts, seed=5, **options)
     for sizes in ([0], [9], [1, 12, 3, 20], [8, 8]):  # room is found to be too little, and several share a launch
         group = requests(graph, sizes)
@@ -82,8 +80,8 @@ def test_mini_batches_are_the_cpus(
 @pytest.mark.parametrize("hops", [4, 5, 6, 7, 8])
 @pytest.mark.parametrize("schedule", ["cooperative", "hopwise"])
 def test_mini_batches_of_many_hops_are_the_cpus(gpu: FakeGPU, hops: int, schedule: str) -> None:
-    graph, fanouts = graph_of(num_edges=500), [2] * hops  # few edges: each hop still finds new vertices
-    sampler = CudaSampler(fanouts, seed=5, batches_per_launch=2, schedule=schedule, vertex_set="bitmap")
+    graph, fanouts = graph_of(num_edges=500), [2] * hops  # few edges: each hop still finds new nodes
+    sampler = CudaSampler(fanouts, seed=5, batches_per_launch=2, schedule=schedule, node_set="bitmap")
     session, oracle = sampler.open(graph), HopwiseSampler(fanouts, seed=5)
     group = requests(graph, [1, 3, 2, 1])
     expected = [oracle.sample(graph, r.seeds, epoch=r.epoch, batch=r.batch) for r in group]
@@ -103,7 +101,7 @@ def test_mini_batches_by_the_line_are_the_cpus(
     monkeypatch: pytest.MonkeyPatch,
     fanouts: list[int],
     reads: str,
-    vertex_set: str,
+    node_set: str,
     staged: int,
     schedule: str,
 ) -> None:
@@ -115,7 +113,7 @@ def test_mini_batches_by_the_line_are_the_cpus(
         seed=5,
         batches_per_launch=3,
         schedule=schedule,
-        vertex_set=vertex_set,
+        node_set=node_set,
         reads=reads,
         edge_ids=staged > 2**20,
     )
@@ -127,13 +125,13 @@ def test_mini_batches_by_the_line_are_the_cpus(
 
 
 @by_line
-def test_few_blocks_may_copy_the_lines(gpu: FakeGPU, schedule: str, vertex_set: str) -> None:
+def test_few_blocks_may_copy_the_lines(gpu: FakeGPU, schedule: str, node_set: str) -> None:
     graph = graph_of(num_edges=80_000)  # several warps find lines to copy
     sampler = CudaSampler(
         [4, 3, 2],
         batches_per_launch=2,
         schedule=schedule,
-        vertex_set=vertex_set,
+        node_set=node_set,
         reads="sectors",
         blocks_per_sm=1,
     )
@@ -176,7 +174,7 @@ def test_mini_batches_of_cached_lists_are_the_cpus(
 
 
 @pytest.mark.parametrize("cached", [False, True])
-@pytest.mark.parametrize("options", [{}, {"edge_ids": True, "replace": True}, {"vertex_set": "hash"}])
+@pytest.mark.parametrize("options", [{}, {"edge_ids": True, "replace": True}, {"node_set": "hash"}])
 def test_a_workspace_takes_no_more_than_its_needs(gpu: FakeGPU, options: dict[str, Any], cached: bool) -> None:
     graph, size = graph_of(), 40
     if cached:
@@ -187,7 +185,7 @@ def test_a_workspace_takes_no_more_than_its_needs(gpu: FakeGPU, options: dict[st
     for sizes in ([1], [size] * 5, [2, size], [size] * 4):
         for finish in session.begin(requests(graph, sizes)):
             batch = finish()
-            assert batch.input_nodes.numel() <= needs.vertices
+            assert batch.input_nodes.numel() <= needs.nodes
             space = session._space
             assert space is not None
             assert sum(counted_bytes(array.nbytes) for array in space._arrays.values()) <= needs.workspace
@@ -196,15 +194,11 @@ def test_a_workspace_takes_no_more_than_its_needs(gpu: FakeGPU, options: dict[st
 
 @pytest.mark.parametrize(("reads", "each"), [("aligned", 32), ("sectors", 8)])
 @by_line
-def test_a_line_is_copied_once_for_a_launch(
-    gpu: FakeGPU, schedule: str, vertex_set: str, reads: str, each: int
-) -> None:
+def test_a_line_is_copied_once_for_a_launch(gpu: FakeGPU, schedule: str, node_set: str, reads: str, each: int) -> None:
     graph = graph_of()
     base = graph.indices.data_ptr() % LINE_BYTES // 4
     oracle = HopwiseSampler([4, 3], edge_ids=True)
-    session = CudaSampler([4, 3], schedule=schedule, vertex_set=vertex_set, reads=reads, batches_per_launch=2).open(
-        graph
-    )
+    session = CudaSampler([4, 3], schedule=schedule, node_set=node_set, reads=reads, batches_per_launch=2).open(graph)
     group = requests(graph, [9, 30])
     for finish in session.begin(group):  # from now on there is room for all
         finish()
@@ -257,11 +251,9 @@ def test_any_number_of_mini_batches_may_be_begun(gpu: FakeGPU) -> None:
 
 
 @schedules
-def test_after_a_refused_launch_mini_batches_are_right(
-    gpu: FakeGPU, engine: Any, schedule: str, vertex_set: str
-) -> None:
+def test_after_a_refused_launch_mini_batches_are_right(gpu: FakeGPU, engine: Any, schedule: str, node_set: str) -> None:
     graph = graph_of()
-    session = CudaSampler([4, 3], schedule=schedule, vertex_set=vertex_set).open(graph)
+    session = CudaSampler([4, 3], schedule=schedule, node_set=node_set).open(graph)
     group = requests(graph, [30])
     expected = digests(graph, group, HopwiseSampler([4, 3]))
     for after in range(3):
@@ -284,16 +276,16 @@ def test_more_mini_batches_than_multiprocessors_are_the_cpus(gpu: FakeGPU) -> No
 
 
 @schedules
-def test_padded_mini_batches_trim_to_the_cpus(gpu: FakeGPU, schedule: str, vertex_set: str) -> None:
+def test_padded_mini_batches_trim_to_the_cpus(gpu: FakeGPU, schedule: str, node_set: str) -> None:
     graph = graph_of()
-    session = CudaSampler([4, 3], schedule=schedule, vertex_set=vertex_set, pad_to_capacity=True).open(graph)
+    session = CudaSampler([4, 3], schedule=schedule, node_set=node_set, pad_to_capacity=True).open(graph)
     group = requests(graph, [30, 30, 10])
     for finish, expected in zip(session.begin(group), digests(graph, group, HopwiseSampler([4, 3])), strict=True):
         padded = finish()
         assert isinstance(padded, PaddedMiniBatch)
         assert padded.trim().digest() == expected
     session.begin([Request(torch.tensor([7, 7], dtype=torch.int32), 1, 2)])
-    with pytest.raises(ValueError, match=r"vertex 7 more than once.*epoch 1, mini-batch 2"):
+    with pytest.raises(ValueError, match=r"node 7 more than once.*epoch 1, mini-batch 2"):
         session.check()
 
 
@@ -303,9 +295,9 @@ def test_bad_seeds_fail_only_their_mini_batch(gpu: FakeGPU) -> None:
     good = requests(graph, [20])
     bad = [Request(torch.tensor(ids, dtype=torch.int32), 0, 0) for ids in ([1, 300], [3, 3])]
     out, twice, finish = session.begin([*bad, *good])
-    with pytest.raises(ValueError, match="vertex 300; valid ids are 0 to 299"):
+    with pytest.raises(ValueError, match="node 300; valid ids are 0 to 299"):
         out()
-    with pytest.raises(ValueError, match="vertex 3 more than once"):
+    with pytest.raises(ValueError, match="node 3 more than once"):
         twice()
     assert [finish().digest()] == digests(graph, good, HopwiseSampler([4, 3]))
 
@@ -374,7 +366,7 @@ class TestRefusals:
 
     OPTIONS: ClassVar = {"fanouts": [4], "replace": False, "edge_ids": False, "pad": False, "device": 0}
     PLAN: ClassVar = {
-        **{"num_seeds": 2, "slots": 1, "schedule": 1, "vertex_set": 0, "tasks": 0, "edges_at": 0},
+        **{"num_seeds": 2, "slots": 1, "schedule": 1, "node_set": 0, "tasks": 0, "edges_at": 0},
         **{"frontier_capacity": [2, 4], "edge_capacity": [8], "indices_at": [32], "indptr_at": [0], "edge_ids_at": []},
     }
 
@@ -439,13 +431,13 @@ PICKS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "schedule", "vertex_set"),
+    ("kind", "schedule", "node_set"),
     [(k, s, v) for k in PICKS for s, v in HOW if "labor" not in k or (v == "hash" and s not in QUEUES)],
 )
 @pytest.mark.parametrize("fanouts", [[4, 3], [2, 33], [-1, 2]])
 @pytest.mark.parametrize("reads", ["naive", "sectors"])
 def test_other_picks_are_the_cpus(
-    gpu: FakeGPU, reads: str, fanouts: list[int], kind: str, schedule: str, vertex_set: str
+    gpu: FakeGPU, reads: str, fanouts: list[int], kind: str, schedule: str, node_set: str
 ) -> None:
     if reads == "sectors" and (schedule != "hopwise" or "labor" in kind):
         pytest.skip("these picks are not read by the line")
@@ -461,7 +453,7 @@ def test_other_picks_are_the_cpus(
         edge_ids=True,
         batches_per_launch=together,
         schedule=schedule,
-        vertex_set=vertex_set,
+        node_set=node_set,
         reads=reads,
         **PICKS[kind],
     )

@@ -30,8 +30,8 @@ def test_own_lists_give_the_cores_mini_batches(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("  int32_t read(P at) const {", "  int64_t read(P at) const {"),  # no vertex
-        ("  using Row = VertexRow;\n", "  using Row = SlotRow;\n"),  # a row of a hop is a vertex, or a typed one
+        ("  int32_t read(P at) const {", "  int64_t read(P at) const {"),  # no node
+        ("  using Row = VertexRow;\n", "  using Row = SlotRow;\n"),  # a row of a hop is a node, or a typed one
     ],
 )
 def test_other_structs_do_not_compile(tmp_path: Path, right: str, wrong: str) -> None:
@@ -42,4 +42,4 @@ def test_other_structs_do_not_compile(tmp_path: Path, right: str, wrong: str) ->
     source.write_text(text.replace(right, wrong))
     built = build([source], "", tmp_path / "own_lists", (*OPTIONS, "-fsyntax-only"))
     assert built.returncode != 0
-    assert "see graph/lists.h" in built.stderr or "a row of a hop is a vertex" in built.stderr
+    assert "see graph/lists.h" in built.stderr or "a row of a hop is a node" in built.stderr

@@ -1,4 +1,4 @@
-"""The kernels of the GPU sampler as a program of the host: every schedule and vertex set gives the CPU's mini-batches.
+"""The kernels of the GPU sampler as a program of the host: every schedule and node set gives the CPU's mini-batches.
 
 What a GPU alone can show, its memory model and its speed, the tests marked `gpu` have to.
 """
@@ -40,7 +40,7 @@ def test_every_schedule_gives_the_cpus_mini_batches(tmp_path: Path) -> None:
 # Of a file: what is right, and the mistake in its place.
 MISTAKES = [
     ("queue.cuh", "static_cast<uint32_t>(count), {})", "first * Widest", "first"),
-    ("hashed.cuh", "row += {};", "total", "total > 0"),  # vertices of a range's later windows
+    ("hashed.cuh", "row += {};", "total", "total > 0"),  # nodes of a range's later windows
     ("scan.cuh", "begin = 0, step = {},", "kGroup", "1"),  # groups of a long list's parts
     # Lists that are raced together:
     ("race_queue.cuh", "__popc(votes & {})", "before_lane & ~bits_below(from, base)", "before_lane"),

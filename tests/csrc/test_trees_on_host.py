@@ -69,7 +69,7 @@ def test_several_mini_batches_share_a_launch(gpu: FakeGPU, trees: str) -> None:
 
 def test_bad_seeds_are_told(gpu: FakeGPU) -> None:
     session = TreeSampler([4, 3], device="cuda", times="node").open(graph_of())
-    with pytest.raises(ValueError, match="seeds holds vertex 160; valid ids are 0 to 159"):
+    with pytest.raises(ValueError, match="seeds holds node 160; valid ids are 0 to 159"):
         session.begin([Request(torch.tensor([[160, 3]]), 0, 0)])[0]()
     with pytest.raises(ValueError, match="mixed"):
         session.begin([Request(torch.tensor([[100, 3], [5, 3]]), 0, 0)])[0]()

@@ -46,12 +46,12 @@ def graph_of(pairs: int = 600) -> HeteroGraph:
     return HeteroGraph.from_edges(relations, {"a": 90, "p": 70})
 
 
-@pytest.mark.parametrize("vertex_set", ["bitmap", "hash"])
+@pytest.mark.parametrize("node_set", ["bitmap", "hash"])
 @pytest.mark.parametrize("expand", ["all", "new"])
-def test_several_mini_batches_share_a_launch(gpu: FakeGPU, vertex_set: str, expand: str) -> None:
+def test_several_mini_batches_share_a_launch(gpu: FakeGPU, node_set: str, expand: str) -> None:
     graph = graph_of()
     options: dict[str, Any] = {"seed": 3, "expand": expand, "edge_ids": True}
-    session = CudaSampler([4, 3], vertex_set=vertex_set, batches_per_launch=4, **options).open(graph)
+    session = CudaSampler([4, 3], node_set=node_set, batches_per_launch=4, **options).open(graph)
     oracle = HopwiseSampler([4, 3], **options)
     g = torch.Generator().manual_seed(0)
     for sizes in ([0], [3, 1, 20, 7], [50, 2]):
@@ -71,16 +71,16 @@ def test_several_mini_batches_share_a_launch(gpu: FakeGPU, vertex_set: str, expa
 @pytest.mark.parametrize(
     ("seeds", "message"),
     [
-        ([0, 160], "holds vertex 160; valid ids are 0 to 159"),
-        ([-1], "holds vertex -1"),
-        ([5, 7, 5], "holds vertex 5 more than once"),
+        ([0, 160], "holds node 160; valid ids are 0 to 159"),
+        ([-1], "holds node -1"),
+        ([5, 7, 5], "holds node 5 more than once"),
         ([95, 5], "seeds of several node types are mixed, at node 5"),
     ],
 )
-@pytest.mark.parametrize("vertex_set", ["bitmap", "hash"])
-def test_bad_seeds_are_named_and_do_no_harm(gpu: FakeGPU, seeds: list[int], message: str, vertex_set: str) -> None:
+@pytest.mark.parametrize("node_set", ["bitmap", "hash"])
+def test_bad_seeds_are_named_and_do_no_harm(gpu: FakeGPU, seeds: list[int], message: str, node_set: str) -> None:
     graph = graph_of()
-    session = CudaSampler([4, 3], vertex_set=vertex_set).open(graph)
+    session = CudaSampler([4, 3], node_set=node_set).open(graph)
     with pytest.raises(ValueError, match=message):
         session.begin([Request(torch.tensor(seeds, dtype=torch.int32), 0, 0)])[0]()
     good = session.begin([Request(torch.tensor([3, 95], dtype=torch.int32), 0, 0)])[0]()

@@ -51,7 +51,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: _core.negatives(2, 2, True, 1, 0, 0, zeros(1), None, zeros(1), numbers(0, 99, 99), numbers(1), True),
-        "indptr says that the list of vertex",
+        "indptr says that the list of node",
     ),
     (
         lambda: _core.WalkEngine(numbers(0, 1), numbers(0), numbers(0), None, 0, 1).walk(*WALK),

@@ -1,4 +1,4 @@
-"""Layer-wise inference equals the forward over full neighbourhoods, whatever the chunks and the storage."""
+"""Layer-wise inference equals the forward over full neighborhoods, whatever the chunks and the storage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from models.sage import GraphSAGE
 @pytest.mark.parametrize("norm", ["none", "batch"])
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 @pytest.mark.parametrize("chunk_bytes", [1, 2000, 2**28])
-def test_equals_the_full_neighbourhood_forward(
+def test_equals_the_full_neighborhood_forward(
     random_graph: Any, widths: tuple[int, int, int], norm: str, num_layers: int, chunk_bytes: int
 ) -> None:
     graph: Graph = random_graph(num_nodes=60, num_edges=200)
@@ -88,7 +88,7 @@ def test_an_error_leaves_the_model_in_training_mode(random_graph: Any) -> None:
     model = GraphSAGE(4, 8, 2, 2)
     graph: Graph = random_graph()
     graph.indices[5] = 10_000
-    with pytest.raises(ValueError, match="indices holds vertex 10000"):
+    with pytest.raises(ValueError, match="indices holds node 10000"):
         layerwise_inference(model, graph, torch.randn(200, 4), progress=False)
     assert model.training
 
@@ -161,5 +161,5 @@ class TestOnGPU:
     def test_an_edge_from_nowhere_is_named(self, random_graph: Any) -> None:
         graph: Graph = random_graph()
         graph.indices[5] = 10_000
-        with pytest.raises(ValueError, match="indices holds vertex 10000; valid ids are 0 to 199"):
+        with pytest.raises(ValueError, match="indices holds node 10000; valid ids are 0 to 199"):
             layerwise_inference(GraphSAGE(4, 8, 2, 2).cuda(), graph, torch.randn(200, 4), progress=False)

@@ -53,12 +53,12 @@ def by_windows(model: Node2Vec, walks: Tensor, negatives: Tensor) -> Tensor:
     assert model.context is not None
     losses, pairs = [], 0
     for walk, others in zip(walks.tolist(), negatives.flatten(1).tolist(), strict=True):
-        vertices = [v for v in walk if v >= 0]
-        for i, u in enumerate(vertices):
+        nodes = [v for v in walk if v >= 0]
+        for i, u in enumerate(nodes):
             x = model.embedding.weight[u]
             apart = torch.stack([-F.logsigmoid(-x @ model.context.weight[n]) for n in others]).mean()
             for size in range(1, model.context_size):
-                for v in vertices[max(0, i - size) : i] + vertices[i + 1 : i + 1 + size]:
+                for v in nodes[max(0, i - size) : i] + nodes[i + 1 : i + 1 + size]:
                     losses.append(-F.logsigmoid(x @ model.context.weight[v]) + model.negative_weight * apart)
                     pairs += 1
     return torch.stack(losses).sum() / pairs
@@ -134,7 +134,7 @@ def test_bad_arguments_are_refused() -> None:
         with pytest.raises(ValueError, match="it must be 'torch_geometric' or 'word2vec'"):
             Node2Vec(3, 4, 2, objective=objective)  # type: ignore[arg-type]
     model = Node2Vec(9, 4, 5)
-    with pytest.raises(ValueError, match="walks have 4 vertices, a window has 5"):
+    with pytest.raises(ValueError, match="walks have 4 nodes, a window has 5"):
         model.loss(torch.zeros(2, 4, dtype=torch.int64), torch.zeros(2, 1, 3, dtype=torch.int64))
     with pytest.raises(ValueError, match="no negative samples"):
         model.loss(torch.zeros(2, 6, dtype=torch.int64), torch.zeros(2, 0, 5, dtype=torch.int64))

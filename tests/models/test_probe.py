@@ -82,7 +82,7 @@ def test_equal_scores_take_the_first_penalty() -> None:
     x = torch.nn.functional.one_hot(y).double()
     for choices in ([1.0, 10.0], [10.0, 1.0]):
         assert LogisticRegression(2, c=choices).fit(x, y).c == choices[0]
-    with pytest.raises(ValueError, match="4 vertices are too few to choose"):
+    with pytest.raises(ValueError, match="4 nodes are too few to choose"):
         LogisticRegression(2, c=[1.0, 10.0]).fit(x[:4], y[:4])
 
 
@@ -92,7 +92,7 @@ def test_the_probe_fits_in_inference_mode() -> None:
         assert torch.equal(LogisticRegression(4).fit(x + 0, y).logits(x), LogisticRegression(4).fit(x, y).logits(x))
 
 
-def test_a_vertex_keeps_its_number_of_labels() -> None:
+def test_a_node_keeps_its_number_of_labels() -> None:
     logits = torch.tensor([[0.1, 3.0, 2.0], [5.0, 4.0, 6.0], [1.0, 1.0, 1.0]])
     labels = torch.tensor([[1.0, 0, 0], [1, 1, 0], [0, 0, 0]])
     assert top_labels(logits, labels).tolist() == [[False, True, False], [True, False, True], [False] * 3]

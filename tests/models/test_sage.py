@@ -18,7 +18,7 @@ from models.sage import GraphSAGE, SAGEConv
 
 @pytest.fixture
 def batch(random_graph: Any) -> MiniBatch:
-    """Two hops from 40 seeds; some vertices have no in-neighbours."""
+    """Two hops from 40 seeds; some nodes have no in-neighbors."""
     graph: Graph = random_graph(num_nodes=300, num_edges=900, seed=1)
     return HopwiseSampler([4, 3], seed=2).sample(graph, torch.arange(0, 200, 5))
 

@@ -123,7 +123,7 @@ def _from_edges(src: NDArray[np.int64], dst: NDArray[np.int64], num_nodes: int, 
 
 
 def _hubs() -> Graph:
-    """Three vertices have hundreds of in-neighbours, and each vertex has one of them."""
+    """Three nodes have hundreds of in-neighbors, and each node has one of them."""
     v, hubs = np.arange(700), np.array([0, 350, 699])
     fans = [v[:: i + 1] for i in range(3)]
     src = np.concatenate([*fans, hubs[v % 3], below(700, 700, 1)])
@@ -135,18 +135,18 @@ def _chain() -> Graph:
 
 
 def _isolated() -> Graph:
-    """Only every third vertex has edges."""
+    """Only every third node has edges."""
     return _from_edges(3 * below(170, 1500, 2), 3 * below(170, 1500, 3), 512)
 
 
 def _parallel() -> Graph:
-    """Each vertex has two in-neighbours and about twelve in-edges. An edge's id is its place in the list of edges."""
+    """Each node has two in-neighbors and about twelve in-edges. An edge's id is its place in the list of edges."""
     dst = below(200, 2400, 4)
     return _from_edges((dst * 7 + below(2, 2400, 5)) % 200, dst, 200, keep_edge_ids=True)
 
 
 def _loops() -> Graph:
-    """Each vertex has itself as an in-neighbour, some twice, and up to four others."""
+    """Each node has itself as an in-neighbor, some twice, and up to four others."""
     v = np.arange(120)
     src = np.concatenate([v, v[::5], *[(v * 11 + i) % 120 for i in range(4)]])
     return _from_edges(src, np.concatenate([v, v[::5], v, v, v[::2].repeat(2), v[::3].repeat(3)]), 120)
@@ -157,7 +157,7 @@ def _random() -> Graph:
 
 
 def _own_ids() -> Graph:
-    """Neighbour lists that are not sorted, and ids beyond 32 bits in falling order."""
+    """Neighbor lists that are not sorted, and ids beyond 32 bits in falling order."""
     indptr = np.concatenate([[0], np.cumsum(below(25, 300, 8))])
     num_edges = int(indptr[-1])
     indices, ids = below(300, num_edges, 9), 2**33 - 3 * np.arange(num_edges)
@@ -192,7 +192,7 @@ def graph_of(name: str, width: str, device: str = "cpu") -> Graph:
 
 
 def seeds_of(num_nodes: int, count: int, first: int) -> Tensor:
-    """`[count]` distinct vertices in steps around the graph. All of them if there are fewer."""
+    """`[count]` distinct nodes in steps around the graph. All of them if there are fewer."""
     stride = next(n for n in itertools.count(num_nodes * 5 // 8 + 1) if math.gcd(n, num_nodes) == 1)
     return torch.from_numpy((first + stride * np.arange(min(count, num_nodes))) % num_nodes)
 

@@ -156,12 +156,12 @@ class TestOnGPU:
     pytestmark = needs_gpu
 
     @groups
-    @pytest.mark.parametrize(("schedule", "vertex_set"), SCHEDULES)
+    @pytest.mark.parametrize(("schedule", "node_set"), SCHEDULES)
     def test_samplers_give_the_recorded_digests(
-        self, graph_name: str, width: str, schedule: str, vertex_set: str
+        self, graph_name: str, width: str, schedule: str, node_set: str
     ) -> None:
         CudaSampler, _, _ = cuda_classes()
-        make = partial(CudaSampler, schedule=schedule, vertex_set=vertex_set)
+        make = partial(CudaSampler, schedule=schedule, node_set=node_set)
         assert_equal(sampled(graph_name, width, make, device="cuda"), expected_of(f"{graph_name}, {width}"))
 
     @pytest.mark.parametrize(("graph_name", "width"), PICKED)

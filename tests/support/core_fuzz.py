@@ -40,7 +40,7 @@ def i32(*values: int) -> torch.Tensor:
 
 
 def graph(dtype: torch.dtype = torch.int32) -> Arguments:
-    """Five vertices with 0 to 4 neighbours, each list ascending."""
+    """Five nodes with 0 to 4 neighbors, each list ascending."""
     return {
         "indptr": torch.tensor([0, 2, 2, 6, 7, 9], dtype=dtype),
         "indices": torch.tensor([1, 2, 0, 1, 3, 4, 2, 0, 4], dtype=dtype),
@@ -87,7 +87,7 @@ def walk(**changes: Any) -> Arguments:
         "home_below": 1000,
         "accept": None,
         "path": [],
-        "vertices": zeros(3, 5, dtype=torch.int32),
+        "nodes": zeros(3, 5, dtype=torch.int32),
         "places": zeros(3, 4, dtype=torch.int32),
     } | changes
 
@@ -188,7 +188,7 @@ CALLS: dict[str, Callable[[], tuple[Callable[..., Any], Arguments]]] = {
             "weights": None,
             "searches": False,
             "by_weight": False,
-            "vertices": zeros(3, dtype=torch.int32),
+            "nodes": zeros(3, dtype=torch.int32),
         },
     ),
     "WalkEngine.negatives": lambda: (
@@ -388,7 +388,7 @@ CALLS: dict[str, Callable[[], tuple[Callable[..., Any], Arguments]]] = {
             "hits": zeros(1),
         },
     ),
-    "subgraph_scratch": lambda: (_core.subgraph_scratch, {"vertices": 5, "edges": 9}),
+    "subgraph_scratch": lambda: (_core.subgraph_scratch, {"nodes": 5, "edges": 9}),
     "cuda_mean_forward_workspace": lambda: (lambda n: _core.cuda_mean_forward_workspace(n), {"n": 9}),
     "cuda_mean_backward_workspace": lambda: (
         lambda a, b, c, d: _core.cuda_mean_backward_workspace(a, b, c, d),
@@ -402,7 +402,7 @@ def planned() -> Arguments:
         "num_seeds": 4,
         "slots": 1,
         "schedule": 0,
-        "vertex_set": 0,
+        "node_set": 0,
         "frontier_capacity": [4, 12, 36],
         "edge_capacity": [8, 24],
         "indices_at": [0, 64],

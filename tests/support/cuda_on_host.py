@@ -15,7 +15,7 @@ from filelock import FileLock
 from sanitizers import ROOT, build, skip_unless_it_runs
 
 # Two warps a block: what matters happens between warps and between blocks. Few ranges of a hash set, a small window and
-# few vertices that are compared: small graphs fill them. Lists are long soon. The folder has a stand-in for CUDA.
+# few nodes that are compared: small graphs fill them. Lists are long soon. The folder has a stand-in for CUDA.
 OPTIONS = (
     "-O0",
     "-DLOADER_SAMPLER_WARPS=2",

@@ -40,7 +40,7 @@ def mapped(path: Path) -> Tensor:
 
 
 def open_loader(folder: Path, in_memory: bool) -> NodeLoader:
-    """Of some vertices, with the arrays mapped or in memory."""
+    """Of some nodes, with the arrays mapped or in memory."""
     indptr, indices, features = (mapped(folder / f"{name}.npy") for name in ("indptr", "indices", "features"))
     if in_memory:
         indptr, indices, features = indptr.clone(), indices.clone(), features.clone()

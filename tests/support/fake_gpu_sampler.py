@@ -52,11 +52,11 @@ class Stream:
 
 @dataclass
 class Launch:
-    """What was launched: mini-batches, schedule and vertex set by number, thread blocks (0: all that fit)."""
+    """What was launched: mini-batches, schedule and node set by number, thread blocks (0: all that fit)."""
 
     batches: int
     schedule: int
-    vertex_set: int
+    node_set: int
     blocks: int
 
 
@@ -99,7 +99,7 @@ class FakeGPU:
         constants = {
             "cuda_header_bytes": 256,
             "cuda_max_batches_per_launch": 16,
-            "cuda_max_task_vertices": 2**40,
+            "cuda_max_task_nodes": 2**40,
             "cuda_part_edges": 8192,
         }
         for name, value in constants.items():
@@ -206,7 +206,7 @@ class FakeEngine:
         num_seeds: int,
         slots: int,
         schedule: int,
-        vertex_set: int,
+        node_set: int,
         frontier_capacity: Any,
         edge_capacity: Any,
         indices_at: Any,
@@ -218,11 +218,11 @@ class FakeEngine:
     ) -> list[tuple[str, str, int, bool]]:
         self.frontiers, self.edges = list(frontier_capacity), list(edge_capacity)
         self.indices_at, self.indptr_at, self.edge_ids_at = indices_at, indptr_at, edge_ids_at
-        self.edges_at, self.schedule, self.vertex_set = edges_at, schedule, vertex_set
+        self.edges_at, self.schedule, self.node_set = edges_at, schedule, node_set
         if slots != self.room.get("state"):
             self.room = {"state": slots}
         needed = {"row_begin": frontier_capacity[-2] + num_seeds, "tasks": tasks}
-        needed |= {"keys": 4 * frontier_capacity[-1]} if vertex_set else {"bitmaps": self.num_nodes}
+        needed |= {"keys": 4 * frontier_capacity[-1]} if node_set else {"bitmaps": self.num_nodes}
         for name, length in needed.items():
             self.room[name] = max(self.room.get(name, 0), slots * length)
         zero = "state", "tasks", "keys", "bitmaps"
@@ -230,7 +230,7 @@ class FakeEngine:
 
     def use(self, arrays: dict[str, Tensor]) -> None:
         assert {name: held.numel() for name, held in arrays.items()} == self.room
-        self.marks = arrays["keys" if self.vertex_set else "bitmaps"]
+        self.marks = arrays["keys" if self.node_set else "bitmaps"]
 
     def add_headers(self, memory: Tensor) -> None:
         assert memory.dtype == torch.uint8
@@ -248,7 +248,7 @@ class FakeEngine:
             self.gpu.refuse_launch = False
             self.marks.fill_(1)
             raise RuntimeError("launching the sampler failed: out of resources")
-        self.gpu.launches.append(Launch(len(batches), self.schedule, self.vertex_set, blocks))
+        self.gpu.launches.append(Launch(len(batches), self.schedule, self.node_set, blocks))
         results = []
         for batch in batches:
             header = self.free.pop()
@@ -257,9 +257,9 @@ class FakeEngine:
         return 1, results
 
     def _sample(
-        self, seeds_at: int, num_seeds: int, keys: tuple[int, int, int], vertices: int, sizes_at: int
+        self, seeds_at: int, num_seeds: int, keys: tuple[int, int, int], nodes: int, sizes_at: int
     ) -> tuple[int, int, int, list[int], list[int], int]:
-        seeds, edges = at(seeds_at, num_seeds, self.node_dtype), vertices + self.edges_at
+        seeds, edges = at(seeds_at, num_seeds, self.node_dtype), nodes + self.edges_at
         bad = seeds[(seeds < 0) | (seeds >= self.num_nodes)]
         if bad.numel():
             return _SEED_RANGE, int(bad[0]), 0, [], [], 0
@@ -281,14 +281,14 @@ class FakeEngine:
             size = self.edge_dtype.itemsize
             return [at(edges + o * size, n, self.edge_dtype) for o, n in zip(offsets, lengths, strict=True)]
 
-        def vertex_arrays(offsets: Any, lengths: list[int]) -> list[Tensor]:
+        def node_arrays(offsets: Any, lengths: list[int]) -> list[Tensor]:
             size = self.node_dtype.itemsize
-            return [at(vertices + o * size, n, self.node_dtype) for o, n in zip(offsets, lengths, strict=True)]
+            return [at(nodes + o * size, n, self.node_dtype) for o, n in zip(offsets, lengths, strict=True)]
 
         indptr = edge_arrays(self.indptr_at, [n + 1 for n in frontiers[:-1]])
-        indices = vertex_arrays(self.indices_at, sizes)
+        indices = node_arrays(self.indices_at, sizes)
         edge_ids = edge_arrays(self.edge_ids_at, sizes) if with_ids else []
-        arrays = [at(vertices, frontiers[-1], self.node_dtype)]
+        arrays = [at(nodes, frontiers[-1], self.node_dtype)]
         for hop in zip(indptr, indices, *([edge_ids] if with_ids else []), strict=True):
             arrays += hop
         for array, offset in zip(arrays, offsets, strict=True):

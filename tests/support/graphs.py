@@ -19,7 +19,7 @@ def widen(graph: Graph, width: str) -> Graph:
 
 
 def messy_graph(num_nodes: int, num_edges: int, seed: int) -> Graph:
-    """A hub, self loops, parallel edges, isolated vertices and vertices that nobody points to."""
+    """A hub, self loops, parallel edges, isolated nodes and nodes that nobody points to."""
     g = torch.Generator().manual_seed(seed)
 
     def ids(count: int) -> torch.Tensor:
@@ -37,20 +37,20 @@ def messy_graph(num_nodes: int, num_edges: int, seed: int) -> Graph:
 
 
 def equal_degrees(num_nodes: int, degree: int) -> Graph:
-    """`degree` in-neighbours each: the next vertices in the circle."""
+    """`degree` in-neighbors each: the next nodes in the circle."""
     indptr = torch.arange(num_nodes + 1) * degree
     indices = (torch.arange(num_nodes)[:, None] + 1 + torch.arange(degree)[None, :]) % num_nodes
     return Graph(indptr, indices.reshape(-1))
 
 
 def star(num_leaves: int) -> Graph:
-    """Vertex 0 has all others as in-neighbours, and they have vertex 0."""
+    """Node 0 has all others as in-neighbors, and they have node 0."""
     indptr = torch.cat((torch.zeros(1, dtype=torch.int64), num_leaves + torch.arange(num_leaves + 1)))
     indices = torch.cat((torch.arange(1, num_leaves + 1), torch.zeros(num_leaves, dtype=torch.int64)))
     return Graph(indptr, indices)
 
 
 def chain(num_nodes: int) -> Graph:
-    """`v + 1` is the only in-neighbour of `v`; the last vertex has none."""
+    """`v + 1` is the only in-neighbor of `v`; the last node has none."""
     indptr = torch.arange(num_nodes + 1).clamp_(max=num_nodes - 1)
     return Graph(indptr, torch.arange(1, num_nodes))

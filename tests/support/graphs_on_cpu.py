@@ -39,7 +39,7 @@ def copy_labels(values: Any, to: int, source: int, target: int, size: int, devic
 class ReplayedOnCPU:
     """In the place of `_Captured`: the function as a graph would have it, with rows and labels of seeds too many.
 
-    The module is a `GraphSAGE`. A seed without features and neighbours has the last bias as its logits.
+    The module is a `GraphSAGE`. A seed without features and neighbors has the last bias as its logits.
     """
 
     def __init__(self, call: Any, live: LiveBatch, batch: MiniBatch) -> None:

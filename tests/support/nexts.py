@@ -35,7 +35,7 @@ def node2vec(walker, lists, draws):
 
 
 def self_avoiding(walker, lists, draws):
-    """Never to one of the last 4 vertices; where there seems to be no other it ends."""
+    """Never to one of the last 4 nodes; where there seems to be no other it ends."""
     degree = lists.degree(walker.at)
     walker.memory[walker.step % 4] = walker.at + 1
     for _ in range(10 * (degree > 0)):
@@ -68,7 +68,7 @@ def importance(walker, lists, draws):
 
 
 def restarting(walker, lists, draws):
-    """Home again, or anywhere: vertices that are not listed."""
+    """Home again, or anywhere: nodes that are not listed."""
     if draws.accept(COMMON):
         return walker.start if walker.step % 2 else draws.uniform(lists.num_nodes)
     return walker.at

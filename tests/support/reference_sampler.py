@@ -46,7 +46,7 @@ class Picker:
         return philox((v % WORD, v >> 32, hop, index // 4), self.key)[index % 4]
 
     def below(self, bound: int, v: int, hop: int, index: int) -> int:
-        """Draw number `index` of vertex `v` at `hop`, uniform in [0, bound)."""
+        """Draw number `index` of node `v` at `hop`, uniform in [0, bound)."""
         product = self.word(v, hop, index) * bound
         attempt = 0
         while product % WORD < WORD % bound:  # 2**32 is not a multiple of bound: the surplus words go
@@ -68,7 +68,7 @@ class Picker:
         return words * bound // WORD**2
 
     def positions(self, v: int, hop: int, degree: int, fanout: int, replace: bool) -> list[int]:
-        """Picked places in the neighbour list of `v`, ascending."""
+        """Picked places in the neighbor list of `v`, ascending."""
         if degree == 0 or fanout == -1 or (not replace and degree <= fanout):
             return list(range(degree))
         if replace:

@@ -14,12 +14,12 @@ from loader.graph import Graph
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    """With isolated vertices, hubs, self loops, parallel edges and several components; half of them symmetric."""
+    """With isolated nodes, hubs, self loops, parallel edges and several components; half of them symmetric."""
     n = draw(st.integers(1, 30))
-    vertex = st.integers(0, n - 1)
-    pairs = draw(st.lists(st.tuples(vertex, vertex), max_size=60))
-    hub = draw(vertex)
-    pairs += [(hub, v) for v in draw(st.lists(vertex, max_size=30))]
+    node = st.integers(0, n - 1)
+    pairs = draw(st.lists(st.tuples(node, node), max_size=60))
+    hub = draw(node)
+    pairs += [(hub, v) for v in draw(st.lists(node, max_size=30))]
     if draw(st.booleans()):
         pairs += [(v, u) for u, v in pairs]
     edges = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2)
@@ -60,7 +60,7 @@ def lengths(graph: Graph, source: int, weights: torch.Tensor) -> np.ndarray:
 
 
 def components(graph: Graph) -> list[int]:
-    """Of each vertex the smallest vertex of its weakly connected component."""
+    """Of each node the smallest node of its weakly connected component."""
     src, dst = edges_of(graph)
     matrix = sparse.csr_matrix((np.ones(src.size), (src, dst)), shape=(graph.num_nodes, graph.num_nodes))
     _, label = csgraph.connected_components(matrix, directed=False)
@@ -68,7 +68,7 @@ def components(graph: Graph) -> list[int]:
 
 
 def grid_graph(side: int) -> Graph:
-    """`side * side` vertices, each joined with those beside it: the longest of all shortest paths."""
+    """`side * side` nodes, each joined with those beside it: the longest of all shortest paths."""
     ids = torch.arange(side * side).view(side, side)
     a = torch.cat((ids[:, :-1].reshape(-1), ids[:-1].reshape(-1)))
     b = torch.cat((ids[:, 1:].reshape(-1), ids[1:].reshape(-1)))
@@ -76,7 +76,7 @@ def grid_graph(side: int) -> Graph:
 
 
 def power_law_graph(num_nodes: int, num_edges: int, seed: int) -> Graph:
-    """Symmetric; a few vertices have most of the edges."""
+    """Symmetric; a few nodes have most of the edges."""
     generator = torch.Generator().manual_seed(seed)
     ends = torch.rand(2, num_edges, generator=generator, dtype=torch.float64)
     src = (ends[0] ** 4 * num_nodes).long()

@@ -53,7 +53,7 @@ class _Draws:
         return product >> 64
 
     def share(self, others: int, copies: int, each: int, index: int) -> tuple[int, int]:
-        """A place in the mass of the others and -1, or the number of a copy of the vertex before."""
+        """A place in the mass of the others and -1, or the number of a copy of the node before."""
         total = others + copies * each
         fits = total < 2**64
         units = total if fits else -(-total // WORD)
@@ -90,7 +90,7 @@ def walks(
     epoch: int = 0,
     batch: int = 0,
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Vertices and places of edges of every walk, -1 where there is none."""
+    """Nodes and places of edges of every walk, -1 where there is none."""
     first, second = batch_key(seed, epoch, batch, WALK)
     indptr, indices = graph.indptr.tolist(), graph.indices.tolist()
     types = None if graph.edge_types is None else graph.edge_types.tolist()
@@ -208,7 +208,7 @@ def walks(
 
 
 def negatives(walker: int, count: int, num_nodes: int, *, seed: int = 0, epoch: int = 0, batch: int = 0) -> list[int]:
-    """The vertices that are drawn at random for one walker."""
+    """The nodes that are drawn at random for one walker."""
     first, second = batch_key(seed, epoch, batch, NEGATIVE)
     draws = _Draws((first, second), walker, 0)
     return [draws.below(num_nodes, i) for i in range(count)]

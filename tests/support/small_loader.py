@@ -17,7 +17,7 @@ SEEDS = torch.arange(10, 110)
 
 
 def small_loader(graph: Graph, **changes: Any) -> NodeLoader:
-    """100 seeds of `NUM_NODES` vertices, 16 a mini-batch: 7 of them."""
+    """100 seeds of `NUM_NODES` nodes, 16 a mini-batch: 7 of them."""
     arguments: dict[str, Any] = {
         "graph": graph,
         "features": torch.randn(NUM_NODES, 6, generator=torch.Generator().manual_seed(1)),

@@ -67,7 +67,7 @@ def check(number: int, makers: list[tuple[type[NeighborSampler], dict]]) -> str 
     """What differs in a case, if anything does."""
     case = typed_oracle.random_case(np.random.default_rng(number))
     if case.picking.labor or case.picking.race:  # which a GPU refuses
-        makers = [(kind, options) for kind, options in makers if "vertex_set" not in options]
+        makers = [(kind, options) for kind, options in makers if "node_set" not in options]
     wanted = typed_oracle.sample_case(case)
     graph = graph_of(case.graph)
     for kind, options in makers:
@@ -98,7 +98,7 @@ def makers_of(device: str) -> list[tuple[type[NeighborSampler], dict]]:
         ]
     from loader.samplers import CudaSampler
 
-    return [(CudaSampler, {"vertex_set": kind}) for kind in ("bitmap", "hash")]
+    return [(CudaSampler, {"node_set": kind}) for kind in ("bitmap", "hash")]
 
 
 def check_all(check: Callable[..., str | None], makers_of: Callable[[str], Any], numbers: range, device: str) -> Any:

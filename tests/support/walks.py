@@ -41,7 +41,7 @@ class Walkers(Items):
 
 @dataclass(eq=False)
 class Walks(Sample):
-    """`steps` `[walkers, length + 1]`, -1 after a stop, and the rows `x` of their vertices; zeros after a stop."""
+    """`steps` `[walkers, length + 1]`, -1 after a stop, and the rows `x` of their nodes; zeros after a stop."""
 
     steps: Tensor
     epoch: int

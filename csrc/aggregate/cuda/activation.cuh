@@ -6,12 +6,12 @@
 namespace loader {
 
 // The paper below takes ten for a margin; of its kinds of Philox six or seven pass all tests of BigCrush.
-// Given two million rows, tests/loader/ops/test_dropout.py finds neighbours alike after four rounds, and
+// Given two million rows, tests/loader/ops/test_dropout.py finds neighbors alike after four rounds, and
 // nothing after five.
 constexpr int kPhilox2Rounds = 7;
 
 // Philox 2x32-7 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): 64 bits, 16 for
-// each of four neighbouring columns.
+// each of four neighboring columns.
 __device__ __forceinline__ uint2 philox2(uint32_t c0, uint32_t c1, uint32_t key) {
 #pragma unroll
   for (int round = 0; round < kPhilox2Rounds; ++round, key += 0x9E3779B9u) {

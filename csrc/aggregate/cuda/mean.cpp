@@ -1,4 +1,4 @@
-// The launches of the mean over neighbours and of its gradient.
+// The launches of the mean over neighbors and of its gradient.
 #include "aggregate/cuda/mean.h"
 
 #include <algorithm>
@@ -145,7 +145,7 @@ void transpose(const DeviceBlock<P, I>& block, const I* sorted_sources, const in
   using Transposed = TransposedBlock<P, I>;
   const bool sorted = sorted_sources != nullptr, edges = block.num_edges > 0;
   const auto over = [&](int64_t threads, int64_t per_block = kTransposeThreads) {
-    return gpu::Shape{gpu::blocks_for(threads, per_block, "vertices or edges"), kTransposeThreads, 0, stream};
+    return gpu::Shape{gpu::blocks_for(threads, per_block, "nodes or edges"), kTransposeThreads, 0, stream};
   };
   const auto zeroed = reinterpret_cast<uintptr_t>(sorted ? static_cast<void*>(t.length) : t.begin) -
                       reinterpret_cast<uintptr_t>(t.counters);

@@ -1,4 +1,4 @@
-// Mean over the sampled in-neighbours on the GPU, and its gradient: raw device pointers and a stream in. No
+// Mean over the sampled in-neighbors on the GPU, and its gradient: raw device pointers and a stream in. No
 // edge-by-feature intermediate; nothing waits for the host.
 //
 // Index arrays are trusted to be those of a block: looking at them would cost a wait for the GPU.

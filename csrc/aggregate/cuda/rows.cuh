@@ -1,6 +1,6 @@
 // Sums of rows that are picked by index: what the mean and its gradient have in common.
 //
-// A group of 2^k neighbouring lanes sums a row, each lane up to two vectors of 16 bytes (less where the
+// A group of 2^k neighboring lanes sums a row, each lane up to two vectors of 16 bytes (less where the
 // layout is not so well aligned), loads of four picked rows under way at a time. Rows beyond kLongRow go to a
 // list that a second kernel works off, a thread block for each slice of their columns.
 #pragma once
@@ -73,7 +73,7 @@ __device__ __forceinline__ void sum_tile(const Pass& pass, int64_t row,
     if (column(k) < pass.dim) pass.template finish<N>(row, span.length, column(k), sum[k], early_rows[k]);
 }
 
-// A group of lanes sums `rows_per_group` neighbouring rows. While it sums one, the picks of the next and the
+// A group of lanes sums `rows_per_group` neighboring rows. While it sums one, the picks of the next and the
 // span of the one after that are on their way: with few picks a row, waiting for them one after the other
 // would take longer than the sums. A pass with more picks does better with the registers (kFetchesAhead
 // false: one row a group).

@@ -93,7 +93,7 @@ __device__ __forceinline__ int64_t row_of_edge(const P* indptr, int64_t e, int64
   return low;
 }
 
-// A block of threads has neighbouring edges, so their rows lie between those of the first and the last one.
+// A block of threads has neighboring edges, so their rows lie between those of the first and the last one.
 template <typename P, typename I>
 __global__ void __launch_bounds__(kTransposeThreads) fill(DeviceBlock<P, I> found, TransposedBlock<P, I> t) {
   __shared__ int64_t bound[2];

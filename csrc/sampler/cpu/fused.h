@@ -1,4 +1,4 @@
-// The fused sampler: picks, neighbours, new vertices and local ids of all hops in one call, each hop's work
+// The fused sampler: picks, neighbors, new vertices and local ids of all hops in one call, each hop's work
 // shared out by threads in small parts.
 #pragma once
 
@@ -59,7 +59,7 @@ class FusedSamplerOf {
   struct Hop {
     Arena<N> picked;
     Arena<P> edges;                // positions of the picks, if edge ids are wanted
-    int64_t first_row, end_row;    // whose neighbours are picked
+    int64_t first_row, end_row;    // whose neighbors are picked
     std::vector<int64_t> offsets;  // [blocks of rows + 1]: the first edge of each
     Arena<uint32_t> counts;        // of each row, if only a scan tells it
   };

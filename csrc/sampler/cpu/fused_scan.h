@@ -113,7 +113,7 @@ void FusedSamplerOf<Lists, Choice>::scan_part(Scan& found, const LaborChoice& ch
       int64_t count = high - low;
       if (choice.whole(degree, fanout)) {
         N* const room = found.picked.extend(static_cast<size_t>(count));
-        if (const N* const all = neighbours(graph_.lists, at, count, room); all != room)
+        if (const N* const all = neighbors(graph_.lists, at, count, room); all != room)
           std::copy_n(all, count, room);
         if (edges) {
           P* const places = edges->extend(static_cast<size_t>(count));
@@ -135,7 +135,7 @@ void FusedSamplerOf<Lists, Choice>::scan_part(Scan& found, const LaborChoice& ch
 }
 
 // The rows that begin among the entries [begin, end). A race is one thread's: a list is not cut. Memory
-// brings the weights of a row while those before it race, and the neighbours that are picked while the next
+// brings the weights of a row while those before it race, and the neighbors that are picked while the next
 // ones do.
 template <typename Lists, typename Choice>
 void FusedSamplerOf<Lists, Choice>::race_part(Scan& found, const RaceChoice& choice,
@@ -146,7 +146,7 @@ void FusedSamplerOf<Lists, Choice>::race_part(Scan& found, const RaceChoice& cho
   const auto rows = static_cast<int64_t>(degrees_.size());
   const int64_t block = std::upper_bound(entries.begin(), entries.end(), begin) - entries.begin() - 1;
   int64_t row = hops_[hop - 1].first_row + block * kBlockRows, first = entries[block];
-  size_t asked = 0, read = 0;  // picks whose neighbours were asked for, and read
+  size_t asked = 0, read = 0;  // picks whose neighbors were asked for, and read
   const auto read_to = [&](size_t count) {
     N* const picked = found.picked.extend(count - read);
     for (size_t i = read; i < count; ++i) picked[i - read] = graph_.lists.read(found.edges[i]);

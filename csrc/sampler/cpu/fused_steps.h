@@ -66,7 +66,7 @@ template <typename Lists, typename Choice>
 void FusedSamplerOf<Lists, Choice>::prepare(const N* seeds, int64_t num_seeds) {
   int64_t expected = num_seeds, rows = num_seeds;
   for (const int64_t fanout : options_.fanouts) {
-    if (fanout == kAllNeighbours || expected > int64_t{1} << 30) break;
+    if (fanout == kAllNeighbors || expected > int64_t{1} << 30) break;
     expected += rows * fanout;
     rows += rows * fanout;
   }
@@ -219,7 +219,7 @@ void FusedSamplerOf<Lists, Choice>::pick_part(const Fetch& part, int64_t begin, 
   if (worker.picks.pending() > 0) fetch(fetched);
 }
 
-// Draws the picks that wait, reads their neighbours and marks them, or puts them aside for who marks them.
+// Draws the picks that wait, reads their neighbors and marks them, or puts them aside for who marks them.
 template <typename Lists, typename Choice>
 void FusedSamplerOf<Lists, Choice>::fetch(Fetch& part) {
   Worker& worker = part.worker;

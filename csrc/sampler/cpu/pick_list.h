@@ -56,7 +56,7 @@ void scan_list(const RaceChoice& choice, const Lists&, P begin, uint32_t degree,
     if (weight > 0) race.emplace_back(arrival(draws.pair(i), weight), at);
   }
   std::sort(race.begin(), race.end());
-  if (fanout != kAllNeighbours && fanout < static_cast<int64_t>(race.size())) race.resize(fanout);
+  if (fanout != kAllNeighbors && fanout < static_cast<int64_t>(race.size())) race.resize(fanout);
   const size_t before = picked.size();
   for (const auto& [time, at] : race) picked.push_back(at);
   std::sort(picked.begin() + static_cast<int64_t>(before), picked.end());

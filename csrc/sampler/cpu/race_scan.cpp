@@ -180,7 +180,7 @@ template <typename W>
 int64_t RaceScan::race(const W* weights, int64_t begin, const Draws& draws, uint32_t degree, int64_t fanout) {
   const Look look = look_at(weights, degree);
   if (!look.good) refuse(weights, begin, degree);
-  const size_t most = fanout == kAllNeighbours ? degree : static_cast<size_t>(fanout);
+  const size_t most = fanout == kAllNeighbors ? degree : static_cast<size_t>(fanout);
   picked_.clear();
   if (look.positive <= most) {
     for (uint32_t i = 0; i < degree; ++i)

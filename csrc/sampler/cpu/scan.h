@@ -35,7 +35,7 @@ class LaborScan {
     int64_t sum = 0;
     for (int64_t first = 0; first < count; first += kScanned) {
       const int64_t n = count - first < kScanned ? count - first : kScanned;
-      const N* const sources = neighbours(lists, static_cast<P>(begin + first), n, room);
+      const N* const sources = neighbors(lists, static_cast<P>(begin + first), n, room);
       const uint32_t found = high_ ? by_high_words(sources, n, degree, fanout, taken)
                                    : by_numbers(sources, n, degree, fanout, taken);
       N* const out = picked.extend(found);

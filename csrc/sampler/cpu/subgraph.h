@@ -1,4 +1,4 @@
-// Samples in the form of torch_geometric: one subgraph, in which a vertex' neighbours are picked once, at the
+// Samples in the form of torch_geometric: one subgraph, in which a vertex' neighbors are picked once, at the
 // hop after the one that met it. What is picked for a vertex at a hop is what every sampler picks there.
 #pragma once
 

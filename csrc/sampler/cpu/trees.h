@@ -105,7 +105,7 @@ class TreeSet {
 
   void grow() {
     if (table_.size() >= uint32_t{1} << 31)
-      throw std::overflow_error("a tree has 2^30 vertices or more; use smaller fanouts");
+      throw std::overflow_error("a tree has 2^30 nodes or more; use smaller fanouts");
     table_.assign(std::max<size_t>(2 * table_.size(), 64), 0);
     for (uint32_t i = 0; i < size(); ++i) {
       filled_[i] = place_of(vertices_[i]);
@@ -276,7 +276,7 @@ TreeSizes TreeSampler<P, N>::sample(const GraphOf<Lists>& graph, const N* seeds,
   if (sizes_.frontiers.back() > int64_t{std::numeric_limits<N>::max()})
     throw std::overflow_error(
         "the trees have " + std::to_string(sizes_.frontiers.back()) +
-        " vertices together, which exceeds 32-bit ids; use fewer seeds or smaller fanouts");
+        " nodes together, which exceeds 32-bit ids; use fewer seeds or smaller fanouts");
   return sizes_;
 }
 

@@ -23,7 +23,7 @@ struct Cooperative : Expansion<Args> {
   __device__ void sample_hop(int hop, int64_t rows, int64_t known, int64_t first, N* stage) const {
     stage += threadIdx.x / 32 * 32 * K;
     const bool last = hop == args.hops;
-    // Neighbouring groups of rows go to different multiprocessors: few rows are spread over all of them.
+    // Neighboring groups of rows go to different multiprocessors: few rows are spread over all of them.
     const int64_t group = int64_t{threadIdx.x / 32} * blocks + block;
     Row next = load_row(hop, group * 32 + lane, rows, known);
     for (int64_t at = group * 32; at < rows; at += this->warps() * 32) {

@@ -1,4 +1,4 @@
-// What a task (vertex, hop) does: picks, reads the neighbours, marks them in the set of the hop, and finds
+// What a task (vertex, hop) does: picks, reads the neighbors, marks them in the set of the hop, and finds
 // out which of them were not there yet.
 #pragma once
 

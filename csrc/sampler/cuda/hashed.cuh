@@ -1,6 +1,6 @@
 // The sampling hop by hop with a hash set, in phases with a barrier after each:
 //
-//   pick    as with bitmaps: the rows' neighbours, of which `indices` holds the places in the table
+//   pick    as with bitmaps: the rows' neighbors, of which `indices` holds the places in the table
 //   group   prefix sums over the ranges; the vertices found at this hop move to their range
 //   rank    order within the ranges: local ids in ascending order of vertex
 //   count   edges of the next hop of each warp's share of the rows
@@ -55,7 +55,7 @@ struct HashedPhases : Picking<HashSet<Args>> {
 
   using List = ListOf<P>;
 
-  // Where the neighbours of a vertex lie, if it has a `next` hop to sample them.
+  // Where the neighbors of a vertex lie, if it has a `next` hop to sample them.
   __device__ List list_of(N v, bool next) const {
     if constexpr (Base::kTyped)
       return {0, 0};

@@ -1,6 +1,6 @@
 // The sampling hop by hop in phases, with a barrier of the whole grid after each:
 //
-//   pick    a thread a row: picks, reads the neighbours, writes their global ids, marks the new ones
+//   pick    a thread a row: picks, reads the neighbors, writes their global ids, marks the new ones
 //   count   new vertices, and edges of the next hop, of each warp's share of the bitmap and of the old rows
 //   assign  prefix sums over those counts: local ids in ascending order of vertex, the next hop's indptr
 //

@@ -5,7 +5,7 @@
 //
 //   places  picks give places in the lists, and mark the lines that hold them in a bitmap
 //   fetch   each line that no hop has asked for before is copied to GPU memory, once for all mini-batches
-//   take    the neighbours are read from there, and marked as in `Picking::pick`
+//   take    the neighbors are read from there, and marked as in `Picking::pick`
 //
 // Whole, aligned lines are how EMOGI reads a graph in host memory (Min et al., "EMOGI: efficient
 // memory-access for out-of-memory graph-traversal in GPUs", VLDB 2020). Lists that are copied to GPU memory
@@ -139,7 +139,7 @@ struct LineSet {
     __syncwarp();
   }
 
-  // Reads the neighbours at places: of each lane the first `count`.
+  // Reads the neighbors at places: of each lane the first `count`.
   template <int K, typename Lists>
   __device__ void read(const Lists& lists, int hop, const P (&place)[K], uint32_t count, N (&u)[K]) const {
     int64_t slot[K];
@@ -295,7 +295,7 @@ struct PlacePicks : Picking<Space<Args>> {
   }
 };
 
-// The neighbours at the places of a hop's `edges` picks: into `indices`, and marked. `Phases`: HopwisePhases
+// The neighbors at the places of a hop's `edges` picks: into `indices`, and marked. `Phases`: HopwisePhases
 // or HashedPhases.
 template <typename Phases>
 __device__ void take_places(const Phases& phases, int hop, int64_t edges) {

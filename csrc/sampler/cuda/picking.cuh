@@ -59,7 +59,7 @@ struct Picking : Sets {
     P* const edge_ids = args.edge_ids ? this->edge_ids(hop) : nullptr;
     const auto fanout = static_cast<uint32_t>(args.fanouts[hop - 1]);
     stage += threadIdx.x / 32 * 32 * K;
-    // Neighbouring groups of rows go to different multiprocessors: few rows are spread over all of them.
+    // Neighboring groups of rows go to different multiprocessors: few rows are spread over all of them.
     const int64_t first = int64_t{threadIdx.x / 32} * blocks + block;
     for (int64_t group = first; group * 32 < rows; group += this->warps()) {
       const int64_t row = group * 32 + lane;
@@ -116,7 +116,7 @@ struct Picking : Sets {
     }
   }
 
-  // All neighbours: the edges, not the rows, are shared out, so that a hub's list is read by many warps.
+  // All neighbors: the edges, not the rows, are shared out, so that a hub's list is read by many warps.
   template <typename Put>
   __device__ void pick_all(int hop, int64_t rows, int64_t edges, const Put& put) const {
     constexpr int64_t kChunk = 256;
@@ -151,7 +151,7 @@ struct Picking : Sets {
         [this, hop](int64_t /*row*/, P begin, P i, P out, bool valid) { take(hop, begin + i, out, valid); };
   }
 
-  // Writes the neighbour at `position` of the graph's indices as edge `out` and marks it, on lanes that are
+  // Writes the neighbor at `position` of the graph's indices as edge `out` and marks it, on lanes that are
   // `valid`.
   __device__ void take(int hop, P position, P out, bool valid) const {
     const N place = this->note_one(hop, valid ? this->lists().read(position) : 0, valid);

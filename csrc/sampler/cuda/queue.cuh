@@ -21,7 +21,7 @@
 
 namespace loader {
 
-// A task as one word, never 0. Lists of more than kPartEdges neighbours that are taken whole are split.
+// A task as one word, never 0. Lists of more than kPartEdges neighbors that are taken whole are split.
 struct Task {
   static constexpr uint64_t kMark = uint64_t{1} << 63;
 
@@ -166,7 +166,7 @@ struct Queue : Expansion<Args> {
     const int fanout = args.fanouts[hop - 1];
     const bool all = args.choice.whole(degree, fanout);
     int64_t count = this->count_of(degree, hop), skipped = 0;
-    if (fanout == kAllNeighbours && count > kPartEdges) {
+    if (fanout == kAllNeighbors && count > kPartEdges) {
       if (part == 0) {
         const auto parts = static_cast<uint32_t>((count + kPartEdges - 1) / kPartEdges);
         const int64_t at = reserve(parts - 1, chain);
@@ -307,7 +307,7 @@ struct Queue : Expansion<Args> {
         assembly.template write<Widest>(args.indices_at[hop - 1] + out, args.edge_ids_at[hop - 1] + out,
                                         static_cast<uint32_t>(count), first * Widest);
       } else {
-        if (word && args.fanouts[hop - 1] == kAllNeighbours) {
+        if (word && args.fanouts[hop - 1] == kAllNeighbors) {
           const int64_t skipped = Task::part(word) * kPartEdges;
           out += skipped;
           count = min(count - skipped, kPartEdges);

@@ -15,7 +15,7 @@ __device__ void pick_hop(const Phases& phases, int hop, int64_t rows, int64_t ed
   using N = typename Phases::Vertex;
   const int fanout = phases.args.fanouts[hop - 1];
   if constexpr (Phases::kScans) {
-    if (fanout == kAllNeighbours && !ScanPicks<Phases>::kRaces)
+    if (fanout == kAllNeighbors && !ScanPicks<Phases>::kRaces)
       phases.pick_all(hop, rows, edges, phases.taking(hop));
     else
       ScanPicks<Phases>(phases, hop).pick(rows);
@@ -23,7 +23,7 @@ __device__ void pick_hop(const Phases& phases, int hop, int64_t rows, int64_t ed
     with_width<Widest>(fanout, [&](auto width) {
       phases.template pick<decltype(width)::value>(hop, rows, reinterpret_cast<N*>(stage));
     });
-  } else if (fanout == kAllNeighbours) {
+  } else if (fanout == kAllNeighbors) {
     phases.pick_all(hop, rows, edges, phases.taking(hop));
   } else {
     phases.pick_wide(hop, rows, reinterpret_cast<uint32_t*>(stage), phases.taking(hop));

@@ -16,7 +16,7 @@ __device__ void place_hop(const PlacePicks<Args>& picks, int hop, int64_t rows, 
   if constexpr (Widest != kWide)
     with_width<Widest>(
         fanout, [&](auto width) { picks.template pick_by_threads<decltype(width)::value>(hop, rows); });
-  else if (fanout == kAllNeighbours)
+  else if (fanout == kAllNeighbors)
     picks.pick_all(hop, rows, edges, put);
   else
     picks.pick_wide(hop, rows, reinterpret_cast<uint32_t*>(stage), put);
@@ -29,7 +29,7 @@ __device__ __forceinline__ void forget_lines(const Args& args, int blocks) {
       .forget(int64_t{blockIdx.x} * kBlock + threadIdx.x, int64_t{blocks} * kBlock);
 }
 
-// The same, by the warps of the first `blocks` blocks. Neighbouring parts of the bitmap of lines go to
+// The same, by the warps of the first `blocks` blocks. Neighboring parts of the bitmap of lines go to
 // different multiprocessors.
 template <typename P, typename N>
 __device__ __forceinline__ void fetch_lines(const LineArgs<P, N>& args, int hops, int hop, int blocks) {

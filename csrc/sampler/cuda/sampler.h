@@ -185,14 +185,14 @@ template <typename P, typename N>
 struct TypedArgs<TypedLists<P, N>> {
   const int16_t* relation_fanouts;  // [hops, num_relations], in device memory
   int num_relations;
-  uint32_t takes_all;              // bit h: a relation takes all neighbours at that hop, from 0 on
+  uint32_t takes_all;              // bit h: a relation takes all neighbors at that hop, from 0 on
   bool once;                       // only what the hop before found is expanded
   int64_t row_capacity[kMaxHops];  // lists of each hop
   N* row_vertex;                   // [rows_capacity]
   uint32_t* row_kind;              // [rows_capacity]: relation | slot << 16
 };
 
-// What does not depend on how neighbours are picked.
+// What does not depend on how neighbors are picked.
 template <typename ListsOf>
 struct CommonArgs : TypedArgs<ListsOf> {
   static_assert(is_lists<ListsOf>, "see graph/lists.h");
@@ -233,7 +233,7 @@ struct CommonArgs : TypedArgs<ListsOf> {
   uint32_t* totals;  // [workspace_totals()] partial sums of blocks and warps, and first ranks of warps
   SampleState* state;
   // Sized by the plan:
-  P* row_begin;          // [rows_capacity] where a vertex' neighbour list begins, in order of arrival
+  P* row_begin;          // [rows_capacity] where a vertex' neighbor list begins, in order of arrival
   uint32_t* row_degree;  // [rows_capacity] its length
   uint32_t* row_picks;   // [rows_capacity] how many of it the next hop picks, if only a scan tells
   ScanArgs scan;
@@ -283,7 +283,7 @@ LOADER_HD constexpr int pick_width(int fanout) {
   return fanout <= 5 ? 5 : fanout <= 10 ? 10 : fanout <= 15 ? 15 : fanout <= 20 ? 20 : 32;
 }
 
-// The widest of the fanouts, and at least 1: all neighbours are not drawn.
+// The widest of the fanouts, and at least 1: all neighbors are not drawn.
 LOADER_HD constexpr int widest_fanout(const int* fanouts, int hops) {
   int widest = 1;
   for (int h = 0; h < hops; ++h) widest = fanouts[h] > widest ? fanouts[h] : widest;
@@ -335,7 +335,7 @@ static_assert(kWarps != 16 || most_fanout(64 * 1024) == 768, "told of GPUs with 
 template <typename N>
 int kernel_width(const int* fanouts, int hops, int64_t shared_bytes) {
   for (int h = 0; h < hops; ++h)
-    if (fanouts[h] == kAllNeighbours || fanouts[h] > 32 || sizeof(N) == 8) return kWide;
+    if (fanouts[h] == kAllNeighbors || fanouts[h] > 32 || sizeof(N) == 8) return kWide;
   const int widest = widest_fanout(fanouts, hops), width = pick_width(widest > 10 ? widest : 10);
   const int64_t picks = int64_t{kBlock} * width * static_cast<int64_t>(sizeof(N));
   return picks + kDeclaredBytes <= shared_bytes ? width : kWide;

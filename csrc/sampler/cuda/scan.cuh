@@ -72,12 +72,12 @@ struct Scan : ScannedLists<Phases> {
     return found;
   }
 
-  // The first to arrive. If all neighbours are wanted, those with a weight above 0 are only counted.
+  // The first to arrive. If all neighbors are wanted, those with a weight above 0 are only counted.
   __device__ __forceinline__ uint32_t find_first(int64_t row, const List& list, uint32_t first,
                                                  uint32_t count, const PickArrays& arrays,
                                                  const RaceBuffer& raced) const {
     RaceResult found{0, -1};
-    if (fanout == kAllNeighbours) {
+    if (fanout == kAllNeighbors) {
       with_weights([&](const auto* weights) {
 #pragma unroll 1
         for (uint32_t i = lane; i < count; i += 32) {
@@ -247,7 +247,7 @@ struct Scan : ScannedLists<Phases> {
     const auto slot_of = [&](uint32_t i) { return work.slot(begin + i * step); };
     const ListPart* const pieces = phases.pieces();
     uint32_t all = 0;
-    if (!kRaces || fanout == kAllNeighbours) {
+    if (!kRaces || fanout == kAllNeighbors) {
       for (uint32_t p = lane; p - lane < count; p += 32) {
         const int64_t slot = slot_of(p < count ? p : 0);
         const uint32_t found = p < count ? __ldcg(&pieces[slot].found) : 0;

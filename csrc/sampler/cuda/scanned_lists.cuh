@@ -22,7 +22,7 @@ struct ScannedLists {
       : phases(phases),
         hop(hop),
         fanout(phases.args.fanouts[hop - 1]),
-        width(fanout == kAllNeighbours ? 0 : static_cast<uint32_t>(phases.args.scan.width)),
+        width(fanout == kAllNeighbors ? 0 : static_cast<uint32_t>(phases.args.scan.width)),
         lane(phases.lane) {}
 
   struct List {

@@ -2,7 +2,7 @@
 //
 //   count   makes rows of the lists of the vertices that the hop before found, and counts what all rows pick
 //   assign  prefix sums over those: the hop's indptr
-//   pick    a thread or a warp a row: picks, reads the neighbours, marks the new ones
+//   pick    a thread or a warp a row: picks, reads the neighbors, marks the new ones
 //
 // and then what the set of vertices has to do until those are in ascending order (hopwise.cuh, hashed.cuh). A
 // barrier comes after each. Vertices of a hop are in the order of their ids, and so of their types. So where
@@ -220,7 +220,7 @@ struct TypedPhases : Sets {
       const int most = fanout(own.relation, hop);
       const bool all = args.choice.whole(degree, most);
       const auto count = static_cast<uint32_t>(args.choice.count(degree, most));
-      if (count == 0 || (most == kAllNeighbours && count > kShortList)) continue;
+      if (count == 0 || (most == kAllNeighbors && count > kShortList)) continue;
       const P begin = this->row_begin()[row], out = indptr[at];
       if (!all)
         pick_row_by_warp(args.choice, this->lists(), begin, degree, this->draws(own, hop), count, stage);
@@ -239,7 +239,7 @@ struct TypedPhases : Sets {
       for (int64_t e = begin; e < last; ++at) {
         const int64_t row_end = min(int64_t{indptr[at + 1]}, last);
         const uint32_t degree = this->row_degree()[first + at];
-        if (degree > kShortList && fanout(row_kind()[first + at], hop) == kAllNeighbours)
+        if (degree > kShortList && fanout(row_kind()[first + at], hop) == kAllNeighbors)
           for (int64_t i = e + lane; i - lane < row_end; i += 32)
             put(first + at, this->row_begin()[first + at], static_cast<P>(i - indptr[at]), static_cast<P>(i),
                 i < row_end);

@@ -9,7 +9,7 @@ namespace loader {
 namespace {
 
 constexpr int64_t kPart = 1 << 12;
-constexpr int64_t kRounds = 2;      // neighbours of each vertex that come first
+constexpr int64_t kRounds = 2;      // neighbors of each vertex that come first
 constexpr int64_t kSamples = 1024;  // vertices by which the largest part is found
 
 // Makes two trees one. A root gets a smaller vertex as its parent, so the last root is the smallest of all.

@@ -27,7 +27,7 @@ struct Visit {
 
 // Whether a step back is expected to read less. A step onward reads all lists of the frontier. A step back
 // reads those of all unseen vertices until one entry is in the frontier, which has this share of all edges.
-// (All that were seen before the frontier have no unseen neighbour.)
+// (All that were seen before the frontier have no unseen neighbor.)
 template <typename P, typename N>
 __device__ bool goes_back(const Frontier<P, N>& frontier, int64_t unseen, int64_t num_edges, int32_t line) {
   const auto edges = static_cast<double>(frontier.edges);

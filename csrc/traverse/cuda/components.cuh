@@ -6,8 +6,8 @@
 
 namespace loader {
 
-constexpr int64_t kFirstNeighbours = 2;  // that come first, in GPU memory
-constexpr int64_t kEachOf = 8;       // else one of this many vertices comes first, with all its neighbours
+constexpr int64_t kFirstNeighbors = 2;  // that come first, in GPU memory
+constexpr int64_t kEachOf = 8;       // else one of this many vertices comes first, with all its neighbors
 constexpr int kSampledLabels = 256;  // by which the largest part is found
 
 __device__ __forceinline__ bool set_parent(int32_t* at, int32_t own, int32_t parent) {
@@ -113,7 +113,7 @@ __global__ __launch_bounds__(kTraverseThreads, kTraverseBlocks) void components_
   grid.each(n, [&](int64_t v) { label[v] = static_cast<N>(v); });
   grid.sync();
   if (call.plan.line == 1) {
-    for (int64_t round = 0; round < kFirstNeighbours; ++round)
+    for (int64_t round = 0; round < kFirstNeighbors; ++round)
       grid.each(n, [&](int64_t v) {
         const ListOf<P> list = lists.list({v});
         if (round < list.end - list.begin)

@@ -23,13 +23,13 @@ struct Grid {
 
   __device__ void sync() const { group_barrier(&state->barrier, block, blocks); }
 
-  // Of this thread and of this warp. Neighbouring warps belong to different blocks: little work is spread.
+  // Of this thread and of this warp. Neighboring warps belong to different blocks: little work is spread.
   __device__ int64_t thread() const { return warp_number() * 32 + lane; }
   __device__ int64_t threads() const { return warps() * 32; }
   __device__ int64_t warp_number() const { return int64_t{warp} * blocks + block; }
   __device__ int64_t warps() const { return int64_t{blocks} * kTraverseWarps; }
 
-  // f(i) for each i in [0, n), neighbours by neighbouring threads.
+  // f(i) for each i in [0, n), neighbors by neighboring threads.
   template <class F>
   __device__ void each(int64_t n, const F& f) const {
     for (int64_t i = thread(); i < n; i += threads()) f(i);

@@ -55,7 +55,7 @@ class SecondOrderWalkers {
     bool knows;            // the copies of the vertex before in its list
     uint32_t copies_log2;  // if it does not know them: 2^(this) at most
     Move<P, N> move;
-    P seek_begin, seek_end;  // where `move.vertex` may be listed among the neighbours of the vertex before
+    P seek_begin, seek_end;  // where `move.vertex` may be listed among the neighbors of the vertex before
     uint64_t lane;
     N* vertices;
     P* places;

@@ -1,7 +1,7 @@
 // One step of all walkers, ordered by the vertex that they stand on: the transit-parallel schedule of
 // NextDoor (Jangda et al., EuroSys 2021).
 //
-// A warp's walkers stand on the same vertex or on neighbouring ones, so their lists lie in the same lines of
+// A warp's walkers stand on the same vertex or on neighboring ones, so their lists lie in the same lines of
 // memory. That pays where a line is dear: in memory of the host.
 #pragma once
 

@@ -85,7 +85,7 @@ class TypedWorkspace(Workspace):
         """`[hops, relations]` int16, flat. The workspace keeps it, as the kernels read it."""
         return torch.tensor(self._by_relation, dtype=torch.int16).view(-1).to(self.device)
 
-    def _choose(self, edges: list[int], vertex_set: str, ahead: bool) -> str:
+    def _choose(self, edges: list[int], node_set: str, ahead: bool) -> str:
         return "cooperative"
 
     def new_plan(self, num_seeds: int, ahead: bool) -> Plan:

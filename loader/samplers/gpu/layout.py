@@ -16,9 +16,9 @@ class Layout:
     Args:
         frontiers, edges: capacities, `L + 1` and `L`, in hop order.
         edge_ids: whether there is room for edge ids.
-        vertex_dtype: of nodes and indices.
-        edge_dtype: of indptr and edge ids; not narrower than `vertex_dtype`.
-        rows: lists that each hop picks from, `L`; None: a vertex has one, so they are the frontiers.
+        node_dtype: of nodes and indices.
+        edge_dtype: of indptr and edge ids; not narrower than `node_dtype`.
+        rows: lists that each hop picks from, `L`; None: a node has one, so they are the frontiers.
 
     Attributes:
         length, dtype: of the memory.
@@ -32,24 +32,24 @@ class Layout:
         frontiers: Sequence[int],
         edges: Sequence[int],
         edge_ids: bool,
-        vertex_dtype: torch.dtype,
+        node_dtype: torch.dtype,
         edge_dtype: torch.dtype,
         rows: Sequence[int] | None = None,
     ) -> None:
         hops = len(edges)
-        vertices = [_aligned(n) for n in (frontiers[-1], *edges)]
+        nodes = [_aligned(n) for n in (frontiers[-1], *edges)]
         in_edges = [_aligned(n + 1) for n in (frontiers[:-1] if rows is None else rows)]
         if edge_ids:
             in_edges += [_aligned(n) for n in edges]
-        _, *self.indices_at, num_vertices = accumulate(vertices, initial=0)
+        _, *self.indices_at, num_nodes = accumulate(nodes, initial=0)
         *at, num_edges = accumulate(in_edges, initial=0)
         self.indptr_at, self.edge_ids_at = at[:hops], at[hops:]
-        self.edges_at = num_vertices * vertex_dtype.itemsize
-        edges_length = num_edges * edge_dtype.itemsize // vertex_dtype.itemsize
-        self.length, self.dtype = num_vertices + edges_length, vertex_dtype
+        self.edges_at = num_nodes * node_dtype.itemsize
+        edges_length = num_edges * edge_dtype.itemsize // node_dtype.itemsize
+        self.length, self.dtype = num_nodes + edges_length, node_dtype
         # One cut for all arrays of a type; those of another type are first cut out together.
-        self._edge_dtype = None if edge_dtype == vertex_dtype else edge_dtype
-        self._room = [*vertices, *in_edges] if self._edge_dtype is None else [*vertices, edges_length]
+        self._edge_dtype = None if edge_dtype == node_dtype else edge_dtype
+        self._room = [*nodes, *in_edges] if self._edge_dtype is None else [*nodes, edges_length]
         self._edges_room = in_edges
 
     def cut(

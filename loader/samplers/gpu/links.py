@@ -60,7 +60,7 @@ class GpuLinks:
             of the sources of the negative links if they are drawn, and of their targets.
 
         Raises:
-            ValueError: an end is no vertex, or a strict negative was not found.
+            ValueError: an end is no node, or a strict negative was not found.
         """
         pairs = pairs.contiguous()
         links, device = pairs.shape[0], self._device
@@ -108,16 +108,16 @@ class GpuLinks:
         raise ValueError(
             no_target(int(pairs[(place - given) // each, 0]), self._one_type)
             if each
-            else "no negative link was found in 4096 tries: nearly all pairs of vertices are edges; draw them with "
+            else "no negative link was found in 4096 tries: nearly all pairs of nodes are edges; draw them with "
             "strict=False"
         )
 
 
 def no_target(source: int, one_type: bool) -> str:
-    """The error of a vertex that has no negative link."""
-    every = "other vertex" if one_type else "vertex of their type"
+    """The error of a node that has no negative link."""
+    every = "other node" if one_type else "node of their type"
     return (
-        f"vertex {source} has an edge to every {every}, so it has no negative link; draw them with strict=False, or "
+        f"node {source} has an edge to every {every}, so it has no negative link; draw them with strict=False, or "
         "leave its links out"
     )
 

@@ -21,7 +21,7 @@ _indptrs: weakref.WeakKeyDictionary[Graph, dict[torch.device, Tensor]] = weakref
 def indptr_on(graph: Graph, device: torch.device) -> Tensor:
     """The graph's `indptr` on `device`, copied once for all samplers of the graph.
 
-    It is read twice for each vertex that is sampled, and takes a few per cent of the memory of `indices`. If it takes
+    It is read twice for each node that is sampled, and takes a few per cent of the memory of `indices`. If it takes
     more than half of the free memory of the device, it stays where it is.
     """
     if graph.indptr.device == device:
@@ -47,7 +47,7 @@ def choose_reads(sampler: GpuOptions, graph: Graph) -> str:
     if graph.indices.device == sampler.device or sampler.schedule not in BY_LINE or sampler.picking.scans:
         return "naive"
     one_launch = sampler.schedule == "cooperative"
-    return "naive" if one_launch and (sampler.vertex_set == "hash" or not is_uniform(sampler)) else _AUTO
+    return "naive" if one_launch and (sampler.node_set == "hash" or not is_uniform(sampler)) else _AUTO
 
 
 def list_cache_of(sampler: GpuOptions, graph: Graph) -> ListCache | None:
@@ -78,8 +78,8 @@ def check_reads_caches(sampler: GpuOptions) -> None:
             f"the graph has cached lists, which {what} does not read for these picks; use a graph without "
             "(graph.pin_memory()), or leave the option out"
         )
-    if one_launch and sampler.vertex_set == "hash":
+    if one_launch and sampler.node_set == "hash":
         raise ValueError(
-            "the graph has cached lists, which schedule='cooperative' with vertex_set='hash' does not read; use "
+            "the graph has cached lists, which schedule='cooperative' with node_set='hash' does not read; use "
             "schedule='hopwise', or 'auto'"
         )

@@ -13,7 +13,7 @@ from loader.machine.gpu import counted_bytes
 from loader.samplers.gpu.lists import check_reads_caches, choose_reads
 from loader.samplers.gpu.reads import READS, is_uniform
 from loader.samplers.gpu.sizes import (
-    HASH_FROM_VERTICES,
+    HASH_FROM_NODES,
     HASH_SPARSITY,
     SCAN_SCHEDULES,
     GpuOptions,
@@ -30,12 +30,12 @@ class SamplerNeeds(NamedTuple):
     Attributes:
         workspace: bytes of the session's arrays.
         batch: bytes of the arrays of a mini-batch.
-        vertices: of a mini-batch.
+        nodes: of a mini-batch.
     """
 
     workspace: int
     batch: int
-    vertices: int
+    nodes: int
 
     @classmethod
     def of(cls, sampler: GpuOptions, graph: Graph, num_seeds: Iterable[int]) -> SamplerNeeds:
@@ -79,7 +79,7 @@ def graph_of_sizes(graph: Graph) -> Graph:
 
 
 def _space(sampler: GpuOptions, graph: Graph, seeds: list[int], reads: str, *, cached: bool) -> tuple[int, int, int]:
-    """Bytes of the workspace and of a mini-batch, and its vertices, if lists are read in this way."""
+    """Bytes of the workspace and of a mini-batch, and its nodes, if lists are read in this way."""
     if cached and reads == "naive":
         reads = "sectors"  # cached lists are picked from by place, too; only lines take more
     sizes = Sizes(sampler, graph, reads, cached=cached, multiprocessors=_MULTIPROCESSORS)
@@ -101,11 +101,11 @@ def _plans(sampler: GpuOptions, sizes: Sizes, num_seeds: int) -> list[Plan]:
     plan = sizes.new_plan(num_seeds, ahead=False)
     kinds = [plan]
     few = sizes.graph.num_nodes // HASH_SPARSITY
-    auto = sampler.vertex_set == "auto" and sampler.schedule in ("auto", "hopwise")
-    if plan.vertex_set == "bitmap" and auto and sizes.graph.num_nodes >= HASH_FROM_VERTICES:
+    auto = sampler.node_set == "auto" and sampler.schedule in ("auto", "hopwise")
+    if plan.node_set == "bitmap" and auto and sizes.graph.num_nodes >= HASH_FROM_NODES:
         # Smaller mini-batches have a hash set. It comes first: the first one replaces the bitmaps.
         room = [min(n, few) for n in plan.frontiers]
-        kinds.insert(0, plan._replace(vertex_set="hash", frontiers=room, layout=plan.layout))
+        kinds.insert(0, plan._replace(node_set="hash", frontiers=room, layout=plan.layout))
     if sampler.schedule != "auto":
         return kinds
     by_line = sizes.reads != "naive"
@@ -113,7 +113,7 @@ def _plans(sampler: GpuOptions, sizes: Sizes, num_seeds: int) -> list[Plan]:
         kind._replace(schedule=schedule)
         for kind in kinds
         for schedule in ("cooperative", "hopwise")
-        if schedule == "hopwise" or not (by_line and kind.vertex_set == "hash")
+        if schedule == "hopwise" or not (by_line and kind.node_set == "hash")
     ]
 
 

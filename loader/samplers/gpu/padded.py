@@ -13,7 +13,7 @@ from loader.samples import Block, MiniBatch
 class PaddedMiniBatch(MiniBatch):
     """A mini-batch in arrays of fixed size, so that the host need not wait for its sizes (`pad_to_capacity`).
 
-    Its numbers of vertices and edges are upper bounds. The arrays are filled up with vertex 0 at the end of `nodes`,
+    Its numbers of nodes and edges are upper bounds. The arrays are filled up with node 0 at the end of `nodes`,
     with rows without edges, and with edges of no row. No message goes from these to a seed, so a model computes the
     same for the seeds as on `trim()`.
 

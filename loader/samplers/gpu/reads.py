@@ -15,5 +15,5 @@ def unit_bytes(reads: str) -> int:
 
 
 def is_uniform(sampler: NeighborSampler) -> bool:
-    """Whether all neighbours are equally likely. One launch reads lists by the line only for such picks."""
+    """Whether all neighbors are equally likely. One launch reads lists by the line only for such picks."""
     return sampler.picking.weights is None and not sampler.picking.labor

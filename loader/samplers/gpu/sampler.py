@@ -17,12 +17,12 @@ from loader.samplers.base import OTHERS_OPTIONS, AnyGraph, NeighborSampler, Pick
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.reads import BY_LINE, READS, is_uniform
 from loader.samplers.gpu.session import CudaSession
-from loader.samplers.gpu.sizes import QUEUES, SCAN_SCHEDULES, SCHEDULES, VERTEX_SETS, GpuOptions
+from loader.samplers.gpu.sizes import NODE_SETS, QUEUES, SCAN_SCHEDULES, SCHEDULES, GpuOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["QUEUES", "SCAN_SCHEDULES", "SCHEDULES", "VERTEX_SETS", "CudaSampler", "CudaSession", "PaddedMiniBatch"]
+__all__ = ["NODE_SETS", "QUEUES", "SCAN_SCHEDULES", "SCHEDULES", "CudaSampler", "CudaSession", "PaddedMiniBatch"]
 
 
 class CudaSampler(GpuOptions):
@@ -41,18 +41,18 @@ class CudaSampler(GpuOptions):
 
     Args:
         schedule: how the GPU works through the hops. `"cooperative"`: one launch, with a barrier of the grid between
-            hops. `"persistent"`: no barrier between hops; warps share a queue of (vertex, hop) tasks (PGSampler), so
+            hops. `"persistent"`: no barrier between hops; warps share a queue of (node, hop) tasks (PGSampler), so
             thread blocks need not be resident together; three more launches put the blocks in order. `"fused-static"`:
             like `"persistent"` but without sharing: a warp does all tasks that follow from its own seeds. `"hopwise"`:
             a launch per phase and hop, the baseline. `"auto"`: `cooperative` for mini-batches of up to 1.5 million
             edges and `hopwise` for larger ones, which is the faster one of the two in most settings
             (benchmarks/results/sampler_gpu_paper.json); with a hash set, `hopwise` also for mini-batches that are
             prefetched; with bitmaps, `hopwise` always for LABOR, and for picks by weight without tables.
-        vertex_set: how the sampler finds out whether a mini-batch has a vertex already. `"bitmap"`: a bit per vertex of
-            the graph and hop, and a local id per vertex. Time and memory then grow with the graph: 400 million vertices
+        node_set: how the sampler finds out whether a mini-batch has a node already. `"bitmap"`: a bit per node of
+            the graph and hop, and a local id per node. Time and memory then grow with the graph: 400 million nodes
             and two hops take 1.95 GB per mini-batch of a launch, of which a loader has eight. `"hash"`: a hash set of
             the size of the mini-batch, for schedules `cooperative` and `hopwise`. `"auto"`: a hash set if the graph is
-            large beside the mini-batch (see `choose_vertex_set`) and the schedule allows it, else a bitmap.
+            large beside the mini-batch (see `choose_node_set`) and the schedule allows it, else a bitmap.
         scan_schedule: how warps share the lists that have to be scanned: for LABOR, and for picks by weight without
             tables. `"nodes"`: a warp scans a whole list, and takes every n-th one. `"split"`: long lists are cut into
             pieces before (node splitting). `"tickets"`: they are cut too, and a warp that is done takes the next list
@@ -93,7 +93,7 @@ class CudaSampler(GpuOptions):
         num_hops: int | None = None,
         *,
         schedule: str = "auto",
-        vertex_set: str = "auto",
+        node_set: str = "auto",
         scan_schedule: str = "auto",
         blocks_per_sm: float = 0,
         batches_per_launch: int = 1,
@@ -108,18 +108,18 @@ class CudaSampler(GpuOptions):
         require_cuda("a GPU sampler")
         if schedule != "auto" and schedule not in SCHEDULES:
             raise ValueError(f"schedule is {schedule!r}; it must be one of {['auto', *SCHEDULES]}")
-        if vertex_set != "auto" and vertex_set not in VERTEX_SETS:
-            raise ValueError(f"vertex_set is {vertex_set!r}; it must be one of {['auto', *VERTEX_SETS]}")
-        if vertex_set == "hash" and schedule in QUEUES:
+        if node_set != "auto" and node_set not in NODE_SETS:
+            raise ValueError(f"node_set is {node_set!r}; it must be one of {['auto', *NODE_SETS]}")
+        if node_set == "hash" and schedule in QUEUES:
             raise ValueError(
-                f"vertex_set is 'hash', but schedule='{schedule}' has only bitmaps; use schedule='cooperative' or "
+                f"node_set is 'hash', but schedule='{schedule}' has only bitmaps; use schedule='cooperative' or "
                 "'hopwise'"
             )
         if not 0 <= as_number("blocks_per_sm", blocks_per_sm) <= 1:
             raise ValueError(f"blocks_per_sm is {blocks_per_sm}; it must be in (0, 1], or 0 for the default")
         most = _core.cuda_max_batches_per_launch
         self.batches_per_launch = as_size("batches_per_launch", batches_per_launch, most=most)
-        self.schedule, self.vertex_set = schedule, vertex_set
+        self.schedule, self.node_set = schedule, node_set
         if batches_per_launch > 1 and schedule in QUEUES:
             raise ValueError(
                 f"batches_per_launch is {batches_per_launch}; schedule='{self.schedule}' samples one mini-batch per "
@@ -132,7 +132,7 @@ class CudaSampler(GpuOptions):
                 scans = "labor=True" if self.picking.labor else "weight_tables=False"
                 raise ValueError(f"reads='{reads}' is for picks, but {scans} reads whole lists; leave reads out")
             one_launch = schedule == "cooperative"
-            if schedule not in BY_LINE or (one_launch and (vertex_set == "hash" or not is_uniform(self))):
+            if schedule not in BY_LINE or (one_launch and (node_set == "hash" or not is_uniform(self))):
                 raise ValueError(
                     f"reads='{reads}' goes with schedule='hopwise', and for uniform picks and bitmaps with "
                     f"'cooperative'; schedule is '{schedule}': leave one of them out"
@@ -160,10 +160,10 @@ class CudaSampler(GpuOptions):
                     f"{option} looks at whole lists, which schedule='{schedule}' does not; use "
                     "schedule='cooperative' or 'hopwise'"
                 )
-            if schedule == "cooperative" and vertex_set == "bitmap":
+            if schedule == "cooperative" and node_set == "bitmap":
                 raise ValueError(
-                    f"{option} with vertex_set='bitmap' takes a launch per phase, but schedule is 'cooperative'; use "
-                    "schedule='hopwise', or vertex_set='hash'"
+                    f"{option} with node_set='bitmap' takes a launch per phase, but schedule is 'cooperative'; use "
+                    "schedule='hopwise', or node_set='hash'"
                 )
             if pad_to_capacity and self.picking.labor:
                 raise ValueError(
@@ -202,6 +202,6 @@ class CudaSampler(GpuOptions):
 
     def __repr__(self) -> str:
         return (
-            f"CudaSampler(fanouts={list(self.fanouts)}, schedule='{self.schedule}', vertex_set='{self.vertex_set}', "
+            f"CudaSampler(fanouts={list(self.fanouts)}, schedule='{self.schedule}', node_set='{self.node_set}', "
             f"device='{self._device}')"
         )

@@ -38,7 +38,7 @@ class CudaSession(Session):
             finished so far, if lists are read by these; those of padded mini-batches are not counted.
         reads: how lists are read, see `CudaSampler`.
         unit_bytes: of what is counted.
-        launches, launched, launched_set: of the last launch, the number of kernels, the schedule and the vertex set.
+        launches, launched, launched_set: of the last launch, the number of kernels, the schedule and the node set.
 
     Raises:
         ValueError: the graph lies elsewhere, or the GPU has too little shared memory for a fanout.
@@ -71,7 +71,7 @@ class CudaSession(Session):
         `schedule="auto"` uses half of the multiprocessors.
 
         Raises:
-            ValueError: a seed is no vertex, or picks without tables read a weight that is negative, infinite or NaN;
+            ValueError: a seed is no node, or picks without tables read a weight that is negative, infinite or NaN;
                 also of an earlier padded mini-batch.
             OverflowError: a padded block would have more edges than the type of the graph's `indptr` can count. (For
                 other blocks this is found when they are finished.)
@@ -169,7 +169,7 @@ class CudaSession(Session):
             keys = batch_keys(self._picking, seed, b.epoch, b.index)
             batches.append((b.seeds.data_ptr(), b.num_seeds, keys, memory.data_ptr(), self._extra_output(b)))
         self.launches, results = space.launch(batches, plan)
-        self.launched, self.launched_set = plan.schedule, plan.vertex_set
+        self.launched, self.launched_set = plan.schedule, plan.node_set
         if count == 1:
             first.result = results[0]
         else:
@@ -190,11 +190,9 @@ class CudaSession(Session):
     def _raise_for(self, status: int, detail: int, where: str = "") -> None:
         if status == _SEED_RANGE:
             last = self._opened().num_nodes - 1
-            raise ValueError(f"seeds holds vertex {detail}; valid ids are 0 to {last}{where}")
+            raise ValueError(f"seeds holds node {detail}; valid ids are 0 to {last}{where}")
         if status == _SEED_DUPLICATE:
-            raise ValueError(
-                f"seeds holds vertex {detail} more than once; seeds must be distinct (torch.unique){where}"
-            )
+            raise ValueError(f"seeds holds node {detail} more than once; seeds must be distinct (torch.unique){where}")
         if status == _SEED_ORDER:
             raise ValueError(
                 f"seeds of several node types are mixed, at node {detail}; give those of each type together, in their "
@@ -312,8 +310,8 @@ class Begun:
             stream.wait_stream(self.stream)
             for t in self.outputs():
                 t.record_stream(stream)
-        if before.vertex_set == "hash" and self.plan.has_room_of(before):
+        if before.node_set == "hash" and self.plan.has_room_of(before):
             raise RuntimeError(
-                f"a mini-batch of at most {before.frontiers[-1]} vertices does not fit a hash set for them, which "
-                "should not happen: report it, and use vertex_set='bitmap'"
+                f"a mini-batch of at most {before.frontiers[-1]} nodes does not fit a hash set for them, which "
+                "should not happen: report it, and use node_set='bitmap'"
             )

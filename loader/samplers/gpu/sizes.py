@@ -33,15 +33,15 @@ _SHARE_BESIDE = 0.5
 # than the better one, and 11 % at worst.
 _MANY_EDGES = 1_500_000
 
-# A hash set for graphs of this many vertices and more, if a mini-batch has room for at most a 48th of them; bitmaps
-# elsewhere. On an H200, on the GPU alone (benchmarks/results/sampler_gpu_sets.json): at 10 million vertices bitmaps are
+# A hash set for graphs of this many nodes and more, if a mini-batch has room for at most a 48th of them; bitmaps
+# elsewhere. On an H200, on the GPU alone (benchmarks/results/sampler_gpu_sets.json): at 10 million nodes bitmaps are
 # 1.5 to 4.2 times as fast; at 30 million a hash set is by 1.03, where the mini-batch is small; at 100 million by 1.7 to
-# 1.9 unless it has two million vertices; at 400 million always, by 1.6 to 3.6.
-HASH_FROM_VERTICES = 30_000_000
+# 1.9 unless it has two million nodes; at 400 million always, by 1.6 to 3.6.
+HASH_FROM_NODES = 30_000_000
 HASH_SPARSITY = 48
 
 SCHEDULES = {"cooperative": 0, "hopwise": 1, "fused-static": 2, "persistent": 3}
-VERTEX_SETS = {"bitmap": 0, "hash": 1}
+NODE_SETS = {"bitmap": 0, "hash": 1}
 SCAN_SCHEDULES = {"nodes": 0, "split": 1, "tickets": 2, "merge_path": 3}
 # At most this much GPU memory for the lines of a launch. Eight mini-batches of 2,048 seeds and fanouts (10, 10, 10) ask
 # for 340 MB of ogbn-products' 495.
@@ -50,25 +50,25 @@ _LINES_PER_EDGE = 0.5  # or sectors, before the first mini-batch told
 _WARPS_PER_BLOCK = 16
 
 
-def choose_vertex_set(num_nodes: int, room: int) -> str:
-    """The kind of vertex set that is faster for a graph of `num_nodes` and mini-batches of at most `room` vertices."""
-    return "hash" if num_nodes >= max(HASH_FROM_VERTICES, HASH_SPARSITY * room) else "bitmap"
+def choose_node_set(num_nodes: int, room: int) -> str:
+    """The kind of node set that is faster for a graph of `num_nodes` and mini-batches of at most `room` nodes."""
+    return "hash" if num_nodes >= max(HASH_FROM_NODES, HASH_SPARSITY * room) else "bitmap"
 
 
-def choose_schedule(edges: float, vertex_set: str, *, ahead: bool) -> str:
+def choose_schedule(edges: float, node_set: str, *, ahead: bool) -> str:
     """The schedule of `auto` for a mini-batch of this many edges.
 
     With a hash set, a mini-batch that is sampled `ahead`, beside training, takes a launch per phase and hop. Only with
     bitmaps it was measured that one launch costs training no more than this.
     """
-    return "hopwise" if edges > _MANY_EDGES or (ahead and vertex_set == "hash") else "cooperative"
+    return "hopwise" if edges > _MANY_EDGES or (ahead and node_set == "hash") else "cooperative"
 
 
 class GpuOptions(NeighborSampler):
     """The options that a session reads, see `CudaSampler`. Itself it samples nothing, and only tells sizes."""
 
     schedule: str = "auto"
-    vertex_set: str = "auto"
+    node_set: str = "auto"
     scan_schedule: str = "tickets"
     blocks_per_sm: float = 0
     batches_per_launch: int = 1
@@ -77,12 +77,12 @@ class GpuOptions(NeighborSampler):
 
 
 class Plan(NamedTuple):
-    """How mini-batches of some number of seeds are sampled: schedule and vertex set, room (`L + 1` and `L` elements),
+    """How mini-batches of some number of seeds are sampled: schedule and node set, room (`L + 1` and `L` elements),
     and number of thread blocks (0: all that are resident at once).
     """
 
     schedule: str
-    vertex_set: str
+    node_set: str
     frontiers: list[int]
     edges: list[int]
     layout: Layout
@@ -93,8 +93,8 @@ class Plan(NamedTuple):
         """Whether it is of the same kind as `other` and no larger. Then a mini-batch that did not fit there does not
         fit here.
         """
-        mine = self.vertex_set, self.frontiers, self.edges, self.rows
-        return mine == (other.vertex_set, other.frontiers, other.edges, other.rows)
+        mine = self.node_set, self.frontiers, self.edges, self.rows
+        return mine == (other.node_set, other.frontiers, other.edges, other.rows)
 
 
 class Sizes:
@@ -115,7 +115,7 @@ class Sizes:
 
     def __init__(self, sampler: GpuOptions, graph: Graph, reads: str, *, cached: bool, multiprocessors: int) -> None:
         schedule = sampler.schedule
-        self.graph, self.schedule, self.vertex_set, self.reads = graph, schedule, sampler.vertex_set, reads
+        self.graph, self.schedule, self.node_set, self.reads = graph, schedule, sampler.node_set, reads
         self._uniform = is_uniform(sampler)
         self._by_places = reads != "naive" or cached
         self._fanouts, self._replace, self._labor = sampler.fanouts, sampler.replace, sampler.picking.labor
@@ -144,10 +144,10 @@ class Sizes:
     def new_plan(self, num_seeds: int, ahead: bool) -> Plan:
         """The plan for mini-batches of up to `num_seeds` seeds, by what is known of their sizes."""
         frontiers, edges = self.capacities(num_seeds, ([], []) if self._pad else self._largest)
-        vertex_set = self._choose_set(frontiers[-1])
+        node_set = self._choose_set(frontiers[-1])
         return Plan(
-            self._choose(edges, vertex_set, ahead),
-            vertex_set,
+            self._choose(edges, node_set, ahead),
+            node_set,
             frontiers,
             edges,
             Layout(frontiers, edges, self._edge_ids, self._node_dtype, self._edge_dtype),
@@ -160,7 +160,7 @@ class Sizes:
             "num_seeds": num_seeds,
             "slots": self.slots,
             "schedule": SCHEDULES[plan.schedule],
-            "vertex_set": VERTEX_SETS[plan.vertex_set],
+            "node_set": NODE_SETS[plan.node_set],
             "frontier_capacity": plan.frontiers,
             "edge_capacity": plan.edges,
             "indices_at": plan.layout.indices_at,
@@ -182,7 +182,7 @@ class Sizes:
         largest_frontiers, largest_edges = largest
         frontiers, edges = [num_seeds], []
         for h, k in enumerate(self._fanouts):
-            # A first guess for "all neighbours" is twice the mean degree; a wrong one is mended by a repetition.
+            # A first guess for "all neighbors" is twice the mean degree; a wrong one is mended by a repetition.
             most_edges = frontiers[-1] * k if k != -1 else min(e, 2 * frontiers[-1] * (e // max(n, 1) + 1))
             if k != -1 and not self._replace:
                 most_edges = min(most_edges, e)
@@ -206,28 +206,28 @@ class Sizes:
         return frontiers, edges
 
     def _choose_set(self, room: int) -> str:
-        """The vertex set of a mini-batch with room for this many vertices."""
-        if self.vertex_set != "auto":
-            return self.vertex_set
+        """The node set of a mini-batch with room for this many nodes."""
+        if self.node_set != "auto":
+            return self.node_set
         if self._scans and self.schedule == "cooperative":  # bitmaps go with a scan only hop by hop
             return "hash"
         # These have only bitmaps.
         if self.schedule in QUEUES or (self.schedule == "cooperative" and self._by_places):
             return "bitmap"
-        return choose_vertex_set(self.num_nodes, room)
+        return choose_node_set(self.num_nodes, room)
 
-    def _choose(self, edges: list[int], vertex_set: str, ahead: bool) -> str:
+    def _choose(self, edges: list[int], node_set: str, ahead: bool) -> str:
         """The schedule of a mini-batch with room for this many edges at each hop."""
         if self.schedule != "auto":
             return self.schedule
-        if self._by_places and (vertex_set == "hash" or not self._uniform):
+        if self._by_places and (node_set == "hash" or not self._uniform):
             return "hopwise"
-        if self._scans and vertex_set == "bitmap":
+        if self._scans and node_set == "bitmap":
             return "hopwise"
-        return choose_schedule(sum(self._largest[1] or edges), vertex_set, ahead=ahead)
+        return choose_schedule(sum(self._largest[1] or edges), node_set, ahead=ahead)
 
     def _tasks(self, plan: Plan, num_seeds: int) -> int:
-        """Slots of a queue: a task for each vertex and hop, the seeds' own made twice at most, and parts of hubs."""
+        """Slots of a queue: a task for each node and hop, the seeds' own made twice at most, and parts of hubs."""
         if self.schedule not in QUEUES:
             return 0
         tasks = sum(plan.frontiers[1:-1]) + num_seeds * len(self._fanouts)

@@ -21,7 +21,7 @@ from loader.samplers.walk_next.faults import Fault
 from loader.samplers.walk_next.walking import integer_weights
 from loader.samplers.walked_graph import named
 
-# From so many walkers on it pays to order them by vertex before each step, if the lists lie in the host's memory. On an
+# From so many walkers on it pays to order them by node before each step, if the lists lie in the host's memory. On an
 # H200, products-shaped graph, ms of a step: 0.68 as they come and 0.44 in order, which takes 0.08, for 200,000 walkers;
 # 8.7, 2.8 and 0.2 for 2.4 million. With the lists in the GPU's memory it does not pay: 0.11, 0.10 and 0.2.
 _TRANSIT_FROM = 200_000
@@ -104,11 +104,11 @@ class CudaWalkedGraph:
     def walk(
         self, starts: Tensor, length: int, law: WalkLaw, key: int, *, edge_ids: bool = False, schedule: str = "auto"
     ) -> tuple[Tensor, Tensor | None]:
-        """See `WalkedGraph.walk`, on the current stream; `schedule` is that of `WalkSampler`. A start that is no vertex
+        """See `WalkedGraph.walk`, on the current stream; `schedule` is that of `WalkSampler`. A start that is no node
         gives a walk of no steps; `check` or a later call then raises.
 
         Raises:
-            TypeError, ValueError: `starts` is no vector of integers, or a start of an earlier call was no vertex.
+            TypeError, ValueError: `starts` is no vector of integers, or a start of an earlier call was no node.
         """
         graph, device = self._graph, self._device
         starts = _as_starts(starts)
@@ -143,7 +143,7 @@ class CudaWalkedGraph:
             return nodes, None if places is None else named(places, order, self._edge_ids)
 
     def _steps(self, schedule: str, count: int, length: int, law: WalkLaw) -> bool:
-        """Whether walkers are ordered by vertex before each step."""
+        """Whether walkers are ordered by node before each step."""
         if schedule != "auto" or law.accept is not None or self._path:
             return schedule == "transit" and length > 0
         return count >= _TRANSIT_FROM and length > 0 and self._graph.indices.device.type == "cpu"
@@ -216,7 +216,7 @@ class CudaWalkedGraph:
             return nodes
 
     def _find_copies(self) -> None:
-        """Tells the engine, once, how often lists have a vertex."""
+        """Tells the engine, once, how often lists have a node."""
         if self._looked or self._sorted is None:
             return
         found = copies_of(self._graph, self._sorted)
@@ -234,10 +234,10 @@ class CudaWalkedGraph:
             out = torch.empty(walkers, count, dtype=self._graph.indices.dtype, device=device)
             bound = self._graph.num_nodes if frequencies is None else frequencies.num_places
             self._engine.negatives(0, key, walkers, count, bound, out, current_stream_handle(device.index))
-            return out if frequencies is None else frequencies.vertices(out)
+            return out if frequencies is None else frequencies.nodes(out)
 
     def check(self, *, wait: bool = False) -> None:
-        """Raises ValueError if a start of a finished walk was no vertex, and NextError for what a next did.
+        """Raises ValueError if a start of a finished walk was no node, and NextError for what a next did.
         With `wait`, it first waits for all walks on the current stream.
         """
         if wait:
@@ -265,7 +265,7 @@ class CudaWalkedGraph:
 def _as_starts(starts: Tensor) -> Tensor:
     """`starts` as int32 or int64, wherever they lie."""
     if not isinstance(starts, Tensor):
-        raise TypeError(f"seeds is {kind_of(starts)}; it must be a tensor of vertex ids (torch.as_tensor)")
+        raise TypeError(f"seeds is {kind_of(starts)}; it must be a tensor of node ids (torch.as_tensor)")
     if starts.dim() != 1:
         raise ValueError(f"seeds has shape {list(starts.shape)}; it must have 1 dimension")
     check_integers("seeds", starts)

@@ -55,11 +55,11 @@ class Workspace(Sizes):
         cache = list_cache_of(sampler, graph)
         whole, (graph, picks) = graph, core_picks(sampler, graph, available_cpus())
         if cache is not None and graph is not whole:  # without the edges of weight 0
-            cache = ListCache(graph, cache.vertices, device)
-        if schedule in QUEUES and graph.num_nodes > _core.cuda_max_task_vertices:
+            cache = ListCache(graph, cache.nodes, device)
+        if schedule in QUEUES and graph.num_nodes > _core.cuda_max_task_nodes:
             raise ValueError(
-                f"the graph has {graph.num_nodes} vertices; a task of schedule='{schedule}' holds ids below "
-                f"{_core.cuda_max_task_vertices}: use schedule='cooperative'"
+                f"the graph has {graph.num_nodes} nodes; a task of schedule='{schedule}' holds ids below "
+                f"{_core.cuda_max_task_nodes}: use schedule='cooperative'"
             )
         multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
         reads = self._choose_reads(sampler, graph)

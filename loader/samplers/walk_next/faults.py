@@ -9,7 +9,7 @@ from typing import NamedTuple
 class Wrong(IntEnum):
     """`enum class Wrong` of the core."""
 
-    VERTEX = 1
+    NODE = 1
     PLACE = 2
     BOUND = 3
     EMPTY = 4
@@ -21,14 +21,14 @@ class Wrong(IntEnum):
 
 
 _SAID = {
-    Wrong.VERTEX: "it asks for vertex {value}; vertices are 0 to {last} (walker.previous is -1 at the first step)",
-    Wrong.PLACE: "it asks for the neighbor at place {value}; a vertex has places 0 to lists.degree(v) - 1",
+    Wrong.NODE: "it asks for node {value}; nodes are 0 to {last} (walker.previous is -1 at the first step)",
+    Wrong.PLACE: "it asks for the neighbor at place {value}; a node has places 0 to lists.degree(v) - 1",
     Wrong.BOUND: (
-        "draws.uniform({value}) has nothing to draw from; it takes 1 to 2**32 - 1. At a vertex without neighbors "
+        "draws.uniform({value}) has nothing to draw from; it takes 1 to 2**32 - 1. At a node without neighbors "
         "return -1, which ends the walk"
     ),
     Wrong.EMPTY: (
-        "draws.by_weight({value}): this vertex has no neighbors by a weight above 0; return -1 where "
+        "draws.by_weight({value}): this node has no neighbors by a weight above 0; return -1 where "
         "lists.degree(v) is 0, which ends the walk"
     ),
     Wrong.DIVISION: "it divides {value} by 0",
@@ -37,7 +37,7 @@ _SAID = {
     Wrong.TURNS: (
         "its loops took more than {value} turns in one step and were stopped; Next(..., turns=n) lets them take more"
     ),
-    Wrong.RETURNED: "it returned {value}; it must return a vertex, 0 to {last}, or -1, which ends the walk",
+    Wrong.RETURNED: "it returned {value}; it must return a node, 0 to {last}, or -1, which ends the walk",
 }
 
 
@@ -59,7 +59,7 @@ class Fault(NamedTuple):
 
 
 class NextError(RuntimeError):
-    """A function for the next vertex did what it may not do, for example it returned what is no vertex."""
+    """A function for the next node did what it may not do, for example it returned what is no node."""
 
 
 def described(fault: Fault, where: str, num_nodes: int, memory: int) -> NextError:

@@ -39,7 +39,7 @@ class Next:
                 if x != walker.previous or draws.accept(HALF):
                     return x
 
-    where `HALF = loader.Next.chance(0.5)` stands in its module. It returns a vertex, listed or not, or -1, which ends
+    where `HALF = loader.Next.chance(0.5)` stands in its module. It returns a node, listed or not, or -1, which ends
     the walk. It sees:
 
     - `walker.at`, `walker.previous` (-1 at the first step), `walker.start`, `walker.step` (from 0), and
@@ -58,7 +58,7 @@ class Next:
     Numbers are integers of 64 bits that wrap around. There are `= += if elif else while for i in range(...) break
     continue pass return`, `+ - * // % & | ^ << >> ~`, comparisons, `and or not`, `x if y else z`, `min max abs`, and
     names of integers around the function, whose values are read when it is given. Other lines are refused by name. If
-    the function does what it may not do while it runs (it returns what is no vertex, divides by 0, never ends), the
+    the function does what it may not do while it runs (it returns what is no node, divides by 0, never ends), the
     call raises `NextError` with its line, and there are no walks.
 
     Two `Next` of the same text and numbers are equal; they can be pickled.
@@ -91,11 +91,11 @@ class Next:
         """Makes a `Next` of a body in C++: `Next.cpp("return lists.neighbor(walker.at, draws.uniform(3));")`.
 
         `walker`, `lists` and `draws` are as in Python, numbers are `int64_t`. It is compiled as it is: that it ends and
-        divides by no 0 is up to you, and there is no slow version to compare with. A vertex or place that is not there
+        divides by no 0 is up to you, and there is no slow version to compare with. A node or place that is not there
         is an error as ever.
 
         Args:
-            text: the body, which returns a vertex or -1.
+            text: the body, which returns a node or -1.
             constants: integers by the names that the body has for them; another value compiles nothing anew.
             memory: length of `walker.memory`.
         """
@@ -142,7 +142,7 @@ class Next:
 
     @property
     def searches(self) -> bool:
-        """Whether the function asks for edges between vertices."""
+        """Whether the function asks for edges between nodes."""
         return "has_edge" in self.uses
 
     @property
@@ -155,7 +155,7 @@ class Next:
         text = self._text if self._source is None else self._source.text
         return {"text": text, "constants": dict(self.constants), "memory": self.memory, "turns": self.turns}
 
-    def cpu_function(self, edges: torch.dtype, vertices: torch.dtype) -> int:
+    def cpu_function(self, edges: torch.dtype, nodes: torch.dtype) -> int:
         """The address of the compiled function (csrc/walks/custom/call.h) for graphs of these types.
 
         Raises:
@@ -163,7 +163,7 @@ class Next:
             CompilationError: the C++ does not compile.
         """
         text = f'#include "walks/custom/walkers.h"\n{self._text}'
-        types = f"{_TYPES[edges]}, {_TYPES[vertices]}"
+        types = f"{_TYPES[edges]}, {_TYPES[nodes]}"
         return function_of(
             self._header("h", text),
             text,
@@ -180,7 +180,7 @@ class Next:
         return header
 
     def error(self, fault: Fault, num_nodes: int) -> NextError:
-        """The error to raise for a fault on a graph of `num_nodes` vertices."""
+        """The error to raise for a fault on a graph of `num_nodes` nodes."""
         where = self._source.at(fault.line) if self._source is not None and fault.line else self.name
         return described(fault, where, num_nodes, self.memory)
 

@@ -46,7 +46,7 @@ class Lists(NamedTuple):
 def walk(
     source: Source, lists: Lists, starts: Iterable[int], length: int, key: int, *, memory: int, turns: int
 ) -> list[list[int]]:
-    """The walk from each of `starts`: `length + 1` vertices, -1 after its end.
+    """The walk from each of `starts`: `length + 1` nodes, -1 after its end.
 
     Raises:
         Faulted: the function did what it may not do.
@@ -56,13 +56,13 @@ def walk(
     walks = []
     for row, start in enumerate(starts):
         run.begin(row, start)
-        vertices = [start]
-        while len(vertices) <= length:
+        nodes = [start]
+        while len(nodes) <= length:
             to = run.step(function)
-            vertices.append(to)
+            nodes.append(to)
             if to < 0:
-                vertices += [-1] * (length + 1 - len(vertices))
-        walks.append(vertices)
+                nodes += [-1] * (length + 1 - len(nodes))
+        walks.append(nodes)
     return walks
 
 
@@ -100,7 +100,7 @@ class _Run:
 
     def _list(self, v: int) -> tuple[int, int]:
         if not 0 <= v < self.num_nodes:
-            raise self.fault(Wrong.VERTEX, v)
+            raise self.fault(Wrong.NODE, v)
         return int(self._lists.indptr[v]), int(self._lists.indptr[v + 1])
 
     def _place(self, v: int, i: int) -> int:

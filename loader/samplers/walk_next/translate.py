@@ -88,7 +88,7 @@ class _Body:
             last = body[-1] if body else self._tree
             self.out.refuse(
                 last,
-                f"{self._tree.name} can end here without return; every way through it ends with 'return vertex' or "
+                f"{self._tree.name} can end here without return; every way through it ends with 'return node's or "
                 "'return -1'",
             )
 
@@ -120,7 +120,7 @@ class _Body:
             self._for(node)
         elif isinstance(node, ast.Return):
             if node.value is None:
-                self.out.refuse(node, "return without a value; return a vertex, or -1, which ends the walk")
+                self.out.refuse(node, "return without a value; return a node, or -1, which ends the walk")
             value = self.out.value(node.value)
             self.out.emit(f"LOADER_RETURN({node.lineno}, {value})")
             return True

@@ -32,7 +32,7 @@ def integer_weights(graph: Graph) -> Tensor:
 def walk(
     engine: _core.WalkEngine, graph: Graph, weights: Tensor | None, step: Next, starts: Tensor, length: int, key: int
 ) -> Tensor:
-    """`[n, length + 1]` vertices of walkers at `starts` `[n]`, vertices of the graph; -1 after the end of a walk.
+    """`[n, length + 1]` nodes of walkers at `starts` `[n]`, nodes of the graph; -1 after the end of a walk.
 
     Args:
         engine: of the graph, with what `step` needs.

@@ -100,11 +100,11 @@ def draw(timeline: Timeline, path: str | Path, title: str = "") -> None:
         for i, bar in enumerate(_bars([s for s in spans if (s.gpu, s.lane) == (gpu, lane)])):
             first, last = bar[0], bar[-1]
             begin, length = first.begin * 1e3, (last.end - first.begin) * 1e3
-            shade = 0.55 if i % 2 else 0.9  # neighbours stay apart
+            shade = 0.55 if i % 2 else 0.9  # neighbors stay apart
             axes.barh(y, length, left=begin, height=0.8, color=_COLOURS[lane], alpha=shade, edgecolor="black", lw=0.3)
             label = str(first.item) if len(bar) == 1 else f"{first.item}-{last.item}"
             if length < character * len(label):
-                continue  # it would cover those of its neighbours
+                continue  # it would cover those of its neighbors
             axes.text(begin + length / 2, y, label, ha="center", va="center", fontsize=7, clip_on=True)
     for name, start, stop in timeline.gaps():
         begin, length = start * 1e3, (stop - start) * 1e3

@@ -96,7 +96,7 @@ def test_bad_arguments_are_refused():
             module(**options)
     for options, message in (
         ({"dataset": 3}, "dataset is an int; give a NodeDataset"),
-        ({"sampler": WalkSampler(3)}, "sampler is a WalkSampler; it must be one of vertices"),
+        ({"sampler": WalkSampler(3)}, "sampler is a WalkSampler; it must be one of nodes"),
         ({"features": 3}, "features is an int; it must be a function that makes a store"),
         ({"drop_last": "maybe"}, "drop_last is 'maybe'; it must be True or False"),
         ({"test": "x"}, "test is 'x'; it must be a number"),

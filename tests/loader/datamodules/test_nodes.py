@@ -279,7 +279,7 @@ def test_only_a_needed_empty_split_is_refused(tmp_path: Path) -> None:
     assert len(lines(tmp_path / "log")) == NUM_BATCHES
     datamodule = make_datamodule(dataset=make_dataset(num_test=0))
     datamodule.setup()
-    with pytest.raises(ValueError, match="dataset toy has no vertices in its test split"):
+    with pytest.raises(ValueError, match="dataset toy has no nodes in its test split"):
         datamodule.test_dataloader()
 
 
@@ -460,7 +460,7 @@ def test_training_on_a_gpu_sees_the_cpus_batches(tmp_path: Path, sample_on: str,
         ),
         ({"dataset": 3}, TypeError, "dataset is an int"),
         ({"dataset": "cora"}, TypeError, r"dataset is 'cora'; .* loader\.datasets\.open_dataset\('cora'\) opens one"),
-        ({"sampler": WalkSampler(3)}, TypeError, "sampler is a WalkSampler; it must be one of vertices"),
+        ({"sampler": WalkSampler(3)}, TypeError, "sampler is a WalkSampler; it must be one of nodes"),
         ({"drop_last": "maybe"}, TypeError, "drop_last is 'maybe'; it must be True or False"),
         ({"prioritize_loading": "no"}, TypeError, "prioritize_loading is 'no'; it must be True or False"),
         ({"seed": -1}, ValueError, "seed is -1"),

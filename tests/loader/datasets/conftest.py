@@ -26,7 +26,7 @@ def shared_data() -> Callable[[str], Path]:
 
 @pytest.fixture
 def npz_file(tmp_path: Path) -> Callable[..., Path]:
-    """`npz_file(train=None, labels=...)`: writes a valid file of 6 vertices, with these arrays changed or left out."""
+    """`npz_file(train=None, labels=...)`: writes a valid file of 6 nodes, with these arrays changed or left out."""
 
     def write(**changes: Any) -> Path:
         arrays = {

@@ -197,15 +197,15 @@ def test_the_largest_component_keeps_weights_times_and_types(toy):
         ({"edge_types": np.array([0, 0, -1, 0])}, "edge_types holds -1; a type is a number from 0"),
         ({"node_times": np.ones(5)}, "node_times has dtype float64"),
         ({"node_times": np.arange(4)}, r"node_times has shape \[4\]; it must be \[5\]"),
-        ({"node_types": {"a": 4}}, "the types of vertices have 4 vertices together; features have 5 rows"),
+        ({"node_types": {"a": 4}}, "the types of nodes have 4 nodes together; features have 5 rows"),
         ({"features": np.array([["a"] * 2] * 5)}, "features have dtype <U1; they must be real numbers"),
         ({"features": np.ones((5, 2), complex)}, "features have dtype complex128; they must be real numbers"),
         ({"features": np.float32(3)}, r"features have shape \[\]; they must be \[num_nodes, num_features\]"),
-        ({"features": np.full((5, 2), 1e300)}, r"10 too large for float32 \(feature 0 of vertex 0 is 1e\+300\)"),
+        ({"features": np.full((5, 2), 1e300)}, r"10 too large for float32 \(feature 0 of node 0 is 1e\+300\)"),
         ({"labels": np.array(list("01010"))}, "labels have dtype <U1; they must be real numbers"),
         ({"labels": np.array([[1j]] * 5)}, "labels have dtype complex128"),
         ({"labels": np.array([0, 1, 2**64 - 1, 0, 0], np.uint64)}, f"labels holds {2**64 - 1}; the largest number"),
-        ({"labels": np.array([0, np.inf, 0, 0, 0])}, "are not whole numbers: vertex 1 has inf; round them"),
+        ({"labels": np.array([0, np.inf, 0, 0, 0])}, "are not whole numbers: node 1 has inf; round them"),
     ],
 )
 def test_values_of_the_wrong_kind_give_one_line(toy, tmp_path, found, message):
@@ -235,19 +235,19 @@ def test_the_largest_component_keeps_features_labels_and_splits(toy):
 
 
 @pytest.mark.parametrize("component", [False, True])
-def test_the_vertex_with_a_bad_feature_is_named(toy, component):
+def test_the_node_with_a_bad_feature_is_named(toy, component):
     dataset = toy(largest_component=component)
     features = np.zeros((5, 2))
     features[4 if not component else 2, 1] = np.inf
     dataset.found = {"features": features}
-    with pytest.raises(DatasetError, match=f"feature 1 of vertex {2 if component else 4} is inf"):
+    with pytest.raises(DatasetError, match=f"feature 1 of node {2 if component else 4} is inf"):
         dataset.load()
 
 
 def test_splits_are_checked_before_anything_is_written(toy, tmp_path):
     dataset = toy()
     dataset.found = {"splits": {"train": torch.tensor([2]), "val": torch.tensor([1]), "test": torch.tensor([3])}}
-    with pytest.raises(DatasetError, match=r"vertex 2 of split train has label -1; .* leave it out of train"):
+    with pytest.raises(DatasetError, match=r"node 2 of split train has label -1; .* leave it out of train"):
         dataset.load()
     assert not any((tmp_path / "cache").iterdir())
 
@@ -305,7 +305,7 @@ def test_a_damaged_topology_on_disk_is_found(toy):
     toy().load()
     (path,) = toy().cache_dir.rglob("indices.npy")
     data = bytearray(path.read_bytes())
-    data[-1] = 0x7F  # the last source is no vertex
+    data[-1] = 0x7F  # the last source is no node
     path.write_bytes(data)
     with pytest.raises(CacheError, match=r"indices\.npy cannot be used: bytes .* are not those that were written"):
         toy(in_memory=False).load()

@@ -30,7 +30,7 @@ def test_fewer_than_two_classes_are_refused(labels, said):
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int8, np.float32])
 def test_plus_and_minus_one_are_no_classes(npz_file, tmp_path, dtype):
-    """A split that is drawn has only vertices with a label, so all of them had the one class that was left."""
+    """A split that is drawn has only nodes with a label, so all of them had the one class that was left."""
     labels = np.array([-1, 1, -1, 1, 1, -1], dtype=dtype)
     path = npz_file(labels=labels, train=None, val=None, test=None)
     with pytest.raises(DatasetError, match=r"only class 1 occurs .* 3 of 6 .* so that -1 and 1 become 0 and 1"):
@@ -69,7 +69,7 @@ def test_classes_that_nobody_learns_are_named(caplog):
         make_datamodule(dataset=data).setup()
         assert caplog.messages == []
         make_datamodule(dataset=rare).setup()
-    assert caplog.messages == ["toy: class 5 of split test has no vertex in the train split, so no model learns it"]
+    assert caplog.messages == ["toy: class 5 of split test has no node in the train split, so no model learns it"]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_given_number_of_classes_is_believed(npz_file, tmp_path, caplog):
 def test_the_same_labels_of_all_are_refused(npz_file, tmp_path, value):
     """Whoever says 1 of everything would be right."""
     labels = np.full((6, 2), value)
-    with pytest.raises(DatasetError, match="all 6 vertices have the same labels, so whatever model is right"):
+    with pytest.raises(DatasetError, match="all 6 nodes have the same labels, so whatever model is right"):
         NpzDataset(npz_file(labels=labels), data_dir=tmp_path).load()
     labels[3, 1] = 1 - value
     assert NpzDataset(npz_file(labels=labels), data_dir=tmp_path).load().multilabel
@@ -127,5 +127,5 @@ def test_the_same_labels_of_all_splits_are_refused():
     labels = torch.zeros(data.num_nodes, 2)
     labels[0] = 1  # of no split
     same = NodeDataset("toy", data.graph, data.features, labels, OF_THREE, num_classes=2, multilabel=True)
-    with pytest.raises(DatasetError, match="all 9 vertices have the same labels"):
+    with pytest.raises(DatasetError, match="all 9 nodes have the same labels"):
         make_datamodule(dataset=same).setup()

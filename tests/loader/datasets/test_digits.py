@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from loader.datasets import Digits
 
 
-def test_digits_are_symmetric_and_their_neighbours_look_alike(tmp_path):
+def test_digits_are_symmetric_and_their_neighbors_look_alike(tmp_path):
     data = Digits(data_dir=tmp_path).load()
     assert (data.num_nodes, data.num_features, data.num_classes) == (1797, 64, 10)
     assert int(data.graph.in_degrees().min()) >= 8
@@ -17,7 +17,7 @@ def test_digits_are_symmetric_and_their_neighbours_look_alike(tmp_path):
     dst = torch.repeat_interleave(torch.arange(data.num_nodes), data.graph.in_degrees().long())
     assert torch.equal((src * 1797 + dst).sort()[0], dst * 1797 + src)
     assert not (src == dst).any()
-    # What a classifier of neighbourhoods can reach: the majority of the neighbours is of the vertex' own class.
+    # What a classifier of neighborhoods can reach: the majority of the neighbors is of the node's own class.
     votes = torch.zeros(1797, 10).index_put_((dst, data.labels[src]), torch.ones(src.numel()), accumulate=True)
     assert (votes.argmax(1) == data.labels).float().mean() > 0.97
     assert (float(data.features.min()), float(data.features.max())) == (0.0, 1.0)
@@ -50,7 +50,7 @@ def test_another_graph_is_another_conversion(tmp_path):
     assert len(os.listdir(tmp_path / "cache")) == 2
 
 
-def test_impossible_numbers_of_neighbours_are_refused():
+def test_impossible_numbers_of_neighbors_are_refused():
     with pytest.raises(ValueError, match="num_neighbors is 0"):
         Digits(num_neighbors=0)
 

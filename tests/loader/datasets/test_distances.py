@@ -37,7 +37,7 @@ def test_seeds_draw_other_anchors(npz_file: Callable[..., Path]) -> None:
 
 
 def test_too_many_anchors_are_refused(npz_file: Callable[..., Path]) -> None:
-    with pytest.raises(DatasetError, match="the training split has 3 vertices; num_anchors is 4"):
+    with pytest.raises(DatasetError, match="the training split has 3 nodes; num_anchors is 4"):
         load(npz_file(), DistanceFeatures(num_anchors=4))
     with pytest.raises(ValueError, match="num_anchors is 0"):
         DistanceFeatures(num_anchors=0)

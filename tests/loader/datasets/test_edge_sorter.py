@@ -43,7 +43,7 @@ def test_the_graph_is_that_of_all_edges(
     seed, num_nodes, num_edges, skew, part, file_keys, threads, undirected, self_loops, parallel_edges
 ):
     rng = np.random.default_rng(seed)
-    src, dst = (rng.random((2, num_edges)) ** skew * num_nodes).astype(np.int32)  # most of them at a few vertices
+    src, dst = (rng.random((2, num_edges)) ** skew * num_nodes).astype(np.int32)  # most of them at a few nodes
     options = {"undirected": undirected, "self_loops": self_loops, "parallel_edges": parallel_edges}
     wanted = edges_to_csc(src, dst, num_nodes, **options)
     found = through_files(src, dst, num_nodes, part=part, threads=threads, file_keys=file_keys, **options)
@@ -72,8 +72,8 @@ def test_a_hub_larger_than_a_file_is_kept(tmp_path):
 @pytest.mark.parametrize(
     ("src", "dst", "message"),
     [
-        ([0, 9], [1, 2], "src holds vertex 9; valid ids are 0 to 4"),
-        ([0, 1], [1, -3], "dst holds vertex -3"),
+        ([0, 9], [1, 2], "src holds node 9; valid ids are 0 to 4"),
+        ([0, 1], [1, -3], "dst holds node -3"),
         ([0, 1], [1], "both must be"),
     ],
 )
@@ -82,8 +82,8 @@ def test_impossible_edges_are_refused(src, dst, message):
         through_files(np.array(src), np.array(dst), 5, **OPTIONS)
 
 
-def test_too_many_vertices_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="2147483648 vertices; at most 2147483647"):
+def test_too_many_nodes_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="2147483648 nodes; at most 2147483647"):
         EdgeSorter(2**31, 1, tmp_path, threads=1, **OPTIONS)
 
 

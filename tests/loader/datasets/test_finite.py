@@ -22,7 +22,7 @@ def test_kinds_and_columns_are_counted():
     assert found.found == 5
     assert str(found) == (
         "features must be finite, and are not in columns 0, 1, 2, 8 of 9: 3 NaN, 1 infinite, 1 too large for float32 "
-        "(feature 2 of vertex 1 is nan); replace them in the source by zeros (numpy.nan_to_num) or by the mean of "
+        "(feature 2 of node 1 is nan); replace them in the source by zeros (numpy.nan_to_num) or by the mean of "
         "their column"
     )
 
@@ -33,7 +33,7 @@ def test_all_parts_of_a_table_are_counted(npz_file, tmp_path, monkeypatch, zeros
     monkeypatch.setattr(NpzDataset, "rows_at_once", lambda self, width: 2)
     features = np.zeros((6, 40)) if zeros else np.ones((6, 40))
     features[[0, 3, 5], [7, 7, 30]] = np.nan
-    with pytest.raises(DatasetError, match=r"columns 7, 30 of 40: 3 NaN \(feature 7 of vertex 0 is nan\)") as error:
+    with pytest.raises(DatasetError, match=r"columns 7, 30 of 40: 3 NaN \(feature 7 of node 0 is nan\)") as error:
         NpzDataset(npz_file(features=features), data_dir=tmp_path).load()
     assert "check_features" not in str(error.value)
     assert "\n" not in str(error.value)

@@ -64,17 +64,17 @@ def test_it_tells_its_sizes() -> None:
             r"labels are .*\[2\]; .*torch\.int64 \[4\], one for each node",
         ),
         ({"labels": torch.rand(4)}, DatasetError, r"labels are torch\.float32"),
-        ({"num_classes": 1}, DatasetError, "vertex 1 of split train has label 1; valid labels are 0 to 0"),
+        ({"num_classes": 1}, DatasetError, "node 1 of split train has label 1; valid labels are 0 to 0"),
         ({"splits": {}}, DatasetError, "the splits are"),
         (
             {"splits": {**dict.fromkeys(("train", "val", "test"), torch.tensor([2]))}},
             DatasetError,
-            "vertex 2 is in the splits train and val",
+            "node 2 is in the splits train and val",
         ),
         (
             {"splits": {"train": torch.tensor([4]), "val": torch.tensor([0]), "test": torch.tensor([1])}},
             DatasetError,
-            "split train holds vertex 4; valid ids are 0 to 3",
+            "split train holds node 4; valid ids are 0 to 3",
         ),
     ],
 )

@@ -258,7 +258,7 @@ def test_a_dataset_may_lack_labels(load: Load) -> None:
             {"author/num_nodes": None, "author/train": np.array([0])},
             "how many nodes 'author' has; add .* 'author/num_nodes'",
         ),
-        ({"author/num_nodes": np.array(2)}, r"\(sources\) holds vertex 2; valid ids are 0 to 1 of type 'author'"),
+        ({"author/num_nodes": np.array(2)}, r"\(sources\) holds node 2; valid ids are 0 to 1 of type 'author'"),
         ({"author/labels": np.array([0, 1, 0])}, "has labels of paper, author and splits of paper; one type has both"),
         ({"author/train": np.array([0])}, "has labels of paper and splits of author, paper; one type has both"),
         ({"paper/test": None}, "has no array 'paper/test'; add it, or leave out all three"),

@@ -14,7 +14,7 @@ from loader.datasets import DatasetError, MatDataset, open_dataset
 
 NAMES = ("blogcatalog", "ppi", "wikipedia")
 FILES = dict(zip(NAMES, ("blogcatalog/blogcatalog.mat", "ppi/Homo_sapiens.mat", "wikipedia_pos/POS.mat"), strict=True))
-# vertices, directed edges, self loops, labels, pairs of a vertex and a label
+# nodes, directed edges, self loops, labels, pairs of a node and a label
 PUBLISHED = {
     "blogcatalog": (10_312, 667_966, 0, 39, 14_476),
     "ppi": (3_890, 76_584, 894, 50, 6_640),
@@ -25,7 +25,7 @@ EDGES = [(0, 1, 2.0), (1, 0, 3.0), (3, 2, 0.5), (1, 1, 1.0)]  # row, column, ent
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., Path]:
-    """`write("ppi", group=None)`: a file of 4 vertices and 3 labels with these arrays changed or left out."""
+    """`write("ppi", group=None)`: a file of 4 nodes and 3 labels with these arrays changed or left out."""
 
     def to_file(name: str, **changes: Any) -> Path:
         rows, columns, entries = zip(*EDGES, strict=True)
@@ -80,7 +80,7 @@ def test_entries_of_one_are_no_weights(write: Callable[..., Path], tmp_path: Pat
         ({"group": np.array(["a", "b"])}, "has no matrix of numbers 'group'"),
         ({"network": sp.csc_matrix((4, 3))}, r"has shape \[4, 3\]; it must be square"),
         ({"group": np.ones((3, 2))}, "labels have shape"),
-        ({"group": np.full((4, 2), 2.0)}, "label 0 of vertex 0 is 2.0; it must be 0 or 1"),
+        ({"group": np.full((4, 2), 2.0)}, "label 0 of node 0 is 2.0; it must be 0 or 1"),
         ({"network": sp.csc_matrix(-np.eye(4))}, "weight"),
     ],
 )

@@ -51,9 +51,9 @@ def test_edges_alone_are_a_dataset(npz_file, load):
     assert load(npz_file(**alone, num_nodes=np.array(9))).num_nodes == 9
 
 
-def test_large_ids_are_no_numbers_of_vertices(npz_file, load):
+def test_large_ids_are_no_numbers_of_nodes(npz_file, load):
     alone = {"train": None, "val": None, "test": None, "features": None, "labels": None}
-    with pytest.raises(DatasetError, match=r"largest vertex of 1 edges is 1099511627776, .*; number the vertices"):
+    with pytest.raises(DatasetError, match=r"largest node of 1 edges is 1099511627776, .*; number the nodes"):
         load(npz_file(**alone, edge_index=np.array([[0], [2**40]])))
 
 
@@ -68,7 +68,7 @@ def test_edge_options_apply(npz_file, load):
     assert in_neighbors(data)[0] == [1, 5]
 
 
-def test_masks_and_several_labels_per_vertex_are_read(npz_file, load):
+def test_masks_and_several_labels_per_node_are_read(npz_file, load):
     labels = np.array([[0, 1], [1, 1], [0, 0], [1, 0], [1, 0], [0, 1]])
     mask = np.arange(6) < 3
     data = load(npz_file(labels=labels, train=mask))
@@ -85,7 +85,7 @@ def test_drawing_a_split_needs_no_conversion(npz_file, load, tmp_path):
     assert len(os.listdir(tmp_path / "cache")) == 1
 
 
-def test_a_column_of_labels_is_one_per_vertex(npz_file, load):
+def test_a_column_of_labels_is_one_per_node(npz_file, load):
     data = load(npz_file(labels=np.array([[0], [1], [2], [0], [1], [2]])))
     assert not data.multilabel
     assert data.labels.tolist() == [0, 1, 2, 0, 1, 2]
@@ -126,7 +126,7 @@ def test_a_changed_file_is_converted_again(npz_file, load):
         ({"num_nodes": np.array(7)}, r"features of shape \[6, 2\], .* of 7 nodes"),
         (
             {"edge_index": np.array([[1, 2], [6, 3]])},
-            "edges have the vertices 1 to 6; valid ids are 0 to 5: subtract 1",
+            "edges have the nodes 1 to 6; valid ids are 0 to 5: subtract 1",
         ),
         ({"edge_index": None}, "has none of the three forms of edges"),
         ({"src": np.array([0]), "dst": np.array([1])}, "has 2 of the three forms of edges"),
@@ -136,9 +136,9 @@ def test_a_changed_file_is_converted_again(npz_file, load):
         ({"edge_index": np.array([["a"], ["b"]])}, r"edge_index holds text, such as \['a'\]; .*searchsorted\(names"),
         ({"edge_index": np.zeros((2, 0), "U1")}, r"edge_index holds text, such as \[\]; "),
         ({"labels": np.array(list("abcabc"))}, r"names by numpy\.unique\(names, return_inverse=True\)\[1\]"),
-        ({"train": np.array(["a"])}, "a boolean mask: numbers of vertices, as in the edges, in place of their names"),
+        ({"train": np.array(["a"])}, "a boolean mask: numbers of nodes, as in the edges, in place of their names"),
         ({"edge_index": np.zeros((2, 3))}, "edge_index of dtype float64 instead of integers"),
-        ({"edge_index": np.array([[0], [9]])}, "dst holds vertex 9; valid ids are 0 to 5"),
+        ({"edge_index": np.array([[0], [9]])}, "dst holds node 9; valid ids are 0 to 5"),
         ({"edge_index": None, "src": np.array([0, 1]), "dst": np.array([1])}, r"src has shape \(2,\), dst \(1,\)"),
         ({"features": np.zeros(6)}, r"features of shape \[6\], not \[num_nodes, num_features\]"),
         ({"edge_index": np.zeros(3, dtype=int)}, r"edge_index of shape \[3\], not \[2, num_edges\]"),
@@ -156,25 +156,25 @@ def test_a_changed_file_is_converted_again(npz_file, load):
         ),
         (
             {"features": np.full((6, 2), np.nan)},
-            r"features must be finite, and are not in columns 0, 1 of 2: 12 NaN \(feature 0 of vertex 0 is nan\)",
+            r"features must be finite, and are not in columns 0, 1 of 2: 12 NaN \(feature 0 of node 0 is nan\)",
         ),
         ({"labels": np.array([0, 1])}, r"labels have shape \[2\]; they must be \[6\]"),
-        ({"labels": np.array([0, 1, 2, 0, 1, 9]), "num_classes": np.array(3)}, "vertex 5 has label 9; .* 0 to 2"),
-        ({"labels": np.full((6, 2), 3)}, "label 0 of vertex 0 is 3; it must be 0 or 1"),
-        ({"labels": np.array([0, 1, -1, 0, 1, 2])}, "vertex 2 of split train has label -1"),
+        ({"labels": np.array([0, 1, 2, 0, 1, 9]), "num_classes": np.array(3)}, "node 5 has label 9; .* 0 to 2"),
+        ({"labels": np.full((6, 2), 3)}, "label 0 of node 0 is 3; it must be 0 or 1"),
+        ({"labels": np.array([0, 1, -1, 0, 1, 2])}, "node 2 of split train has label -1"),
         ({"labels": np.array([0, 1, 0.5, 0, 1, 2])}, "are not whole numbers"),
         (
             {"labels": np.zeros(6, dtype=int)},
             "only class 0 occurs among the labels; at least 2 classes are needed: number the classes from 0 on",
         ),
         ({"labels": np.zeros((6, 0), dtype=int)}, r"labels have shape \[6, 0\]; they must have at least 1 column"),
-        ({"train": np.array([0, 6])}, "split train holds vertex 6; valid ids are 0 to 5"),
-        ({"train": np.array([0, 3])}, "vertex 3 is in the splits train and val"),
-        ({"train": np.array([0, 0])}, "train holds vertex 0 twice"),
+        ({"train": np.array([0, 6])}, "split train holds node 6; valid ids are 0 to 5"),
+        ({"train": np.array([0, 3])}, "node 3 is in the splits train and val"),
+        ({"train": np.array([0, 0])}, "train holds node 0 twice"),
         ({"train": np.array([0, 2**64 - 1], np.uint64)}, f"train holds {2**64 - 1}; the largest number that is read"),
         (
             {"edge_index": np.array([[0], [2**64 - 1]], np.uint64)},
-            f"dst holds vertex {2**64 - 1}; valid ids are 0 to 5",
+            f"dst holds node {2**64 - 1}; valid ids are 0 to 5",
         ),
         (
             {"num_classes": np.array([3, 3])},
@@ -189,10 +189,10 @@ def test_a_changed_file_is_converted_again(npz_file, load):
         ({"features": np.full((6, 2), 1j)}, "features have dtype complex128; they must be real numbers"),
         ({"edge_weights": np.full(7, -1.0)}, r"the weight of edge 0, 0 -> 1, is -1\.0; it must be finite"),
         ({"edge_times": np.zeros(3, int)}, r"edge_times has shape \[3\]; it must be \[7\]"),
-        ({"node_types": np.array(["a"])}, "has types of vertices, but no array 'node_type_sizes'"),
+        ({"node_types": np.array(["a"])}, "has types of nodes, but no array 'node_type_sizes'"),
         ({"node_types": np.array(["a", "a"]), "node_type_sizes": np.array([3, 3])}, "must be different strings"),
         ({"node_types": np.array(["a", "b"]), "node_type_sizes": np.array([7, -1])}, r"node_type_sizes is \[7, -1\]"),
-        ({"node_types": np.array(["a"]), "node_type_sizes": np.array([5])}, "have 5 vertices together; .* 6 rows"),
+        ({"node_types": np.array(["a"]), "node_type_sizes": np.array([5])}, "have 5 nodes together; .* 6 rows"),
     ],
 )
 def test_bad_arrays_give_one_line_and_leave_nothing(npz_file, load, tmp_path, changes, message):

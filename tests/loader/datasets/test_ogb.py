@@ -39,7 +39,7 @@ def test_an_incomplete_copy_is_named_file_by_file(shared_data, tmp_path):
 
 @pytest.fixture
 def tiny_products(tmp_path):
-    """ogbn-products' layout with 4 vertices, and pickles beside it that nobody should open."""
+    """ogbn-products' layout with 4 nodes, and pickles beside it that nobody should open."""
     home = tmp_path / "ogbn_products"
     tables = {
         "raw/edge": "0,1\n1,2\n2,3\n",
@@ -89,8 +89,8 @@ def test_unlabelled_papers_are_minus_one(tmp_path):
         node_year=np.array([[1999.0], [2000.0], [2001.0], [2002.0]]),
     )
     np.savez(home / "raw" / "node-label.npz", node_label=np.array([[0.0], [171.0], [3.0], [np.nan]], dtype=np.float32))
-    for part, vertex in (("train", 0), ("valid", 1), ("test", 2)):
-        (home / "split" / "time" / f"{part}.csv.gz").write_bytes(gzip.compress(f"{vertex}\n".encode()))
+    for part, node in (("train", 0), ("valid", 1), ("test", 2)):
+        (home / "split" / "time" / f"{part}.csv.gz").write_bytes(gzip.compress(f"{node}\n".encode()))
     (home / "RELEASE_v1.txt").touch()
     data = OGBDataset("ogbn-papers100M", data_dir=tmp_path).load()
     assert data.labels.tolist() == [0, 171, 3, -1]

@@ -35,7 +35,7 @@ def write(home: Path, save=np.savez, **changed: np.ndarray) -> OGBDataset:
     labels[:90, 0] = np.arange(90)
     np.savez(home / "ogbn_papers100M" / "raw" / "node-label.npz", node_label=labels)
     for at, part in enumerate(("train", "valid", "test")):
-        text = "".join(f"{vertex}\n" for vertex in range(30 * at, 30 * at + 30))
+        text = "".join(f"{node}\n" for node in range(30 * at, 30 * at + 30))
         path = home / "ogbn_papers100M" / "split" / "time" / f"{part}.csv.gz"
         path.write_bytes(gzip.compress(text.encode()))
     (home / "ogbn_papers100M" / "RELEASE_v1.txt").touch()
@@ -81,11 +81,11 @@ def test_parts_make_what_ogbs_reader_makes(tmp_path, save, small_parts, monkeypa
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"edge_index": np.full((2, EDGES), NODES)}, "holds vertex 500; valid ids are 0 to 499"),
+        ({"edge_index": np.full((2, EDGES), NODES)}, "holds node 500; valid ids are 0 to 499"),
         ({"edge_index": np.zeros((EDGES, 2), dtype=int)}, r"edge_index is int64 \[3000, 2\]; it must be"),
         ({"node_feat": np.zeros((4, 6), dtype=np.float32)}, r"node_feat is float32 \[4, 6\]"),
         ({"num_nodes_list": np.array([1, 2])}, "num_nodes_list has 2 entries"),
-        ({"node_feat": np.full((NODES, 6), np.inf, dtype=np.float32)}, "feature 0 of vertex 0 is inf"),
+        ({"node_feat": np.full((NODES, 6), np.inf, dtype=np.float32)}, "feature 0 of node 0 is inf"),
         ({"node_year": np.full(NODES, 0.5)}, "a year of a paper is no whole number"),
     ],
 )

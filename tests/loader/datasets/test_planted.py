@@ -80,7 +80,7 @@ def test_class_sizes_sum_up_and_none_is_empty():
     ("changes", "message"),
     [
         ({"skew": 1.0}, "skew is 1.0; it must be at least 0 and below 1"),
-        ({"num_pairs": 4000}, "a mean degree of 80.0 on 100 vertices; at most 49.5"),
+        ({"num_pairs": 4000}, "a mean degree of 80.0 on 100 nodes; at most 49.5"),
         ({"homophily": 0.2}, r"homophily is 0.2; .* it must be 0.5000 \(what chance gives\) to 1"),
         ({"homophily": 1.2}, "homophily is 1.2"),
         ({"max_degree": 100}, "max_degree is 100; with skew 0.5 it can be"),

@@ -9,7 +9,7 @@ import torch
 
 from loader.datasets import DatasetError, PyGDataset, ShchurDataset
 
-# name: folder, vertices, directed edges, features, classes; then vertices and edges of the largest component
+# name: folder, nodes, directed edges, features, classes; then nodes and edges of the largest component
 SHCHUR = {
     "coauthor-physics": ("coauthor/Physics", 34_493, 495_924, 8_415, 5, 34_493, 495_924),
     "coauthor-cs": ("coauthor/CS", 18_333, 163_788, 6_805, 15, 18_333, 163_788),
@@ -47,7 +47,7 @@ def test_a_seed_of_the_split_needs_no_conversion(shared_data, tmp_path):
 
 
 def write_saint(root, labels):
-    """GraphSAINT's layout with 5 vertices in a ring."""
+    """GraphSAINT's layout with 5 nodes in a ring."""
     raw = root / "raw"
     raw.mkdir(parents=True)
     ring = np.arange(5)
@@ -67,7 +67,7 @@ def test_flickr_is_read_in_its_layout(tmp_path):
     assert not (tmp_path / "flickr" / "processed").exists()
 
 
-def test_yelp_has_several_labels_per_vertex(tmp_path):
+def test_yelp_has_several_labels_per_node(tmp_path):
     labels = (np.arange(500).reshape(5, 100) % 7 == 0).astype(int)
     write_saint(tmp_path / "yelp", labels.tolist())
     data = PyGDataset("yelp", data_dir=tmp_path).load()

@@ -26,7 +26,7 @@ def test_random_splits_are_disjoint_with_the_asked_sizes(n, fractions, seed):
 
 
 @given(st.integers(1, 400), st.integers(0, 1000))
-def test_fractions_that_sum_to_one_lose_no_vertex(n, seed):
+def test_fractions_that_sum_to_one_lose_no_node(n, seed):
     splits = random_split(n, (0.6, 0.2, 0.2), seed)
     assert sorted(torch.cat(list(splits.values())).tolist()) == list(range(n))
 
@@ -55,7 +55,7 @@ def test_per_class_split_follows_the_protocol():
 
 
 def test_a_class_smaller_than_its_split_is_named():
-    with pytest.raises(DatasetError, match=r"class 1 has 3 vertices, the split takes 2 \+ 2 of every class"):
+    with pytest.raises(DatasetError, match=r"class 1 has 3 nodes, the split takes 2 \+ 2 of every class"):
         per_class_split(torch.tensor([0, 0, 0, 0, 1, 1, 1]), 2, 2, seed=0)
 
 
@@ -73,12 +73,12 @@ def test_ids_may_be_ids_or_a_mask():
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.array([True, False]), "train is a mask of 2 entries; the graph has 4 vertices"),
+        (np.array([True, False]), "train is a mask of 2 entries; the graph has 4 nodes"),
         (np.array([0.5]), "train has dtype float64"),
         (np.array([[1]]), r"train has shape \[1, 1\]"),
-        (np.array([2, 0, 2]), "train holds vertex 2 twice"),
+        (np.array([2, 0, 2]), "train holds node 2 twice"),
     ],
 )
-def test_ids_of_no_vertex_are_refused(array, message):
+def test_ids_of_no_node_are_refused(array, message):
     with pytest.raises(DatasetError, match=message):
         ids_of(array, 4, "train")

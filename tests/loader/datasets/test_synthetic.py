@@ -25,13 +25,13 @@ def test_graphs_are_simple_symmetric_and_of_asked_size(load):
     n = data.num_nodes
     assert (n, data.graph.num_edges) == (3000, 36_000)
     keys = dst * n + src
-    assert (keys.diff() > 0).all()  # distinct, neighbour lists ascending
+    assert (keys.diff() > 0).all()  # distinct, neighbor lists ascending
     assert torch.equal((src * n + dst).sort()[0], keys)
     assert not (src == dst).any()
     assert int(data.graph.in_degrees().max()) == 150
 
 
-def test_vertex_numbers_tell_nothing_of_class_or_degree(load):
+def test_node_numbers_tell_nothing_of_class_or_degree(load):
     data = load()
     half = data.num_nodes // 2
     degrees = data.graph.in_degrees().float()
@@ -41,14 +41,14 @@ def test_vertex_numbers_tell_nothing_of_class_or_degree(load):
         assert abs(share - 0.5) < 0.12
 
 
-def test_neighbours_share_their_class_as_often_as_asked(load):
+def test_neighbors_share_their_class_as_often_as_asked(load):
     src, dst = edges(data := load(label_noise=0.0, homophily=0.7))
     assert abs((data.labels[src] == data.labels[dst]).float().mean() - 0.7) < 0.02
     src, dst = edges(noisy := load(label_noise=0.5, homophily=0.7))
     assert (noisy.labels[src] == noisy.labels[dst]).float().mean() < 0.4
 
 
-def test_the_neighbourhoods_mean_predicts_better_than_features(load):
+def test_the_neighborhoods_mean_predicts_better_than_features(load):
     data = load(feature_noise=0.6, label_noise=0.0, homophily=0.8)
     src, dst = edges(data)
     mean = torch.zeros_like(data.features).index_add_(0, dst, data.features[src])
@@ -77,7 +77,7 @@ def test_other_features_leave_the_edges_as_they_are(load):
     assert torch.equal(load().graph.indices, load(num_features=7, feature_noise=2.0).graph.indices)
 
 
-def test_multilabel_gives_several_labels_per_vertex(load):
+def test_multilabel_gives_several_labels_per_node(load):
     data = load(multilabel=True, num_classes=20)
     assert data.labels.shape == (3000, 20)
     assert set(data.labels.unique().tolist()) == {0.0, 1.0}

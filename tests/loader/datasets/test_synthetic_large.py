@@ -57,12 +57,12 @@ def test_all_drawn_edges_are_there_if_kept(load):
     together = load(self_loops="keep", parallel_edges="keep")
     loops = int((src == dst).sum())
     assert together.graph.num_edges == 60_000 - loops
-    # A coin decides the direction, so a vertex has as many edges in as out, but for chance (5 standard deviations).
+    # A coin decides the direction, so a node has as many edges in as out, but for chance (5 standard deviations).
     difference = data.graph.in_degrees() - torch.bincount(src, minlength=data.num_nodes)
     assert (difference.abs() <= 5 * together.graph.in_degrees().float().sqrt() + 1).all()
 
 
-def test_neighbours_share_their_class_as_often_as_asked(load):
+def test_neighbors_share_their_class_as_often_as_asked(load):
     src, dst = edges(data := load(label_noise=0.0, homophily=0.7, parallel_edges="keep"))
     assert abs((data.labels[src] == data.labels[dst]).float().mean() - 0.7) < 0.02
 

@@ -118,7 +118,7 @@ def test_the_largest_component_is_connected_and_largest(edges):
 
 
 @pytest.mark.parametrize(
-    ("src", "message"), [([0, 7], "src holds vertex 7; valid ids are 0 to 2"), ([0, -1], "src holds vertex -1")]
+    ("src", "message"), [([0, 7], "src holds node 7; valid ids are 0 to 2"), ([0, -1], "src holds node -1")]
 )
 def test_ids_out_of_range_are_named(src, message):
     with pytest.raises(ValueError, match=message):

@@ -14,14 +14,14 @@ NUM_NODES, NUM_EDGES = 60, 300
 
 
 @pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
-def test_with_all_neighbours_blocks_hold_dgls_edges(g):
+def test_with_all_neighbors_blocks_hold_dgls_edges(g):
     import dgl
 
     import loader.dgl as ours
 
     seeds = torch.arange(0, NUM_NODES, 3, dtype=g.idtype)
     mine = ours.DataLoader(g, seeds, ours.MultiLayerFullNeighborSampler(2), batch_size=7)
-    # DGL 1.1's fused call misses some vertices of a graph with 32-bit ids.
+    # DGL 1.1's fused call misses some nodes of a graph with 32-bit ids.
     theirs = dgl.dataloading.DataLoader(
         g, seeds, dgl.dataloading.MultiLayerFullNeighborSampler(2, fused=False), batch_size=7
     )
@@ -376,14 +376,14 @@ def test_unsupported_options_are_refused(g):
         (lambda: ours.DataLoader(g, seeds, sampler, use_ddp=True, seed=2), ValueError, "use_ddp and seed=2 are given"),
         (lambda: ours.DataLoader(g, seeds, sampler, use_ddp=True, rank=0), ValueError, "use_ddp and rank=0 are given"),
         (lambda: ours.DataLoader(g, seeds, sampler, collate_fn=print), TypeError, "takes no collate_fn"),
-        (lambda: ours.DataLoader(g, torch.tensor([1, 60]), sampler), ValueError, "indices holds vertex 60"),
+        (lambda: ours.DataLoader(g, torch.tensor([1, 60]), sampler), ValueError, "indices holds node 60"),
         (
             lambda: ours.DataLoader(g, torch.arange(60) % 2, sampler),
             ValueError,
             "indices has 60 .* like a mask of dtype",
         ),
         (lambda: ours.DataLoader(g, torch.rand(3), sampler), TypeError, "indices has dtype torch.float32; it must be"),
-        (lambda: ours.DataLoader(g, torch.tensor([60]), sampler), ValueError, "vertex 60; valid ids are 0 to 59"),
+        (lambda: ours.DataLoader(g, torch.tensor([60]), sampler), ValueError, "node 60; valid ids are 0 to 59"),
         (
             lambda: ours.DataLoader(g, seeds, ours.NeighborSampler([2], prefetch_labels=["y"])),
             ValueError,
@@ -495,7 +495,7 @@ def test_another_graph_needs_another_loader(g):
     with pytest.raises(ValueError, match="or other weights 'w'; make a new DataLoader"):
         next(iter(weighed))
     g.remove_edges(torch.arange(100, dtype=g.idtype))
-    with pytest.raises(ValueError, match=r"60 vertices and 200 edges now, .* make a new DataLoader"):
+    with pytest.raises(ValueError, match=r"60 nodes and 200 edges now, .* make a new DataLoader"):
         next(iter(plain))
 
 
@@ -525,7 +525,7 @@ def test_only_edges_inside_masks_are_picked(g, option, own):
             assert bool(g.edata["m"][block.edata[dgl.EID].long()].all())
 
 
-def test_neighbours_are_picked_by_weight(g):
+def test_neighbors_are_picked_by_weight(g):
     import loader.dgl as ours
     from loader import FusedSampler, Graph
 

@@ -28,7 +28,7 @@ class Marked(ours.NeighborSampler):
 
 
 class LastSource(ours.negative_sampler.Uniform):
-    """Negatives from the positive sources to the last vertex."""
+    """Negatives from the positive sources to the last node."""
 
     def _generate(self, g, eids, canonical_etype):
         sources = g.find_edges(eids, etype=canonical_etype)[0].repeat_interleave(self.k)
@@ -408,7 +408,7 @@ def test_dgls_samplers_serve_around_edges(g):
         assert not set(pairs.edata[dgl.EID].tolist()) & set(part.edata[dgl.EID].tolist())
 
 
-def test_repeated_vertices_are_seeds_each_time(g, caplog):
+def test_repeated_nodes_are_seeds_each_time(g, caplog):
     import dgl
 
     seeds = torch.tensor([7, 3, 7, 12, 3, 40, 7, 59], dtype=g.idtype)
@@ -435,7 +435,7 @@ def test_repeated_vertices_are_seeds_each_time(g, caplog):
     assert [batch[0].tolist() for batch in again] == [batch[0].tolist() for batch in found]
 
 
-def test_own_methods_see_repeated_vertices(g):
+def test_own_methods_see_repeated_nodes(g):
     seeds = torch.tensor([1, 1, 4], dtype=g.idtype)
     for _, outputs, (block,) in ours.DataLoader(g, seeds, Marked([2]), batch_size=3):
         assert torch.equal(outputs, seeds)

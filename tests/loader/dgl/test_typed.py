@@ -306,8 +306,8 @@ def test_impossible_types_are_refused(typed: Any) -> None:
     for make, error, message in (
         (lambda: loader_of(indices=torch.arange(3)), TypeError, "indices must be given by type, as {'author': ...}"),
         (lambda: loader_of(indices={"book": torch.arange(3)}), ValueError, "indices names the node type 'book'; the"),
-        (lambda: loader_of(indices={"paper": [60]}), ValueError, r"indices\['paper'\] holds vertex 60"),
-        (lambda: loader_of(indices={"paper": [1, 1]}), ValueError, r"indices\['paper'\] holds vertex 1 more than once"),
+        (lambda: loader_of(indices={"paper": [60]}), ValueError, r"indices\['paper'\] holds node 60"),
+        (lambda: loader_of(indices={"paper": [1, 1]}), ValueError, r"indices\['paper'\] holds node 1 more than once"),
         (lambda: loader_of(indices={"paper": []}), ValueError, "indices is empty"),
         (
             lambda: loader_of(graph_sampler=ours.NeighborSampler([short])),

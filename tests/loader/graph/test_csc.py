@@ -21,7 +21,7 @@ def t(*values: int) -> Tensor:
     return torch.tensor(values, dtype=torch.int64)
 
 
-def test_rows_hold_in_neighbours() -> None:
+def test_rows_hold_in_neighbors() -> None:
     graph = Graph(t(0, 2, 2, 3), t(1, 2, 0))
     assert (graph.num_nodes, graph.num_edges) == (3, 3)
     assert graph.in_degrees().tolist() == [2, 0, 1]
@@ -51,7 +51,7 @@ def test_strided_arrays_are_made_contiguous() -> None:
     assert graph.indices.tolist() == [1, 0]
 
 
-def test_graphs_may_lack_vertices_or_edges() -> None:
+def test_graphs_may_lack_nodes_or_edges() -> None:
     assert Graph(t(0), t()).num_nodes == 0
     lonely = Graph(t(0, 0, 0), t())
     assert (lonely.num_nodes, lonely.num_edges, lonely.in_degrees().tolist()) == (2, 0, [0, 0])
@@ -67,8 +67,8 @@ def test_graphs_may_lack_vertices_or_edges() -> None:
         (t(0, 3, 1, 4), t(0, 1, 2, 0), r"not monotone: indptr\[1\] = 3 > 1"),
         (t(0, 1, 2), t(0, 1, 1), r"indptr ends at 2; it must end at len\(indices\) = 3"),
         (t(0, 1, 4), t(0, 1), r"indptr ends at 4; it must end at len\(indices\) = 2"),
-        (t(0, 1, 2), t(0, 2), r"indices holds vertex 2; valid ids are 0 to 1"),
-        (t(0, 1, 2), t(-1, 1), r"indices holds vertex -1; valid ids are 0 to 1"),
+        (t(0, 1, 2), t(0, 2), r"indices holds node 2; valid ids are 0 to 1"),
+        (t(0, 1, 2), t(-1, 1), r"indices holds node -1; valid ids are 0 to 1"),
         (t(0, 1).view(1, 2), t(0), r"indptr has 2 dimensions; it must have 1"),
         (t(0, 1), torch.tensor(0), r"indices has 0 dimensions"),
     ],
@@ -127,8 +127,8 @@ def test_from_edges_sorts_lists_and_keeps_parallel_edges() -> None:
     ("src", "dst", "num_nodes", "message"),
     [
         (t(0, 1), t(0), 2, r"src has 2 entries, dst has 1"),
-        (t(0, 3), t(0, 1), 3, r"src holds vertex 3; valid ids are 0 to 2"),
-        (t(0, 1), t(0, -5), 3, r"dst holds vertex -5"),
+        (t(0, 3), t(0, 1), 3, r"src holds node 3; valid ids are 0 to 2"),
+        (t(0, 1), t(0, -5), 3, r"dst holds node -5"),
         (t(), t(), -1, r"num_nodes is -1; it must be at least 0"),
     ],
 )
@@ -142,14 +142,14 @@ def test_from_edges_refuses_floats() -> None:
         Graph.from_edges(t(0), torch.zeros(1), 1)
 
 
-def test_a_bipartite_graph_has_two_numbers_of_vertices() -> None:
+def test_a_bipartite_graph_has_two_numbers_of_nodes() -> None:
     graph = Graph(t(0, 2, 3), t(4, 0, 4), num_src=5)
     assert (graph.num_dst, graph.num_src, graph.num_edges) == (2, 5, 3)
     assert graph.in_degrees().tolist() == [2, 1]
     assert repr(graph) == "Graph(num_dst=2, num_src=5, num_edges=3, device='cpu')"
     with pytest.raises(ValueError, match=r"2 destinations and 5 sources.*ask num_dst or num_src"):
         _ = graph.num_nodes
-    with pytest.raises(ValueError, match="indices holds vertex 4; valid ids are 0 to 3"):
+    with pytest.raises(ValueError, match="indices holds node 4; valid ids are 0 to 3"):
         Graph(t(0, 2, 3), t(4, 0, 4), num_src=4)
     assert Graph(t(0, 1, 2), t(1, 0), num_src=2).num_nodes == 2
     from_edges = Graph.from_edges(t(4, 4, 0), t(0, 1, 0), 2, num_src=5)
@@ -157,7 +157,7 @@ def test_a_bipartite_graph_has_two_numbers_of_vertices() -> None:
 
 
 @pytest.mark.parametrize(("value", "error"), [(-1, ValueError), (True, TypeError), (2.0, TypeError), ("2", TypeError)])
-def test_numbers_of_vertices_are_checked(value, error) -> None:
+def test_numbers_of_nodes_are_checked(value, error) -> None:
     with pytest.raises(error, match="num_src is "):
         Graph(t(0), t(), num_src=value)
 
@@ -204,7 +204,7 @@ def test_uniform_picks_do_not_ask_for_weights() -> None:
 
 
 def test_pairs_beyond_64_bits_sort_by_two_keys() -> None:
-    # 3 * 2**62 pairs of vertices: one key of 64 bits has no room for them.
+    # 3 * 2**62 pairs of nodes: one key of 64 bits has no room for them.
     graph = Graph.from_edges(t(2**61, 7, 2**61, 0), t(2, 2, 0, 2), 3, num_src=2**62, keep_edge_ids=True)
     assert graph.edge_ids.tolist() == [2, 3, 1, 0]
     assert graph.indices.dtype == graph.indptr.dtype == torch.int64
@@ -255,9 +255,9 @@ def test_a_reversed_bipartite_graph_swaps_the_two_sides() -> None:
 class TestChangesInPlace:
     """Lists that were written to are checked again before anything reads them."""
 
-    BAD = rf"indices holds vertex {2**31 - 1}; valid ids are 0 to 199"
+    BAD = rf"indices holds node {2**31 - 1}; valid ids are 0 to 199"
 
-    def test_sessions_refuse_what_is_no_vertex(self, random_graph: Callable[..., Graph]) -> None:
+    def test_sessions_refuse_what_is_no_node(self, random_graph: Callable[..., Graph]) -> None:
         graph = random_graph()
         before, seeds = graph.indices.clone(), torch.arange(20)
         sampler, other = FusedSampler([5, 5]), HopwiseSampler([5, 5])
@@ -290,7 +290,7 @@ class TestChangesInPlace:
     def test_another_array_in_their_place_is_checked(self) -> None:
         graph = Graph(t(0, 1, 2), t(1, 0))
         graph.indices = t(1, 5).int()
-        with pytest.raises(ValueError, match="indices holds vertex 5"):
+        with pytest.raises(ValueError, match="indices holds node 5"):
             FusedSampler([1]).sample(graph, t(0))
 
     def test_sound_graphs_are_checked_once(

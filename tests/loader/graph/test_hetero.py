@@ -265,7 +265,7 @@ class TestOf:
     def test_what_is_no_typed_graph_is_refused(self) -> None:
         with pytest.raises(TypeError, match=r"graph is a list; it must be a loader\.Graph: HeteroGraph\.from_edges"):
             HeteroGraph.of([])  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match=r"HeteroGraph\.of wants a graph of one set of vertices"):
+        with pytest.raises(ValueError, match=r"HeteroGraph\.of wants a graph of one set of nodes"):
             HeteroGraph.of(small().relation(WRITES))
         wide = Graph.from_edges(t(0), t(0), 65, node_types={f"t{i}": 1 for i in range(65)})
         with pytest.raises(ValueError, match="has 65 types; 1 to 64 are possible"):
@@ -369,14 +369,14 @@ NONE = torch.empty(2, 0, dtype=torch.int64)
             {("a", "to", "a"): t([0, 5], [0, 0])},
             {"a": 5},
             ValueError,
-            r"\(sources\) holds vertex 5; valid ids are 0 to 4",
+            r"\(sources\) holds node 5; valid ids are 0 to 4",
         ),
-        ({("a", "to", "a"): t([0], [-1])}, {"a": 5}, ValueError, r"\(destinations\) holds vertex -1; .* of type 'a'"),
+        ({("a", "to", "a"): t([0], [-1])}, {"a": 5}, ValueError, r"\(destinations\) holds node -1; .* of type 'a'"),
         (
             {("a", "to", "a"): t([0], [0])},
             {"a": 0},
             ValueError,
-            r"there are no vertices of type 'a': correct the edges",
+            r"there are no nodes of type 'a': correct the edges",
         ),
         ({"writes": NONE}, {"a": 1}, TypeError, r"edge type 'writes' is no triple of names; it must be a tuple"),
         ({("a", "b"): NONE}, {"a": 1}, TypeError, "is no triple of names"),
@@ -458,7 +458,7 @@ def test_errors_come_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("loader.graph.hetero.list_order", work)
     bad: dict[EdgeType, Tensor] = {("a", "to", "a"): t([0], [0]), ("a", "x", "a"): t([0], [1])}
-    with pytest.raises(ValueError, match="holds vertex 1"):
+    with pytest.raises(ValueError, match="holds node 1"):
         HeteroGraph.from_edges(bad, {"a": 1})
     with pytest.raises(TypeError, match="keep_edge_ids is 'no'"):
         small(keep_edge_ids="no")

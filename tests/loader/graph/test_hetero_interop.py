@@ -123,7 +123,7 @@ def test_from_pyg_names_what_was_given(edges: dict[Any, Tensor]) -> None:
     data["city"].num_nodes = 1
     HeteroGraph.from_pyg(data)
     data["venue", "near", "city"].edge_index = torch.tensor([[2], [0]])
-    message = r"data\[\('venue', 'near', 'city'\)\]\.edge_index \(sources\) holds vertex 2; .* 0 to 1 of type 'venue'"
+    message = r"data\[\('venue', 'near', 'city'\)\]\.edge_index \(sources\) holds node 2; .* 0 to 1 of type 'venue'"
     with pytest.raises(ValueError, match=message):
         HeteroGraph.from_pyg(data)
     del data["venue", "near", "city"].edge_index

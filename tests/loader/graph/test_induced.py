@@ -132,7 +132,7 @@ def test_wrong_nodes_are_refused() -> None:
         induced_edges(graph, torch.tensor([True]))
     with pytest.raises(TypeError, match="nodes is a list; it must be a tensor of node ids"):
         induced_edges(graph, [1])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="an induced subgraph wants a graph of one set of vertices"):
+    with pytest.raises(ValueError, match="an induced subgraph wants a graph of one set of nodes"):
         induced_edges(Graph(torch.tensor([0, 1]), torch.tensor([1]), num_src=2), torch.tensor([0]))
     with pytest.raises(ValueError, match="num_threads is 0"):
         induced_edges(graph, torch.tensor([0]), num_threads=0)

@@ -169,7 +169,7 @@ def test_from_pyg_names_missing_attributes(edges):
 def test_from_pyg_names_what_was_given(edges):
     data = Data(edge_index=edges, num_nodes=3, w=torch.ones(7, 2))
     with pytest.raises(
-        ValueError, match=r"edge_index holds vertex [0-9]+, but data has 3 vertices, 0 to 2; .* data\.num_nodes"
+        ValueError, match=r"edge_index holds node [0-9]+, but data has 3 nodes, 0 to 2; .* data\.num_nodes"
     ):
         Graph.from_pyg(data)
     with pytest.raises(TypeError, match=r"edge_index has dtype torch\.float32; .* type: edge_index\.long\(\)"):
@@ -203,7 +203,5 @@ class TestDGL:
         with pytest.raises(ValueError, match=r"weight_attr is 'w'; g.edata has \[\]"):
             Graph.from_dgl(dgl.graph((edges[0], edges[1]), num_nodes=NUM_NODES), weight_attr="w")
         typed = dgl.heterograph({("a", "to", "b"): (edges[0], edges[1])})
-        with pytest.raises(
-            TypeError, match=r"types \['a', 'b'\] of vertices and 1 of edges; HeteroGraph\.from_dgl\(g\)"
-        ):
+        with pytest.raises(TypeError, match=r"types \['a', 'b'\] of nodes and 1 of edges; HeteroGraph\.from_dgl\(g\)"):
             Graph.from_dgl(typed)

@@ -32,7 +32,7 @@ def test_copies_are_the_lists(seed: int, fraction: float, chunk: int) -> None:
         cache = ListCache(graph, hottest_lists(graph, fraction, None, "degree"), CPU)
     assert cache.num_edges <= fraction * graph.num_edges
     assert cache.nbytes == 4 * (graph.num_nodes + cache.num_edges)
-    cached = set(cache.vertices.tolist())
+    cached = set(cache.nodes.tolist())
     for v in range(graph.num_nodes):
         begin, end = graph.indptr[v : v + 2].tolist()
         at = int(cache.begins[v])
@@ -60,13 +60,13 @@ def test_hottest_lists_are_long_or_as_scored() -> None:
         ({"fraction": 0.5, "hotness": "age"}, "hotness is 'age'; it must be 'degree' or a tensor of scores"),
         ({"fraction": 0.5, "hotness": torch.ones(3)}, r"hotness has shape \[3\]; it must have one score for 60 lists"),
         (
-            {"fraction": 0.5, "vertices": torch.arange(3)},
-            "vertices and fraction are given; give vertices, or the others",
+            {"fraction": 0.5, "nodes": torch.arange(3)},
+            "nodes and fraction are given; give nodes, or the others",
         ),
-        ({"hotness": "degree", "vertices": torch.arange(3)}, "vertices and hotness are given"),
-        ({"vertices": torch.tensor([1, 60])}, "vertices holds vertex 60; valid ids are 0 to 59"),
-        ({"vertices": torch.tensor([1, 2, 1])}, "vertices holds one more than once; a list is cached once"),
-        ({"vertices": torch.arange(3)}, r"indices lies on cpu; lists are cached of a graph in pinned memory"),
+        ({"hotness": "degree", "nodes": torch.arange(3)}, "nodes and hotness are given"),
+        ({"nodes": torch.tensor([1, 60])}, "nodes holds node 60; valid ids are 0 to 59"),
+        ({"nodes": torch.tensor([1, 2, 1])}, "nodes holds one more than once; a list is cached once"),
+        ({"nodes": torch.arange(3)}, r"indices lies on cpu; lists are cached of a graph in pinned memory"),
         ({"fraction": 0.5}, r"indices lies on cpu; lists are cached of a graph in pinned memory \(graph.pin_memory"),
     ],
 )

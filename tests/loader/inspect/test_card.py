@@ -37,8 +37,8 @@ def test_figures_of_a_graph_of_one_degree() -> None:
     card = inspect(data, [5, 2], 10, batches=4, num_threads=1)
     first, second = card["hops"]
     assert first["edges"] == {"mean": 50, "min": 50, "max": 50}
-    assert second["edges"]["mean"] == 2 * first["vertices"]["mean"]
-    assert second["vertices"] == card["input_rows"]
+    assert second["edges"]["mean"] == 2 * first["nodes"]["mean"]
+    assert second["nodes"] == card["input_rows"]
     for hop in (first, second):
         assert hop["picked_degree"] == hop["drawn_degree"] == 9
         assert hop["edges_per_source"] >= 1
@@ -87,7 +87,7 @@ def test_mini_batches_are_the_loaders() -> None:
 
 
 def test_a_cache_finds_the_rows_that_it_holds() -> None:
-    # All 200 name vertices 0 to 9 as their neighbours: these few are gathered in every mini-batch.
+    # All 200 name nodes 0 to 9 as their neighbors: these few are gathered in every mini-batch.
     n, hubs = 200, 10
     graph = Graph.from_edges(torch.arange(hubs).repeat(n), torch.arange(n).repeat_interleave(hubs), n)
     card = inspect(dataset(graph, 100), [-1], 5, batches=8, num_threads=1)
@@ -135,7 +135,7 @@ def test_tables_of_large_graphs_fit_80_columns() -> None:
     card = inspect(dataset(equal_degrees(200, 3), 100), [2, 2], 10, batches=2)
     for hop in card["hops"]:
         hop["fanout"] = 1024
-        hop["vertices"] = hop["edges"] = {"mean": 111_059_956.0, "min": 55_529_978.0, "max": 111_100_000.0}
+        hop["nodes"] = hop["edges"] = {"mean": 111_059_956.0, "min": 55_529_978.0, "max": 111_100_000.0}
         hop["picked_degree"] = hop["drawn_degree"] = 12345.6
     with Console(width=80) as console, console.capture() as captured:
         show(card, console)

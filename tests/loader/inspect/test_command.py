@@ -118,7 +118,7 @@ def test_the_file_of_the_data_is_kept(tmp_path: Path) -> None:
     assert path.read_bytes() == b"data"
 
 
-def test_all_neighbours_are_no_other_option() -> None:
+def test_all_neighbors_are_no_other_option() -> None:
     with pytest.raises(SystemExit, match=r"there is no .*nowhere\.yaml"):  # after the fanouts were read
         main(["--dataset", "nowhere", "--fanouts", "-1,-1"])
     with pytest.raises(SystemExit, match=r"there is no .*nowhere\.yaml"):

@@ -68,7 +68,7 @@ def test_bad_times_are_refused(times: torch.Tensor, message: str) -> None:
         NodeItems(torch.tensor([1, 2]), times=times)
 
 
-def test_vertices_of_a_mini_batch_come_by_type() -> None:
+def test_nodes_of_a_mini_batch_come_by_type() -> None:
     items = TypedNodeItems(torch.tensor([12, 3, 25, 11, 1, 24]), torch.tensor([0, 10, 20]))
     narrow = items.to(torch.device("cpu"), torch.int32)
     assert isinstance(narrow, TypedNodeItems)

@@ -74,7 +74,7 @@ class TestChance:
             positions = np.nonzero(orders == item)[1]
             assert p_equal(np.bincount(positions, minlength=num_items)) > LEVEL
 
-    def test_neighbours_are_not_kept_together(self) -> None:
+    def test_neighbors_are_not_kept_together(self) -> None:
         num_items, epochs = 1000, 4000
         orders = np.array([epoch_of(num_items, 5, epoch) for epoch in range(epochs)])
         steps = (orders[:, 1::2] - orders[:, ::2]) % num_items  # of pairs that do not overlap

@@ -158,5 +158,5 @@ def test_labels_may_lie_in_a_store(graph: Graph) -> None:
     loader = NodeLoader(graph, None, store, torch.arange(40), Together([3], num_threads=1), 10)
     assert check(loader) == 4
     assert loader.labels is store
-    with pytest.raises(ValueError, match="labels has 5 rows, the graph 300 vertices; give a label per vertex"):
+    with pytest.raises(ValueError, match="labels has 5 rows, the graph 300 nodes; give a label per node"):
         NodeLoader(graph, None, TensorRows(LABELS[:5]), torch.arange(40), Together([3], num_threads=1), 10)

@@ -72,10 +72,10 @@ def test_a_state_of_other_links_is_refused(graph, pairs):
 
 def test_bad_arguments_are_refused(graph, pairs):
     sampler = LinkSampler(FusedSampler([2]))
-    with pytest.raises(ValueError, match="pairs holds vertex 80; valid ids are 0 to 79"):
+    with pytest.raises(ValueError, match="pairs holds node 80; valid ids are 0 to 79"):
         LinkLoader(graph, None, torch.tensor([[1, 80]]), sampler, 1)
     bipartite = Graph(torch.tensor([0, 1]), torch.tensor([1]), num_src=3)
-    with pytest.raises(ValueError, match="LinkLoader wants a graph of one set of vertices, this one has 1 destin"):
+    with pytest.raises(ValueError, match="LinkLoader wants a graph of one set of nodes, this one has 1 destin"):
         LinkLoader(bipartite, None, pairs, sampler, 1)
     with pytest.raises(TypeError, match=r"must be a loader\.samplers\.LinkSampler, e\.g\. LinkSampler\("):
         LinkLoader(graph, None, pairs, FusedSampler([2]), 1)

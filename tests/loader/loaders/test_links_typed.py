@@ -111,7 +111,7 @@ def test_wrong_arguments_are_named(graph, pairs, changes, error, message) -> Non
 
 
 def test_ends_beyond_their_type_are_named(graph, pairs) -> None:
-    with pytest.raises(ValueError, match=r"pairs\[:, 1\], of type 'item', holds vertex 60; valid ids are 0 to 59"):
+    with pytest.raises(ValueError, match=r"pairs\[:, 1\], of type 'item', holds node 60; valid ids are 0 to 59"):
         made(graph, torch.tensor([[3, 4], [80, 60]]))
     with pytest.raises(ValueError, match=r"pairs has shape \[2, 100\]; it must be \[n, 2\]"):
         made(graph, pairs.t())

@@ -312,16 +312,16 @@ def test_earlier_epochs_do_not_change_an_order(make: Callable[..., NodeLoader]) 
         ({"drop_last": None}, TypeError, "drop_last is None; it must be True or False"),
         ({"prioritize_loading": "no"}, TypeError, "prioritize_loading is 'no'; it must be True or False"),
         ({"seeds": SEEDS.to_sparse()}, ValueError, "seeds has the layout torch.sparse_coo; it must be dense"),
-        ({"sampler": WalkSampler(3)}, TypeError, "sampler is a WalkSampler; it must be one of vertices"),
+        ({"sampler": WalkSampler(3)}, TypeError, "sampler is a WalkSampler; it must be one of nodes"),
         ({"seed": 2**64}, ValueError, "seed is 18446744073709551616"),
         ({"stages": [FunctionStage("gather", abs)]}, ValueError, "stage 'gather' needs a name of its own"),
         ({"stages": [FunctionStage("a", abs)] * 2}, ValueError, "stage 'a' needs a name of its own"),
         ({"stages": [FunctionStage("move 2", abs)]}, ValueError, "stage 'move 2' needs a name of its own"),
         ({"stages": [FunctionStage("", abs)]}, ValueError, "stage '' needs a name of its own"),
         ({"seeds": SEEDS[:0]}, ValueError, "seeds is empty"),
-        ({"seeds": torch.tensor([0, NUM_NODES])}, ValueError, "seeds holds vertex 200; valid ids are 0 to 199"),
-        ({"seeds": torch.tensor([0, -5])}, ValueError, "seeds holds vertex -5"),
-        ({"seeds": torch.tensor([4, 9, 1, 9])}, ValueError, "seeds holds vertex 9 more than once"),
+        ({"seeds": torch.tensor([0, NUM_NODES])}, ValueError, "seeds holds node 200; valid ids are 0 to 199"),
+        ({"seeds": torch.tensor([0, -5])}, ValueError, "seeds holds node -5"),
+        ({"seeds": torch.tensor([4, 9, 1, 9])}, ValueError, "seeds holds node 9 more than once"),
         ({"features": torch.zeros(NUM_NODES - 1, 3)}, ValueError, "features has 199 rows, the graph 200"),
         ({"labels": torch.zeros(NUM_NODES + 1)}, ValueError, r"labels has shape \[201\], the graph 200"),
         ({"labels": [0] * NUM_NODES}, TypeError, "labels is a list"),
@@ -368,7 +368,7 @@ def test_earlier_epochs_do_not_change_an_order(make: Callable[..., NodeLoader]) 
         (
             {"graph": Graph(torch.tensor([0, 1]), torch.tensor([1]), num_src=3)},
             ValueError,
-            "NodeLoader wants a graph of one set of vertices, this one has 1 dest",
+            "NodeLoader wants a graph of one set of nodes, this one has 1 dest",
         ),
         ({"device": "gpu"}, ValueError, "device is 'gpu'; it must be cpu, cuda or cuda:N"),
         (
@@ -387,7 +387,7 @@ def test_earlier_epochs_do_not_change_an_order(make: Callable[..., NodeLoader]) 
         (
             {"features": torch.zeros(3, 1)},
             ValueError,
-            "features has 3 rows, the graph .* vertices; give a row per vertex",
+            "features has 3 rows, the graph .* nodes; give a row per node",
         ),
     ],
 )

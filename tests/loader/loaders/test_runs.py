@@ -216,5 +216,5 @@ def test_a_shared_session_outlives_its_loaders() -> None:
 
 def test_ids_beyond_the_graphs_type_are_refused() -> None:
     loader = Loader(GRAPH, NodeItems(torch.tensor([2**32 + 5])), FusedSampler([2], num_threads=1), 1, prefetch=0)
-    with pytest.raises(ValueError, match="seeds holds vertex 4294967301"):
+    with pytest.raises(ValueError, match="seeds holds node 4294967301"):
         next(iter(loader))

@@ -140,7 +140,7 @@ def test_lists_and_rows_go_where_the_plan_says(
     placed: list[Any] = []
 
     def place(self: GraphMemory, graph: Graph, *_: Any) -> Graph:
-        placed.append((self.kind, self.vertices))
+        placed.append((self.kind, self.nodes))
         return graph
 
     def open_rows(kind: str, tensor: Any, device: torch.device, *, cache: Any, context: Any, **_: Any) -> HostFeatures:
@@ -157,9 +157,9 @@ def test_lists_and_rows_go_where_the_plan_says(
         datamodule.setup()
     plan = datamodule.memory_plan
     assert plan is not None
-    (lists, vertices), (rows, ids) = placed
+    (lists, nodes), (rows, ids) = placed
     assert (lists, rows) == (plan.lists, plan.rows)
-    for kept, found in ((plan.split.lists, vertices), (plan.split.rows, ids)):
+    for kept, found in ((plan.split.lists, nodes), (plan.split.rows, ids)):
         assert (kept is None) == (found is None) or not kept.numel()
         assert kept is None or not kept.numel() or torch.equal(kept, found)
     assert plan.nbytes <= plan.budget

@@ -96,7 +96,7 @@ def test_a_cache_that_is_renewed_has_fewer_rows() -> None:
     room = 2**17
     plain, renewed = (MemoryPlan.make(NEEDS.total + room, NEEDS, graph, ROW, reads, n) for n in (0, 8))
     assert plain.share_of_rows * 1000 == (room - 4 * 512 - 4 * 1000) // ROW
-    # Per row its owner and its place in two lists; and for each vertex, the gather that reads it next.
+    # Per row its owner and its place in two lists; and for each node, the gather that reads it next.
     assert renewed.share_of_rows * 1000 == (room - 8 * 512 - 5 * 1000) // (ROW + 12)
     assert str(renewed).endswith("less what a lookahead of 8 saves")
     assert _core.renewal_tally_bytes <= 512  # which the plan counts

@@ -37,9 +37,9 @@ def test_reference_philox2_equals_the_published_vectors(
 
 
 def likeness(rounds: int, p: float) -> float:
-    """The largest correlation of what two columns of neighbours keep, in standard deviations of chance.
+    """The largest correlation of what two columns of neighbors keep, in standard deviations of chance.
 
-    Neighbours are rows, quads of columns and keys that differ by little, or in one high bit.
+    Neighbors are rows, quads of columns and keys that differ by little, or in one high bit.
     """
     mean = round(p * 65536) / 65536
 
@@ -56,7 +56,7 @@ def likeness(rounds: int, p: float) -> float:
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
-def test_neighbours_are_not_alike(p: float) -> None:
+def test_neighbors_are_not_alike(p: float) -> None:
     # Of 150 correlations, chance puts one beyond five deviations in one of ten thousand such tests.
     assert likeness(ROUNDS, p) < 5
     assert likeness(3, p) > 20  # the test can tell

@@ -1,4 +1,4 @@
-"""The mean over neighbours on the GPU: against a reference in float64, and what it promises about streams and bits."""
+"""The mean over neighbors on the GPU: against a reference in float64, and what it promises about streams and bits."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ class TestOnGPU:
     @pytest.mark.parametrize("dim", [7, 64, 256])
     @pytest.mark.parametrize("p", [0.1, 0.5])
     def test_dropout_on_the_way_scales_kept_values(self, dim: int, dtype: torch.dtype, p: float) -> None:
-        """The mask is read off blocks whose destinations are all sources and whose neighbours are themselves."""
+        """The mask is read off blocks whose destinations are all sources and whose neighbors are themselves."""
         n = 4000
         itself = Block(torch.arange(n + 1).int().cuda(), torch.arange(n).int().cuda(), n, n)
         ones = torch.ones(n, dim, device="cuda", dtype=dtype, requires_grad=True)
@@ -314,7 +314,7 @@ class TestOnGPU:
         assert torch.equal(own[kept], torch.full_like(own[kept], scale))
         share = kept.double().mean().item()
         assert abs(share - (1 - p)) < 5 * (p * (1 - p) / (n * dim)) ** 0.5
-        for axis in (0, 1):  # neither a row nor a column, nor neighbours, are alike
+        for axis in (0, 1):  # neither a row nor a column, nor neighbors, are alike
             marginal = kept.double().mean(axis)
             count = n if axis == 0 else dim
             assert ((marginal - share).abs() < 6.5 * (p * (1 - p) / count) ** 0.5).all()

@@ -1,4 +1,4 @@
-"""The mean over neighbours: against a definition in float64, and its promises about threads and memory."""
+"""The mean over neighbors: against a definition in float64, and its promises about threads and memory."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_text_of_the_graph_is_copied():
 
 
 def test_x_with_other_rows_is_refused_at_once():
-    with pytest.raises(ValueError, match=r"data\.x has shape \[3, 2\], data 4 vertices"):
+    with pytest.raises(ValueError, match=r"data\.x has shape \[3, 2\], data 4 nodes"):
         NeighborLoader(graph(x=torch.zeros(3, 2)), [2])
 
 
@@ -77,7 +77,7 @@ def test_weights_may_be_integers(dtype):
         NeighborLoader(data, [1], weight_attr="w")
 
 
-def test_all_neighbours_have_the_edges_of_weight_zero():
+def test_all_neighbors_have_the_edges_of_weight_zero():
     data = graph(w=torch.tensor([1.0, 0, 1, 0, 1]))
     whole = [batch.e_id.tolist() for batch in NeighborLoader(data, [-1, -1])]
     assert [batch.e_id.tolist() for batch in NeighborLoader(data, [-1, -1], weight_attr="w")] == whole

@@ -37,7 +37,7 @@ def data():
 
 
 def nodes_of(kind, data, **more):
-    """A loader around vertices, or one around edges."""
+    """A loader around nodes, or one around edges."""
     if issubclass(kind, NeighborLoader):
         return kind(data, input_nodes=SEEDS, **{**GIVEN, **more})
     return kind(data, edge_label_index=data.edge_index[:, :60], **{**GIVEN, "neg_sampling": "binary", **more})

@@ -30,7 +30,7 @@ def test_what_was_read_is_recognized():
     data.w += 1
     read.check(data, "Loader")
     data.num_nodes = 4
-    with pytest.raises(ValueError, match="data has 4 vertices now and had 3 when this Loader was made"):
+    with pytest.raises(ValueError, match="data has 4 nodes now and had 3 when this Loader was made"):
         read.check(data, "Loader")
 
 
@@ -58,5 +58,5 @@ def test_edges_of_each_type_are_recognized():
     data[key].edge_index = EDGES.clone()
     read = EdgesRead(data, None, graph)
     data["b"].x = torch.zeros(4, 1)
-    with pytest.raises(ValueError, match=r"data\['b'\] has 4 vertices now and had 3 when this Loader was made"):
+    with pytest.raises(ValueError, match=r"data\['b'\] has 4 nodes now and had 3 when this Loader was made"):
         read.check(data, "Loader")

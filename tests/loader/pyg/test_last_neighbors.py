@@ -102,7 +102,7 @@ def test_bad_arguments_are_refused() -> None:
     neighbors = LastNeighborLoader(data, 5)
     with pytest.raises(ValueError, match="the 3 events are not those of the data from event 0 on; insert"):
         neighbors.insert(data.src[3:6], data.dst[3:6])
-    with pytest.raises(ValueError, match="seeds holds vertex 999"):
+    with pytest.raises(ValueError, match="seeds holds node 999"):
         neighbors(torch.tensor([999]))
     with pytest.raises(ValueError, match="size is 0; it must be at least 1"):
         LastNeighborLoader(data, 0)

@@ -220,7 +220,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"edge_label_index": (BUYS, torch.tensor([[1], [60]]))},
         ValueError,
-        r"edge_label_index\[1\], of type 'item', holds vertex 60; valid ids are 0 to 59",
+        r"edge_label_index\[1\], of type 'item', holds node 60; valid ids are 0 to 59",
     ),
     ({"edge_label_index": (BUYS, torch.tensor([[90], [1]]))}, ValueError, r"edge_label_index\[0\], of type 'user', h"),
     ({"edge_label_index": (BUYS, torch.zeros(3, 2))}, ValueError, r"shape \[3, 2\]; it must be a tensor \[2, n\]"),

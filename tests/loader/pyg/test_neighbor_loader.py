@@ -66,7 +66,7 @@ def test_batches_have_the_attributes_of_torch_geometrics(data):
 
 
 @pytest.mark.skipif(loader.pyg.backend() != "loader", reason="pyg-lib or torch-sparse is installed")
-def test_with_all_neighbours_it_is_torch_geometrics_subgraph(data):
+def test_with_all_neighbors_it_is_torch_geometrics_subgraph(data):
     for ours, theirs in zip(
         NeighborLoader(data, [-1, -1], batch_size=32), TheirLoader(data, [-1, -1], batch_size=32), strict=True
     ):
@@ -149,7 +149,7 @@ def test_two_ranks_share_the_batches(data):
     assert interleaved == whole
 
 
-def test_neighbours_are_picked_by_weight(data):
+def test_neighbors_are_picked_by_weight(data):
     data.w = torch.rand(NUM_EDGES, generator=torch.Generator().manual_seed(3))
     data.w[::2] = 0
     made = NeighborLoader(data, [-1, 3], batch_size=32, weight_attr="w", seed=6)
@@ -276,8 +276,8 @@ def test_the_note_is_told_once(data, caplog, monkeypatch):
         ({"device": "gpu"}, ValueError, "device is 'gpu'; it must be cpu, cuda or cuda:N"),
         ({"num_neighbors": [-2]}, ValueError, "fanout -2 is not possible"),
         ({"num_neighbors": [1] * 33}, ValueError, "33 hops are given"),
-        ({"num_neighbors": [1025], "replace": True}, ValueError, "fanout 1025 is not possible, as a vertex has"),
-        ({"input_nodes": [3, 200]}, ValueError, "vertex 200; valid ids are 0 to 199"),
+        ({"num_neighbors": [1025], "replace": True}, ValueError, "fanout 1025 is not possible, as a node has"),
+        ({"input_nodes": [3, 200]}, ValueError, "node 200; valid ids are 0 to 199"),
         ({"input_nodes": torch.ones(3, dtype=torch.bool)}, ValueError, r"mask of shape \[3\]; it must be \[200\]$"),
         (
             {"input_nodes": torch.ones(200, 9, dtype=torch.bool)},
@@ -329,7 +329,7 @@ def test_stores_of_one_type_are_taken(data):
         assert torch.equal(batch.x, data.x[batch.n_id])
         for name in ("n_id", "edge_index", "e_id", "input_id"):
             assert torch.equal(batch[name], ours[name])
-    with pytest.raises(ValueError, match="input_nodes is None, and stores do not say which vertices there are"):
+    with pytest.raises(ValueError, match="input_nodes is None, and stores do not say which nodes there are"):
         NeighborLoader((features, edges), [2])
     with pytest.raises(NotImplementedError, match="weight_attr is 'w', but a graph store has no weights"):
         NeighborLoader((features, edges), [2], weight_attr="w", input_nodes=[1])
@@ -374,9 +374,9 @@ def test_batches_on_a_gpu_are_the_same(data, graph):
             assert torch.equal(ours[key], on_gpu[key].cpu())
 
 
-def test_features_have_a_row_per_vertex() -> None:
+def test_features_have_a_row_per_node() -> None:
     data = Data(x=torch.zeros(3, 2), edge_index=torch.zeros(2, 4, dtype=torch.int64), num_nodes=5)
-    with pytest.raises(ValueError, match=r"data\.x has shape \[3, 2\], data 5 vertices; give a row to each"):
+    with pytest.raises(ValueError, match=r"data\.x has shape \[3, 2\], data 5 nodes; give a row to each"):
         next(iter(NeighborLoader(data, [2])))
 
 
@@ -409,7 +409,7 @@ def test_attributes_are_those_of_the_time_of_gathering(data, device):
     assert loader.loader.stores is stores
     again = NeighborLoader(data, [3], batch_size=64, shuffle=True, seed=1, device=device)
     loader.set_epoch(0)
-    assert epoch(again) == epoch(loader)  # the vertices of any loader
+    assert epoch(again) == epoch(loader)  # the nodes of any loader
     loader.close()
 
 
@@ -429,17 +429,17 @@ def test_other_edges_need_another_loader(data):
     new = NeighborLoader(data, [3], batch_size=64)
     assert_consistent(next(iter(new)), data)
     data.x = torch.zeros(NUM_NODES + 1, 4)
-    with pytest.raises(ValueError, match="data has 201 vertices now and had 200 when this NeighborLoader was made"):
+    with pytest.raises(ValueError, match="data has 201 nodes now and had 200 when this NeighborLoader was made"):
         next(iter(new))
 
 
 def test_features_may_go(data):
-    data = Data(x=data.x, edge_index=data.edge_index % 9)  # without x, no one knows of the last vertices
+    data = Data(x=data.x, edge_index=data.edge_index % 9)  # without x, no one knows of the last nodes
     loader = NeighborLoader(data, [3], batch_size=64)
     assert "x" in next(iter(loader))
     del data.x
-    vertices = torch.cat([batch.n_id[: batch.batch_size] for batch in loader])
-    assert vertices.tolist() == list(range(NUM_NODES))
+    nodes = torch.cat([batch.n_id[: batch.batch_size] for batch in loader])
+    assert nodes.tolist() == list(range(NUM_NODES))
     assert "x" not in next(iter(loader))
 
 
@@ -466,7 +466,7 @@ def test_stores_go_before_others_come(data):
     assert next(iter(loader)).x.shape[1] == 2
     assert Counting.open == 1
     data.x = torch.ones(3, 2)
-    with pytest.raises(ValueError, match="data has 3 vertices now"):
+    with pytest.raises(ValueError, match="data has 3 nodes now"):
         next(iter(loader))
     data.x = torch.zeros(NUM_NODES, 5)
     assert next(iter(loader)).x.shape[1] == 5

@@ -106,7 +106,7 @@ def test_fanout_zero_and_no_hops_are_allowed():
     assert (counts, edges) == ([2, 0], [0])
     row, _, nodes, _, counts, edges = sample(graph, torch.tensor([5, 9, 5]), [])
     assert (row.numel(), nodes.tolist(), counts, edges) == (0, [5, 9, 5], [3], [])
-    # A vertex' neighbours are picked at the hop after the one that met it, so nothing follows.
+    # A node's neighbors are picked at the hop after the one that met it, so nothing follows.
     assert sample(graph, torch.tensor([5, 9]), [0, 4])[5] == [0, 0]
 
 
@@ -242,10 +242,10 @@ def test_torch_geometrics_loader_picks_by_weight():
 @pytest.mark.parametrize(
     ("rowptr", "col", "seed", "message"),
     [
-        ([0, 1, 2], [0, 2], [0], r"col \(indices\) are no graph: indices holds vertex 2"),
+        ([0, 1, 2], [0, 2], [0], r"col \(indices\) are no graph: indices holds node 2"),
         ([0, 2, 1], [0], [0], "not monotone"),
-        ([0, 1, 1], [0], [2], "seeds holds vertex 2; valid ids are 0 to 1"),
-        ([0, 1, 1], [0], [-1, -1], "seeds holds vertex -1"),
+        ([0, 1, 1], [0], [2], "seeds holds node 2; valid ids are 0 to 1"),
+        ([0, 1, 1], [0], [-1, -1], "seeds holds node -1"),
     ],
 )
 def test_bad_arrays_are_refused(rowptr, col, seed, message):
@@ -276,7 +276,7 @@ def test_only_a_changed_graph_is_checked_again(monkeypatch):
         torch.ops.pyg.neighbor_sample(rowptr, col, seed, [1])
     assert len(checks) == 1
     col[0] = 5
-    with pytest.raises(ValueError, match="holds vertex 5"):
+    with pytest.raises(ValueError, match="holds node 5"):
         torch.ops.pyg.neighbor_sample(rowptr, col, seed, [1])
 
 
@@ -380,7 +380,7 @@ def test_torch_geometric_does_not_see_pyg_lib():
 
 
 def test_walks_are_ours_and_stay_at_their_end():
-    rowptr, col = torch.tensor([0, 2, 3, 3]), torch.tensor([1, 2, 0])  # nothing leads away from vertex 2
+    rowptr, col = torch.tensor([0, 2, 3, 3]), torch.tensor([1, 2, 0])  # nothing leads away from node 2
     seeds = torch.tensor([0, 1, 2, 0] * 50)
     torch.manual_seed(4)
     walks = torch.ops.pyg.random_walk(rowptr, col, seeds, 6, 0.5, 2.0)

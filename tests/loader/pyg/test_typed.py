@@ -321,7 +321,7 @@ WRONG = [
     (
         {"input_nodes": ("paper", torch.tensor([120]))},
         ValueError,
-        "input_nodes holds vertex 120; valid ids are 0 to 119",
+        "input_nodes holds node 120; valid ids are 0 to 119",
     ),
     (
         {"input_nodes": ("paper", torch.ones(60) > 0)},
@@ -339,7 +339,7 @@ WRONG = [
     (
         {"subgraph_type": "induced", "weight_attr": "weight"},
         ValueError,
-        "subgraph_type is 'induced', which takes all edges among the vertices, and weights",
+        "subgraph_type is 'induced', which takes all edges among the nodes, and weights",
     ),
     ({"subgraph_type": "induced", "disjoint": True}, ValueError, "subgraph_type is 'induced', which has no trees"),
     ({"weight_attr": "mass"}, ValueError, "weight_attr is 'mass', which no relation has"),
@@ -361,9 +361,7 @@ def test_names_of_nodes_are_refused(data) -> None:
         NeighborLoader(data, [2], input_nodes="paper")
     del data["author"].names
     data["author"].num_nodes, data["author"].x = SIZES["author"], torch.ones(61, 1)
-    with pytest.raises(
-        ValueError, match=r"data\['author'\]\.x has shape \[61, 1\], data 60 vertices; give a row to each"
-    ):
+    with pytest.raises(ValueError, match=r"data\['author'\]\.x has shape \[61, 1\], data 60 nodes; give a row to each"):
         NeighborLoader(data, [2], input_nodes="paper")
 
 

@@ -98,10 +98,10 @@ def sampler(request: pytest.FixtureRequest) -> Sampler:
 @pytest.mark.parametrize(
     ("seeds", "error", "message"),
     [
-        (torch.tensor([0, 3]), ValueError, r"vertex 3; valid ids are 0 to 2"),
-        (torch.tensor([-1]), ValueError, r"vertex -1; valid ids are 0 to 2"),
-        (torch.tensor([2**40]), ValueError, rf"vertex {2**40}; valid ids are 0 to 2"),
-        (torch.tensor([1, 0, 1]), ValueError, r"vertex 1 more than once.*torch\.unique"),
+        (torch.tensor([0, 3]), ValueError, r"node 3; valid ids are 0 to 2"),
+        (torch.tensor([-1]), ValueError, r"node -1; valid ids are 0 to 2"),
+        (torch.tensor([2**40]), ValueError, rf"node {2**40}; valid ids are 0 to 2"),
+        (torch.tensor([1, 0, 1]), ValueError, r"node 1 more than once.*torch\.unique"),
         (torch.tensor([0.0, 1.0]), TypeError, r"dtype torch\.float32; it must be an integer"),
         (torch.tensor([True, False, True]), TypeError, r"dtype torch\.bool.*nonzero"),
         (torch.tensor([[0, 1]]), ValueError, r"1 dimension"),
@@ -125,7 +125,7 @@ def test_seeds_of_any_integer_type_mean_the_same(sampler, graph, dtype) -> None:
     assert batch.digest() == sampler.sample(graph, torch.tensor([2, 0])).digest()
 
 
-def test_no_seeds_and_no_vertices_give_empty_blocks(sampler, graph) -> None:
+def test_no_seeds_and_no_nodes_give_empty_blocks(sampler, graph) -> None:
     none = torch.empty(0, dtype=torch.int64)
     for g in (graph, Graph(torch.tensor([0]), none)):
         batch = sampler.sample(g, none)
@@ -164,7 +164,7 @@ def test_a_session_wants_a_graph(sampler) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.uint32, torch.uint64])
 def test_seeds_beyond_a_narrow_graph_are_refused(dtype, graph) -> None:
-    with pytest.raises(ValueError, match=rf"vertex {2**31 + 1}; valid ids are 0 to 2"):
+    with pytest.raises(ValueError, match=rf"node {2**31 + 1}; valid ids are 0 to 2"):
         FusedSampler([1]).sample(graph, torch.tensor([2**31 + 1], dtype=dtype))
 
 
@@ -296,7 +296,7 @@ def test_two_threads_keep_only_one_session(graph) -> None:
 
 @pytest.fixture
 def star() -> Graph:
-    """Edges from 20 vertices to vertex 0, of which only the first five have a weight."""
+    """Edges from 20 nodes to node 0, of which only the first five have a weight."""
     weights = torch.zeros(20)
     weights[:5] = 1
     sources = torch.arange(1, 21)

@@ -190,7 +190,7 @@ def test_threads_may_share_a_sampler(make) -> None:
     assert [found.get(i) for i in range(40)] == expected
 
 
-def test_full_takes_all_neighbours() -> None:
+def test_full_takes_all_neighbors() -> None:
     graph = messy_graph(200, 1500, 0)
     seeds = pick_seeds(200, 5, 0)
     full = FullSampler(3, edge_ids=True, num_threads=2)

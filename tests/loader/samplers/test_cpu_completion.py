@@ -63,7 +63,7 @@ def test_degree_one_million_equals_hopwise(threads) -> None:
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_isolated_vertices_equal_hopwise(threads) -> None:
+def test_isolated_nodes_equal_hopwise(threads) -> None:
     lonely = Graph(torch.zeros(1001, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
     batch = FusedSampler([3, 3, 3], num_threads=threads).sample(lonely, torch.arange(0, 1000, 3))
     assert batch.frontier_sizes == (334,) * 4

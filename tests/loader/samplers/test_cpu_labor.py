@@ -23,7 +23,7 @@ def picked(graph: Graph, fanout: int, batch: int = 0, **options: int) -> NDArray
 
 
 def bipartite_in_one(num_lists: int, degree: int) -> Graph:
-    """Each of the first vertices has `degree` in-neighbours that nobody else has."""
+    """Each of the first nodes has `degree` in-neighbors that nobody else has."""
     num_nodes = num_lists * (degree + 1)
     indptr = torch.arange(num_nodes + 1).clamp_(max=num_lists) * degree
     return Graph(indptr, num_lists + torch.arange(num_lists * degree))
@@ -109,7 +109,7 @@ def test_mini_batches_share_numbers_that_are_not_renewed() -> None:
     assert p_equal(turns) > LEVEL
 
 
-def test_layers_sampled_by_labor_have_fewer_vertices() -> None:
+def test_layers_sampled_by_labor_have_fewer_nodes() -> None:
     generator = torch.Generator().manual_seed(1)
     src, dst = (torch.randint(5000, (400_000,), generator=generator) for _ in range(2))
     graph = Graph.from_edges(src, dst, 5000)

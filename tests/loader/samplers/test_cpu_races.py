@@ -14,7 +14,7 @@ SHAPES = ["even", "ties", "zeros", "nearly all zeros", "steep", "few outweigh al
 
 
 def star_of_lists(shape: str) -> Graph:
-    """Lists of all `DEGREES`, twice each, the neighbours being vertices without lists."""
+    """Lists of all `DEGREES`, twice each, the neighbors being nodes without lists."""
     g = torch.Generator().manual_seed(SHAPES.index(shape))
     degrees = torch.tensor(DEGREES * 2)
     count = int(degrees.sum())

@@ -53,7 +53,7 @@ def test_a_bad_request_spoils_no_other(threads) -> None:
     group = [good[0], Request(torch.tensor([3, 3], dtype=graph.indices.dtype), 0, 1), *good[1:]]
     finish = session.begin(group)
     expected = [f().digest() for f in session.begin(good)]
-    with pytest.raises(ValueError, match="seeds holds vertex 3 more than once"):
+    with pytest.raises(ValueError, match="seeds holds node 3 more than once"):
         finish[1]()
     assert [f().digest() for f in (finish[0], *finish[2:])] == expected
     assert [f().digest() for f in session.begin(good)] == expected
@@ -83,7 +83,7 @@ def test_a_closed_session_says_so() -> None:
 @pytest.mark.parametrize("make", [*CORE, SubgraphSampler, pytest.param(DGLSampler, marks=needs_dgl)])
 def test_opening_a_bipartite_graph_is_refused(make) -> None:
     graph = Graph(torch.tensor([0, 2, 3]), torch.tensor([0, 4, 2]), num_src=5)
-    with pytest.raises(ValueError, match="wants a graph of one set of vertices"):
+    with pytest.raises(ValueError, match="wants a graph of one set of nodes"):
         make([4, 3]).open(graph)
 
 

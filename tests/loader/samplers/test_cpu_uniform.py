@@ -18,7 +18,7 @@ from loader.samplers import FusedSampler
 def positions(
     graph: Graph, fanout: int, *, batches: int = 1, seed: int = 0, replace: bool = False, vary: str = "batch"
 ) -> NDArray[np.int64]:
-    """`[batches * num_nodes, fanout]` picked places in each vertex' list; `vary` names what differs a batch."""
+    """`[batches * num_nodes, fanout]` picked places in each node's list; `vary` names what differs a batch."""
     seeds = torch.arange(graph.num_nodes)
     begin = graph.indptr[:-1].numpy()[:, None]
     found, samplers = [], {}  # one sampler per seed: to open a graph takes longer than to sample it
@@ -123,7 +123,7 @@ def test_picks_in_two_mini_batches_are_independent(degree, vary) -> None:
 
 
 @pytest.mark.parametrize("degree", [2, 4, 11])
-def test_picks_of_neighbouring_vertices_are_independent(degree) -> None:
+def test_picks_of_neighboring_nodes_are_independent(degree) -> None:
     picks = positions(equal_degrees(20_000, degree), 1, batches=3)[:, 0]
     for distance in (1, 2, 256, 4096):
         assert p_equal(joint(picks[:-distance], picks[distance:], degree)) > LEVEL

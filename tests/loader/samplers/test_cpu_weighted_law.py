@@ -31,7 +31,7 @@ LISTS = {
 
 
 def many_times(weights: list[float], count: int) -> Graph:
-    """A graph of that many vertices with this list."""
+    """A graph of that many nodes with this list."""
     degree = len(weights)
     indptr = torch.arange(count + 1) * degree
     values = torch.tensor(weights, dtype=torch.float64).repeat(count)
@@ -39,7 +39,7 @@ def many_times(weights: list[float], count: int) -> Graph:
 
 
 def picks_of(graph: Graph, fanout: int, batches: int, **options: bool) -> NDArray[np.int64]:
-    """`[batches * num_nodes, fanout]` picked places in each vertex' list."""
+    """`[batches * num_nodes, fanout]` picked places in each node's list."""
     sampler = FusedSampler([fanout], weights="edge_weights", edge_ids=True, num_threads=2, **options)
     begin = graph.indptr[:-1].numpy()[:, None]
     seeds = torch.arange(graph.num_nodes)

@@ -45,7 +45,7 @@ def test_an_unknown_option_is_named() -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_all_neighbours_are_the_same_edges_as_ours(width) -> None:
+def test_all_neighbors_are_the_same_edges_as_ours(width) -> None:
     graph = widen(messy_graph(200, 1500, 0), width)
     seeds = torch.tensor([5, 199, 0, 77])
     theirs = DGLSampler(-1, 3, edge_ids=True).sample(graph, seeds, epoch=2, batch=3)
@@ -110,7 +110,7 @@ def test_a_sampler_follows_the_graph_it_is_given() -> None:
 
 
 def test_picks_do_not_narrow_from_call_to_call() -> None:
-    """With 32-bit ids DGL 1.1.3 ends up with the same few neighbours of each vertex; ours come widened."""
+    """With 32-bit ids DGL 1.1.3 ends up with the same few neighbors of each node; ours come widened."""
     graph = equal_degrees(1000, 50)
     assert graph.indices.dtype == torch.int32
     sampler = DGLSampler([5], edge_ids=True)
@@ -126,7 +126,7 @@ def test_picks_do_not_narrow_from_call_to_call() -> None:
 
 
 def skewed_graph() -> Graph:
-    """3000 vertices, 30000 edges without parallel ones; in-degrees from 0 to some hundreds."""
+    """3000 nodes, 30000 edges without parallel ones; in-degrees from 0 to some hundreds."""
     rng = np.random.default_rng(4)
     weight = rng.pareto(1.5, 3000) + 0.1
     dst = rng.choice(3000, 40_000, p=weight / weight.sum())
@@ -174,14 +174,14 @@ def test_picks_are_distributed_as_dgls(replace) -> None:
     place = np.arange(graph.num_edges) - graph.indptr[:-1].numpy()[target]
     for hop in (1, 2):
         a, b = (picks_by_place(batches, graph, hop) for batches in (ours, theirs))
-        for degree in (2, 5, 6, 9, 14):  # by place in the list, over all vertices of one degree
+        for degree in (2, 5, 6, 9, 14):  # by place in the list, over all nodes of one degree
             of = degrees[target] == degree
             x, y = (np.bincount(place[of], c[of], degree).astype(np.int64) for c in (a, b))
             assert x.sum() > 500
             assert p_same(x, y) > LEVEL
 
 
-def test_vertices_are_reached_as_often_as_by_dgl() -> None:
+def test_nodes_are_reached_as_often_as_by_dgl() -> None:
     graph, batches = skewed_graph(), 400
     reached = []
     for seed, make in enumerate((DGLSampler, FusedSampler)):

@@ -96,9 +96,9 @@ def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="depth is -1"):
         EgoSampler(-1, 2)
     graph = Graph.from_edges(torch.tensor([0]), torch.tensor([1]), 2)
-    with pytest.raises(ValueError, match="vertex 2; valid ids are 0 to 1"):
+    with pytest.raises(ValueError, match="node 2; valid ids are 0 to 1"):
         EgoSampler(1, 2).sample(graph, torch.tensor([2]))
-    with pytest.raises(ValueError, match="seeds holds vertex -1; valid ids are 0 to 1"):
+    with pytest.raises(ValueError, match="seeds holds node -1; valid ids are 0 to 1"):
         EgoSampler(0, 2).sample(graph, torch.tensor([-1]))
 
 

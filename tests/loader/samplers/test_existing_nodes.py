@@ -47,10 +47,10 @@ def test_weights_count_in_units_of_those_that_exist() -> None:
         ({"target_counts": [0, 1]}, "target_counts holds 0; 1 to 3 nodes may exist"),
         ({"target_counts": [1, 4]}, "target_counts holds 4; 1 to 3 nodes may exist"),
         ({"target_counts": [1]}, "target_counts has 1 elements; it must have 2"),
-        ({"target_order": [0, 1, 2, 2]}, "target_order has 4 elements; there are 3 vertices"),
-        ({"target_order": [3, 3, 3]}, "target_order holds vertex 3; valid ids are 0 to 2"),
+        ({"target_order": [0, 1, 2, 2]}, "target_order has 4 elements; there are 3 nodes"),
+        ({"target_order": [3, 3, 3]}, "target_order holds node 3; valid ids are 0 to 2"),
         ({"target_order": []}, "target_counts holds 0; 1 to 0 nodes may exist"),
-        ({"source_order": [-1, -1, -1]}, "source_order holds vertex -1; valid ids are 0 to 2"),
+        ({"source_order": [-1, -1, -1]}, "source_order holds node -1; valid ids are 0 to 2"),
     ],
 )
 def test_the_core_refuses_what_is_no_order(given: dict[str, list[int]], message: str) -> None:

@@ -161,7 +161,7 @@ def test_fanouts_of_other_relations_are_refused(fanouts: dict[Any, Any], message
         ({"p": torch.tensor([0.5])}, r"seeds\['p'\] is .*; it must be a tensor of integer ids"),
         ({"p": torch.tensor([[1]])}, r"seeds\['p'\] has shape"),
         ({}, "seeds is an empty dict"),
-        (torch.tensor([160]), "holds vertex 160"),
+        (torch.tensor([160]), "holds node 160"),
         (torch.tensor([100, 3]), "seeds of several node types are mixed"),
         ({"p": torch.tensor([1, 1])}, "more than once"),
     ],

@@ -225,7 +225,7 @@ def test_a_node_without_negatives_is_named() -> None:
     every = torch.tensor([(u, v) for u in range(21) for v in range(13)]).t()
     graph = graph_of({BUYS: every})
     for mode, message in (
-        ("triplet", "vertex 20 has an edge to every vertex of their type"),
+        ("triplet", "node 20 has an edge to every node of their type"),
         ("binary", "no negative link was found"),
     ):
         sampler = LinkSampler(FusedSampler([1]), Negatives(mode, 1, strict=True), edge_type=BUYS)
@@ -295,9 +295,9 @@ def test_bad_links_are_refused() -> None:
     graph = graph_of(edges_of(0))
     sampler = LinkSampler(FusedSampler([1]), edge_type=BUYS)
     for pairs, message in (
-        ([[1, 13]], r"seeds\[:, 1\], of type 'item', holds vertex 13; valid ids are 0 to 12"),
-        ([[21, 2]], r"seeds\[:, 0\], of type 'user', holds vertex 21; valid ids are 0 to 20"),
-        ([[-1, 2]], r"seeds\[:, 0\], of type 'user', holds vertex -1"),
+        ([[1, 13]], r"seeds\[:, 1\], of type 'item', holds node 13; valid ids are 0 to 12"),
+        ([[21, 2]], r"seeds\[:, 0\], of type 'user', holds node 21; valid ids are 0 to 20"),
+        ([[-1, 2]], r"seeds\[:, 0\], of type 'user', holds node -1"),
         ([1, 2], r"links are \[n"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -357,11 +357,11 @@ class TestOnAGpu:
     def test_bad_ends_are_named(self) -> None:
         graph = graph_of(edges_of(0)).to("cuda")
         sampler = LinkSampler(fused([2], device="cuda"), Negatives("triplet"), edge_type=BUYS)
-        with pytest.raises(ValueError, match=r"seeds\[:, 1\], of type 'item', holds vertex 13; valid ids are 0 to 12"):
+        with pytest.raises(ValueError, match=r"seeds\[:, 1\], of type 'item', holds node 13; valid ids are 0 to 12"):
             sampler.sample(graph, torch.tensor([[0, 1], [1, 13]]))
         many = random_pairs(BUYS, 3000, 1)
         many[2000, 0] = 21
-        with pytest.raises(ValueError, match=r"seeds\[:, 0\], of type 'user', holds vertex 21; valid ids are 0 to 20"):
+        with pytest.raises(ValueError, match=r"seeds\[:, 0\], of type 'user', holds node 21; valid ids are 0 to 20"):
             sampler.sample(graph, many)
 
     def test_a_gpu_counts_what_tries_missed(self) -> None:

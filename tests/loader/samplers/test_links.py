@@ -136,7 +136,7 @@ def test_narrow_pairs_have_the_same_negatives(dtype):
 
 
 def test_a_planted_leak_is_found():
-    """Vertices have one neighbour each: whoever sees the edge knows the answer. Excluded, nothing is to be seen."""
+    """Nodes have one neighbor each: whoever sees the edge knows the answer. Excluded, nothing is to be seen."""
     ids = torch.arange(0, 100, 2)
     edges = torch.cat([torch.stack([ids, ids + 1], 1), torch.stack([ids + 1, ids], 1)])
     graph = graph_of(edges, 100)
@@ -166,8 +166,8 @@ def test_negatives_are_uniform():
 
 
 @pytest.mark.parametrize("mode", ["binary", "triplet"])
-def test_strict_negatives_are_uniform_over_remaining_vertices(mode):
-    """Vertex 0 has edges to all but four vertices, so tries run out, and the rest is counted."""
+def test_strict_negatives_are_uniform_over_remaining_nodes(mode):
+    """Node 0 has edges to all but four nodes, so tries run out, and the rest is counted."""
     left = [3, 8, 20, 29]
     targets = torch.tensor([v for v in range(1, NUM_NODES) if v not in left])
     edges = torch.stack([torch.zeros_like(targets), targets], 1)
@@ -184,11 +184,11 @@ def test_strict_negatives_are_uniform_over_remaining_vertices(mode):
     assert p_equal(torch.tensor(list(counts.values())).numpy()) > LEVEL
 
 
-def test_a_vertex_without_negatives_is_named():
+def test_a_node_without_negatives_is_named():
     n = 5
     every = torch.tensor([(u, v) for u in range(n) for v in range(n)])
     graph = graph_of(every, n)
-    for mode, message in (("triplet", "vertex 2 has an edge to every other"), ("binary", "no negative link was found")):
+    for mode, message in (("triplet", "node 2 has an edge to every other"), ("binary", "no negative link was found")):
         sampler = LinkSampler(FusedSampler([1]), Negatives(mode, 1, strict=True))
         with pytest.raises(ValueError, match=message):
             sampler.sample(graph, torch.tensor([[2, 3]]))
@@ -246,8 +246,8 @@ def test_copies_sample_the_same():
             TypeError,
             "known is an int; it",
         ),
-        (lambda: LinkSampler(None), TypeError, "must be a Sampler that takes vertices"),
-        (lambda: LinkSampler(LinkSampler(FusedSampler([1]))), TypeError, "must be a Sampler that takes vertices"),
+        (lambda: LinkSampler(None), TypeError, "must be a Sampler that takes nodes"),
+        (lambda: LinkSampler(LinkSampler(FusedSampler([1]))), TypeError, "must be a Sampler that takes nodes"),
         (lambda: LinkSampler(FusedSampler([1]), exclude="all"), ValueError, "one of none, self, reverse"),
         (lambda: LinkSampler(FusedSampler([1]), known=graph_of(edges_of(0))), ValueError, "known is of use for strict"),
         (lambda: EdgeItems(torch.zeros(3, 3)), TypeError, "must be an integer type"),
@@ -263,12 +263,12 @@ def test_bad_arguments_are_refused(make, error, message):
 
 def test_bad_links_are_refused():
     graph = graph_of(edges_of(0))
-    for pairs, message in (([[1, 30]], "holds vertex 30"), ([[-1, 2]], "holds vertex -1"), ([1, 2], r"links are \[n")):
+    for pairs, message in (([[1, 30]], "holds node 30"), ([[-1, 2]], "holds node -1"), ([1, 2], r"links are \[n")):
         with pytest.raises(ValueError, match=message):
             LinkSampler(FusedSampler([1])).sample(graph, torch.tensor(pairs))
     with pytest.raises(TypeError, match=r"seeds is a list; it must be a tensor of links"):
         LinkSampler(FusedSampler([1])).sample(graph, [[0, 1]])
-    with pytest.raises(ValueError, match="seeds holds vertex 30"):
+    with pytest.raises(ValueError, match="seeds holds node 30"):
         LinkSampler(FusedSampler([1]), Negatives("triplet")).sample(graph, torch.tensor([[30, 1]]))
 
 
@@ -302,7 +302,7 @@ class TestOnAGpu:
             assert on_gpu.sample(graph.pin_memory(), pairs.cuda(), batch=batch).digest() == want.digest()
 
     def test_a_gpu_counts_what_tries_missed(self):
-        """Every vertex has an edge to all but one."""
+        """Every node has an edge to all but one."""
         n = 40
         edges = torch.tensor([(u, v) for u in range(n) for v in range(n) if v != (u + 7) % n])
         graph, negatives = graph_of(edges, n), Negatives("triplet", 3, strict=True)
@@ -316,10 +316,10 @@ class TestOnAGpu:
         n = 5
         every = torch.tensor([(u, v) for u in range(n) for v in range(n)])
         graph, pairs = graph_of(every, n).to("cuda"), torch.tensor([[2, 3]]).repeat(count, 1)
-        for mode, message in (("triplet", "vertex 2 has an edge to every"), ("binary", "no negative link was found")):
+        for mode, message in (("triplet", "node 2 has an edge to every"), ("binary", "no negative link was found")):
             with pytest.raises(ValueError, match=message):
                 LinkSampler(fused([1], device="cuda"), Negatives(mode, 1, strict=True)).sample(graph, pairs)
         for end in (-1, 5):
             wrong = torch.cat([pairs, torch.tensor([[0, end]])])
-            with pytest.raises(ValueError, match=f"holds vertex {end}; valid ids are 0 to 4"):
+            with pytest.raises(ValueError, match=f"holds node {end}; valid ids are 0 to 4"):
                 LinkSampler(fused([1], device="cuda"), Negatives("triplet", 1)).sample(graph, wrong)

@@ -31,7 +31,7 @@ def test_lines_are_those_that_picks_reach(degree: int, fanout: int) -> None:
 
 def test_scores_are_lines_saved_per_byte() -> None:
     g = torch.Generator().manual_seed(0)
-    graph = Graph.from_edges(*torch.randint(50, (2, 3000), generator=g), 51)  # the last has no neighbours
+    graph = Graph.from_edges(*torch.randint(50, (2, 3000), generator=g), 51)  # the last has no neighbors
     sampler = FusedSampler([3, 2], num_threads=1)
     batches = [sampler.sample(graph, torch.arange(4 * i, 4 * i + 4), batch=i) for i in range(5)]
     scores = list_hotness(graph, batches, [3, 2])

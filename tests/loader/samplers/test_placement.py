@@ -45,7 +45,7 @@ def test_auto_without_a_gpu_is_the_cpu() -> None:
     ("options", "message"),
     [
         ({"device": "cpu", "schedule": "hopwise"}, "schedule is 'hopwise', but the sampler runs on the CPU"),
-        ({"device": "cpu", "vertex_set": "hash"}, "vertex_set is 'hash', but the sampler runs on the CPU"),
+        ({"device": "cpu", "node_set": "hash"}, "node_set is 'hash', but the sampler runs on the CPU"),
         ({"device": "cpu", "blocks_per_sm": 0}, "blocks_per_sm is 0, but the sampler runs on the CPU"),
     ],
 )
@@ -80,10 +80,10 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
 def test_a_gpu_gives_a_cuda_sampler() -> None:
-    sampler = fused([3, 2], schedule="hopwise", vertex_set="hash", blocks_per_sm=0.5, seed=9)
+    sampler = fused([3, 2], schedule="hopwise", node_set="hash", blocks_per_sm=0.5, seed=9)
     assert type(sampler) is loader.samplers.CudaSampler
     assert (sampler.fanouts, sampler.schedule, sampler.blocks_per_sm, sampler.seed) == ((3, 2), "hopwise", 0.5, 9)
-    assert sampler.vertex_set == "hash"
+    assert sampler.node_set == "hash"
     assert sampler.batches_per_launch == 8
     assert fused(3, 2, batches_per_launch=2).batches_per_launch == 2
     assert fused(3, 2, schedule="persistent").batches_per_launch == 1

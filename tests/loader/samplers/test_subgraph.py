@@ -42,7 +42,7 @@ def test_a_subgraph_is_the_expanded_mini_batch(seed, fanouts, replace, wide):
     assert torch.equal(got.nodes[got.edge_index], torch.stack([graph.indices.long()[places], dst[places]]))
 
 
-def test_each_vertex_is_expanded_once():
+def test_each_node_is_expanded_once():
     graph = graph_of(4)
     got = SubgraphSampler([2, 2, 2], edge_ids=True).sample(graph, torch.arange(5))
     assert got.edge_ids.unique().numel() == got.edge_ids.numel()
@@ -152,7 +152,7 @@ def test_what_a_subgraph_cannot_be_is_refused():
     graph = graph_of(5)
     with pytest.raises(ValueError, match="subgraph_type is 'all'; it must be one of directional"):
         SubgraphSampler([2], subgraph_type="all")
-    with pytest.raises(ValueError, match="subgraph_type is 'induced', which takes all edges among the vertices, and"):
+    with pytest.raises(ValueError, match="subgraph_type is 'induced', which takes all edges among the nodes, and"):
         SubgraphSampler([2], subgraph_type="induced", weights="edge_weights")
     with pytest.raises(ValueError, match="fanout -2 is not possible"):
         SubgraphSampler([-2])
@@ -160,7 +160,7 @@ def test_what_a_subgraph_cannot_be_is_refused():
         SubgraphSampler([1] * 33)
     hub = Graph.from_edges(torch.arange(2000), torch.zeros(2000, dtype=torch.int64), 2000)
     for sampler, k in ((SubgraphSampler([1999]), 1999), (SubgraphSampler([2000], replace=True), 2000)):
-        with pytest.raises(ValueError, match=f"fanout {k} is not possible, as a vertex has 2000 neighbours"):
+        with pytest.raises(ValueError, match=f"fanout {k} is not possible, as a node has 2000 neighbors"):
             sampler.sample(hub, torch.arange(1))
     assert SubgraphSampler([2000]).sample(hub, torch.arange(1)).num_edges == (2000,)
     with pytest.raises(ValueError, match=r"the fanouts \[0\] need picks without labor"):
@@ -210,7 +210,7 @@ def test_a_gpu_samples_the_same(fanouts, num_nodes, options):
     dst[: 3 * num_nodes // 2] %= 5  # lists that a warp copies
     graph = Graph.from_edges(src, dst, num_nodes, keep_edge_ids="edge_ids" in options)
     if -1 in fanouts and "replace" in options:
-        pytest.skip("all neighbours are picked without replacement")
+        pytest.skip("all neighbors are picked without replacement")
     on_gpu = SubgraphSampler(fanouts, device="cuda", seed=3, **options)
     on_cpu, there = SubgraphSampler(fanouts, seed=3, **options), graph.to(on_gpu.device)
     for batch in range(4):

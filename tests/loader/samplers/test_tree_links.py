@@ -370,7 +370,7 @@ def test_a_source_without_existing_strict_negatives_is_named() -> None:
     for mode, message in (
         (
             "triplet",
-            "vertex 1 has an edge to every vertex of their type that exists at the link's time, so it has no neg",
+            "node 1 has an edge to every node of their type that exists at the link's time, so it has no neg",
         ),
         ("binary", "no negative link was found in 4096 tries"),
     ):

@@ -72,5 +72,5 @@ def test_reverses_are_added_within_trees() -> None:
 
 def test_a_bipartite_graph_is_refused() -> None:
     graph = Graph.from_edges(torch.tensor([0, 1]), torch.tensor([0, 0]), 1, num_src=2)
-    with pytest.raises(ValueError, match="TreeSubgraphSampler wants a graph of one set of vertices"):
+    with pytest.raises(ValueError, match="TreeSubgraphSampler wants a graph of one set of nodes"):
         TreeSubgraphSampler({EDGES: [2]}).open(graph)

@@ -63,7 +63,7 @@ def test_bad_arguments_are_refused(random_graph: Callable[..., Graph]) -> None:
         loader.random_walk(graph, [1], 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="1 dimension"):
         loader.random_walk(graph, torch.tensor([[1]]), 3)
-    with pytest.raises(ValueError, match="holds vertex 50"):
+    with pytest.raises(ValueError, match="holds node 50"):
         loader.random_walk(graph, torch.tensor([50]), 3)
     with pytest.raises(TypeError, match=r"start has dtype torch\.bool; it must be an integer type"):
         loader.random_walk(graph, torch.ones(50, dtype=torch.bool), 3)

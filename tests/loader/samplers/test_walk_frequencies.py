@@ -1,4 +1,4 @@
-"""Negative samples of walks by the frequency of vertices."""
+"""Negative samples of walks by the frequency of nodes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MOST = 2**31 - 1
 
 
 def listed(entries: list[int], num_nodes: int, **more: Any) -> Graph:
-    """A graph whose only list, that of vertex 0, has these vertices."""
+    """A graph whose only list, that of node 0, has these nodes."""
     indptr = torch.full((num_nodes + 1,), len(entries))
     indptr[0] = 0
     return Graph(indptr, torch.tensor(entries, dtype=torch.int64), **more)
 
 
 def places_of(counts: list[int], exponent: float) -> list[int]:
-    """The places of each vertex, one by one, in Python's own numbers."""
+    """The places of each node, one by one, in Python's own numbers."""
     roots = {0.25: lambda c: math.sqrt(math.sqrt(c)), 0.5: math.sqrt, 1.0: float, 0.0: lambda c: 1.0}
     roots[0.75] = lambda c: math.sqrt(c) * math.sqrt(math.sqrt(c))
     powers = [roots[exponent](c) if c else 0.0 for c in counts]
@@ -53,7 +53,7 @@ def test_places_are_those_of_the_definition(counts: list[int], exponent: float) 
     for v, count in enumerate(places):
         if count:
             ends = torch.tensor([first, first + count - 1])
-            assert found.vertices(ends).tolist() == [v, v]
+            assert found.nodes(ends).tolist() == [v, v]
         first += count
 
 
@@ -116,12 +116,12 @@ def test_bad_exponents_are_refused() -> None:
     weightless = Graph(
         torch.zeros(6, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), edge_weights=torch.zeros(0)
     )
-    with pytest.raises(ValueError, match="so no vertex has a frequency"):
+    with pytest.raises(ValueError, match="so no node has a frequency"):
         WalkSampler(4, num_negatives=1, negative_exponent=0.75, weights="edge_weights").sample(
             weightless, torch.tensor([0])
         )
     empty = listed([], 5)
-    with pytest.raises(ValueError, match="so no vertex has a frequency"):
+    with pytest.raises(ValueError, match="so no node has a frequency"):
         WalkSampler(4, num_negatives=1, negative_exponent=0.75).sample(empty, torch.arange(5))
     with pytest.raises(TypeError, match="random_walk draws no negatives"):
         random_walk(empty, torch.arange(5), 4, negative_exponent=0.75)

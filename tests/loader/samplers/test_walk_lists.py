@@ -22,7 +22,7 @@ def _graph(lists: list[list[int]]) -> Graph:
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 3), max_size=9), min_size=4, max_size=6))
-def test_each_list_has_its_most_frequent_vertex(lists: list[list[int]]) -> None:
+def test_each_list_has_its_most_frequent_node(lists: list[list[int]]) -> None:
     graph = _graph(lists)
     found = copies_of(graph, graph.indices)
     if all(len(set(own)) == len(own) for own in lists):

@@ -37,7 +37,7 @@ LAWS: dict[str, dict[str, Any]] = {
 
 
 def sampled(graph: Graph, starts: list[int], length: int, **options: Any) -> tuple[list[list[int]], list[list[int]]]:
-    """Vertices, and places of the edges."""
+    """Nodes, and places of the edges."""
     position = {name: options.pop(name) for name in ("epoch", "batch") if name in options}
     sample = WalkSampler(length, edge_ids=True, num_threads=1, **options).sample(
         graph, torch.tensor(starts), **position
@@ -149,7 +149,7 @@ def test_unsorted_lists_are_searched_in_a_copy() -> None:
     assert torch.equal(other.indices, before)
 
 
-def test_walks_end_at_vertices_without_neighbours() -> None:
+def test_walks_end_at_nodes_without_neighbors() -> None:
     walk, edges = sampled(chain(5), [0, 3, 4], 6)
     assert walk == [[0, 1, 2, 3, 4, -1, -1], [3, 4, -1, -1, -1, -1, -1], [4, -1, -1, -1, -1, -1, -1]]
     assert edges == [[0, 1, 2, 3, -1, -1], [3, -1, -1, -1, -1, -1], [-1] * 6]
@@ -161,7 +161,7 @@ def test_a_leaf_takes_its_only_edge_at_once() -> None:
 
 
 def test_a_hub_is_left_in_bounded_time() -> None:
-    """The way back is all but forbidden, and it is the one neighbour of the hub many times over."""
+    """The way back is all but forbidden, and it is the one neighbor of the hub many times over."""
     copies = 5000
     graph = Graph.from_edges(
         torch.cat([torch.ones(copies, dtype=torch.int64), torch.tensor([2, 0, 0])]),
@@ -290,7 +290,7 @@ def test_bad_options_are_refused(options: dict[str, Any], error: type[Exception]
 def test_bad_graphs_and_starts_are_refused(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(50, 400)
     sampler = WalkSampler(4)
-    for start, says in ((50, "holds vertex 50"), (-1, "holds vertex -1"), (2**40, "holds vertex 1099511627776")):
+    for start, says in ((50, "holds node 50"), (-1, "holds node -1"), (2**40, "holds node 1099511627776")):
         with pytest.raises(ValueError, match=says):
             sampler.sample(graph, torch.tensor([1, start]))
         with pytest.raises(ValueError, match=says):
@@ -306,12 +306,12 @@ def test_bad_graphs_and_starts_are_refused(random_graph: Callable[..., Graph]) -
     with pytest.raises(ValueError, match="give it edge_types"):
         WalkSampler(4, metapath=[0]).sample(graph, torch.tensor([1]))
     bipartite = Graph(torch.tensor([0, 1]), torch.tensor([3]), num_src=5)
-    with pytest.raises(ValueError, match="one set of vertices"):
+    with pytest.raises(ValueError, match="one set of nodes"):
         sampler.sample(bipartite, torch.tensor([0]))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_negatives_are_drawn_from_all_vertices(width: str) -> None:
+def test_negatives_are_drawn_from_all_nodes(width: str) -> None:
     graph = widen(messy_graph(60, 500, seed=1), width)
     starts = torch.arange(60).repeat(20)
     plain = WalkSampler(5, seed=3).sample(graph, starts, epoch=2, batch=7)

@@ -27,7 +27,7 @@ def undirected(pairs: list[tuple[int, int]], num_nodes: int) -> Graph:
 
 
 @pytest.mark.parametrize("degree", [1, 2, 3, 7, 100, 1000])
-def test_every_neighbour_is_as_likely_as_the_others(degree: int) -> None:
+def test_every_neighbor_is_as_likely_as_the_others(degree: int) -> None:
     """At each of the four places of a word in its block, and in the blocks that follow."""
     graph = Graph.from_edges(
         torch.arange(degree).repeat(degree), torch.arange(degree).repeat_interleave(degree), degree
@@ -63,7 +63,7 @@ HOUSE = [(0, 1), (1, 2), (1, 3), (0, 2), (0, 3), (1, 4), (1, 5), (1, 6), (4, 5),
 
 
 def crowded(near: int) -> list[tuple[int, int]]:
-    """The same with vertex 0 a hub."""
+    """The same with node 0 a hub."""
     return HOUSE + [(0, v) for v in range(8, 8 + near)]
 
 
@@ -72,7 +72,7 @@ def crowded(near: int) -> list[tuple[int, int]]:
     ("p", "q"), [(2, 0.5), (0.5, 2), (0.25, 0.25), (4, 4), (1, 3), (3, 1), (1, 0.2), (1e3, 1), (1, 1e-3), (1e6, 1e-2)]
 )
 def test_the_second_order_follows_p_and_q(near: int, p: float, q: float) -> None:
-    """Every class of distance; where the vertex before is a hub, too; by rejection and, at the extremes, by a scan."""
+    """Every class of distance; where the node before is a hub, too; by rejection and, at the extremes, by a scan."""
     graph = undirected(crowded(near), 8 + near)
     checked = 0
     for start, before, at in ((0, 0, 1), (2, 2, 1), (4, 4, 1), (1, 1, 0)):
@@ -97,7 +97,7 @@ def test_the_second_order_follows_p_and_q(near: int, p: float, q: float) -> None
 
 
 def test_later_steps_follow_the_second_order() -> None:
-    """In both halves of a block, given any vertices before."""
+    """In both halves of a block, given any nodes before."""
     graph = undirected(HOUSE, 8)
     p, q = 0.5, 3
     walk = walked(graph, 0, 9, p=p, q=q)
@@ -159,7 +159,7 @@ def test_walks_that_stop_have_geometric_lengths(random_graph: Callable[..., Grap
 
 
 def test_restarts_follow_their_probability() -> None:
-    """The lengths of the ways between two restarts; the vertex that a walk with restart stands on."""
+    """The lengths of the ways between two restarts; the node that a walk with restart stands on."""
     ring = Graph(torch.arange(101), (torch.arange(100) + 1) % 100)
     length, restart = 40, 0.3
     walk = walked(ring, 5, length, restart=restart)
@@ -176,8 +176,8 @@ def test_stop_and_restart_share_a_coin() -> None:
     assert p_expected(counts, np.array([0.2, 0.3, 0.5])) > LEVEL
 
 
-def test_a_restart_forgets_the_vertex_before() -> None:
-    """After it all neighbours are alike again."""
+def test_a_restart_forgets_the_node_before() -> None:
+    """After it all neighbors are alike again."""
     one_way = Graph.from_edges(torch.tensor([1, 2, 3, 1, 2]), torch.tensor([0, 0, 0, 2, 3]), 4)
     walk = walked(one_way, 0, 3, p=1e3, q=1e-3, restart=0.4)
     back = (walk[:, 1] > 0) & (walk[:, 2] == 0)

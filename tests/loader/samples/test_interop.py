@@ -108,7 +108,7 @@ class TestDGL:
         assert "feat" not in blocks[0].srcdata
         assert "label" not in blocks[-1].dstdata
 
-    def test_a_dgl_layer_averages_our_neighbours(self, graph: Graph) -> None:
+    def test_a_dgl_layer_averages_our_neighbors(self, graph: Graph) -> None:
         import dgl.function as fn
 
         batch = sample(graph)
@@ -211,16 +211,16 @@ def test_pyg_data_is_laid_out_by_hops(graph: Graph) -> None:
     begin = 0
     for hop, count in enumerate(edges):
         u, v = data.edge_index[:, begin : begin + count]
-        assert int(u.max()) < sum(nodes[: hop + 2])  # at most the vertices that this hop met
+        assert int(u.max()) < sum(nodes[: hop + 2])  # at most the nodes that this hop met
         assert int(v.min()) >= sum(nodes[:hop])  # exactly those that the hop before met
         assert int(v.max()) < sum(nodes[: hop + 1])
         begin += count
     met = torch.zeros(data.num_nodes, dtype=torch.bool)
     met[data.edge_index[0]] = True
-    assert met[len(SEEDS) :].all()  # every vertex beside the seeds is read by someone
+    assert met[len(SEEDS) :].all()  # every node beside the seeds is read by someone
 
 
-def test_each_vertex_keeps_the_picks_of_one_hop(graph: Graph) -> None:
+def test_each_node_keeps_the_picks_of_one_hop(graph: Graph) -> None:
     batch = sample(graph)
     data = batch.to_pyg()
     place = {int(v): i for i, v in enumerate(batch.nodes)}

@@ -122,7 +122,7 @@ class TestOnGPU:
                 torch.manual_seed(4)
                 results.append(linear_self_mean(x, block, *weights, zero[0], relu=True, dropout=0.3))
             assert torch.equal(*results)
-        # A source has the same elements dropped as a destination and as a neighbour.
+        # A source has the same elements dropped as a destination and as a neighbor.
         own = Block(torch.arange(301, device="cuda"), torch.arange(300, device="cuda").int(), 800, 300)
         nodes = torch.randperm(800, device="cuda").int()
         results = []

@@ -14,7 +14,7 @@ from loader.samples import Block, MiniBatch
 
 
 def make() -> MiniBatch:
-    """Two hops from the seeds 7, 4: 4 vertices within one hop, 5 within two."""
+    """Two hops from the seeds 7, 4: 4 nodes within one hop, 5 within two."""
     outer = Block(
         torch.tensor([0, 2, 3]), torch.tensor([2, 3, 0]), num_src=4, num_dst=2, edge_ids=torch.tensor([9, 8, 7])
     )
@@ -169,7 +169,7 @@ def test_edge_features_are_moved_and_counted() -> None:
     assert batch.to("meta").blocks[1].edge_features is None
 
 
-def test_rows_of_vertices_seeds_and_edges_are_taken() -> None:
+def test_rows_of_nodes_seeds_and_edges_are_taken() -> None:
     batch = make()
     assert batch.wants == ("node", "seed", "edge")
     assert batch.ids("node") is batch.nodes
@@ -204,15 +204,15 @@ class OnGpu(torch.Tensor):
 
 
 def test_each_memory_is_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    vertices, edges = torch.arange(40), torch.arange(40, dtype=torch.int32)
-    inner = Block(edges[:3], vertices[10:13], 3, 2, edges[10:13])
-    outer = Block(edges[5:7], vertices[13:15], 2, 1, edges[13:15], torch.ones(2, 3))
-    batch = MiniBatch(vertices[:4], (1, 2, 4), (inner, outer), x=torch.ones(4, 2), y=torch.tensor([1]))
+    nodes, edges = torch.arange(40), torch.arange(40, dtype=torch.int32)
+    inner = Block(edges[:3], nodes[10:13], 3, 2, edges[10:13])
+    outer = Block(edges[5:7], nodes[13:15], 2, 1, edges[13:15], torch.ones(2, 3))
+    batch = MiniBatch(nodes[:4], (1, 2, 4), (inner, outer), x=torch.ones(4, 2), y=torch.tensor([1]))
     monkeypatch.setattr(OnGpu, "recorded", [])
     batch.record_stream("stream")
     assert not OnGpu.recorded  # there is nothing to be told of memory of the host
     batch.map(lambda t: t.as_subclass(OnGpu)).record_stream("stream")
-    parts = (vertices, edges, outer.edge_features, batch.x, batch.y)
+    parts = (nodes, edges, outer.edge_features, batch.x, batch.y)
     assert sorted(OnGpu.recorded) == sorted(t.data_ptr() for t in parts)
 
 

@@ -113,7 +113,7 @@ def test_rows_that_are_there_are_not_announced() -> None:
 
 
 class _AllKinds:
-    """A sample that wants rows of its input vertices of any kind."""
+    """A sample that wants rows of its input nodes of any kind."""
 
     def __init__(self, sample: Any) -> None:
         self._sample = sample

@@ -17,14 +17,14 @@ from loader.stores.rows import RowFormat
 from loader.traverse import k_hop
 
 
-def test_degree_counts_the_lists_of_a_vertex(random_graph) -> None:
+def test_degree_counts_the_lists_of_a_node(random_graph) -> None:
     graph = random_graph(50, 400)
     counts = Counter(graph.indices.tolist())
     assert degree_hotness(graph).tolist() == [counts[v] for v in range(50)]
     assert degree_hotness(Graph(torch.tensor([0, 0]), torch.tensor([], dtype=torch.int32))).tolist() == [0]
 
 
-def test_pagerank_hotness_goes_to_in_neighbours(random_graph) -> None:
+def test_pagerank_hotness_goes_to_in_neighbors(random_graph) -> None:
     graph = random_graph(50, 400)
     seeds = torch.tensor([3, 9])
     own = {v: float(v in (3, 9)) for v in range(50)}
@@ -42,7 +42,7 @@ def test_pagerank_hotness_goes_to_in_neighbours(random_graph) -> None:
         pagerank_hotness(graph, torch.tensor([50]))
 
 
-def test_all_neighbours_are_certain_to_be_read(random_graph) -> None:
+def test_all_neighbors_are_certain_to_be_read(random_graph) -> None:
     graph = random_graph(200, 500)
     seeds = torch.tensor([3, 9, 40])
     found = k_hop_hotness(graph, seeds, [-1, -1], batch_size=3)
@@ -50,7 +50,7 @@ def test_all_neighbours_are_certain_to_be_read(random_graph) -> None:
 
 
 def test_chances_of_reads_are_those_of_picks() -> None:
-    # 0 has the in-neighbours 1 to 10, and 1 has 11 and 12.
+    # 0 has the in-neighbors 1 to 10, and 1 has 11 and 12.
     src = torch.cat((torch.arange(1, 11), torch.tensor([11, 12])))
     graph = Graph.from_edges(src, torch.tensor([0] * 10 + [1, 1]), 14)
     found = k_hop_hotness(graph, torch.tensor([0, 13]), [2, 1], batch_size=1)
@@ -134,7 +134,7 @@ def test_visits_without_mini_batches_are_refused(random_graph) -> None:
 
 
 def test_a_graph_of_another_size_is_refused(random_graph) -> None:
-    with pytest.raises(ValueError, match="features has 10 rows, the graph 200 vertices"):
+    with pytest.raises(ValueError, match="features has 10 rows, the graph 200 nodes"):
         CachedFeatures(torch.zeros(10, 4), fraction=0.5, context=StoreContext(random_graph()))
 
 
@@ -143,9 +143,9 @@ def test_a_graph_of_another_size_is_refused(random_graph) -> None:
     [
         (lambda graph: degree_hotness(None), "graph is None; it must be a loader.Graph"),
         (lambda graph: pagerank_hotness(None), "graph is None; it must be a loader.Graph"),
-        (lambda graph: pagerank_hotness(graph, [1]), r"seeds is \[1\]; it must be a tensor of vertex ids"),
+        (lambda graph: pagerank_hotness(graph, [1]), r"seeds is \[1\]; it must be a tensor of node ids"),
         (lambda graph: pagerank_hotness(graph, torch.ones(200) > 0), r"torch\.bool; it must be an integer type"),
-        (lambda graph: k_hop_hotness(graph, None, [5], 1), "seeds is None; it must be a tensor of vertex ids"),
+        (lambda graph: k_hop_hotness(graph, None, [5], 1), "seeds is None; it must be a tensor of node ids"),
         (lambda graph: k_hop_hotness(graph, torch.tensor([1]), "10,5", 1), "fanouts is '10,5'; it must be a list"),
         (lambda graph: k_hop_hotness(graph, torch.tensor([1]), 5, 1), "fanouts is 5; it must be a list of integers"),
         (lambda graph: count_visits(torch.arange(3), 5), r"batches is a Tensor; it must be a list .*: \[ids\]"),

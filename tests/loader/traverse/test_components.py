@@ -38,7 +38,7 @@ def test_threads_and_widths_change_no_label(graph: Graph, width: str) -> None:
     assert torch.equal(alone[graph.indices.long()], alone.repeat_interleave(graph.in_degrees().long()))
 
 
-def test_a_graph_without_edges_is_its_vertices() -> None:
+def test_a_graph_without_edges_is_its_nodes() -> None:
     empty = torch.zeros(0, dtype=torch.int64)
     assert connected_components(Graph.from_edges(empty, empty, 4)).tolist() == [0, 1, 2, 3]
     assert connected_components(Graph.from_edges(empty, empty, 0)).tolist() == []

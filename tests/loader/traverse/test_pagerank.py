@@ -54,7 +54,7 @@ def test_no_convergence_is_an_error() -> None:
         pagerank(star(100), tol=1e-12, max_iter=2)
 
 
-def test_a_graph_without_vertices_has_no_ranks() -> None:
+def test_a_graph_without_nodes_has_no_ranks() -> None:
     empty = torch.zeros(0, dtype=torch.int64)
     assert pagerank(Graph.from_edges(empty, empty, 0)).tolist() == []
 

@@ -1,4 +1,4 @@
-"""Breadth-first search and k-hop neighbourhoods on the CPU."""
+"""Breadth-first search and k-hop neighborhoods on the CPU."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def test_a_changed_graph_is_looked_at_again() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"source": 10}, ValueError, "source holds vertex 10; valid ids are 0 to 9"),
-        ({"source": -1}, ValueError, "source holds vertex -1"),
+        ({"source": 10}, ValueError, "source holds node 10; valid ids are 0 to 9"),
+        ({"source": -1}, ValueError, "source holds node -1"),
         ({"source": []}, TypeError, r"source is \[\]"),
-        ({"source": torch.zeros(0, dtype=torch.int64)}, ValueError, "source holds no vertex"),
+        ({"source": torch.zeros(0, dtype=torch.int64)}, ValueError, "source holds no node"),
         ({"source": torch.ones(10) > 0}, TypeError, r"source has dtype torch\.bool; turn a mask .* mask\.nonzero"),
         ({"source": 1.5}, TypeError, "source is 1.5"),
-        ({"source": ["a"]}, TypeError, r"source is \['a'\]; it must be a vertex or a vector of vertices"),
+        ({"source": ["a"]}, TypeError, r"source is \['a'\]; it must be a node or a vector of nodes"),
         ({"graph": "no graph"}, TypeError, "graph is a str"),
         ({"schedule": "fast"}, ValueError, "schedule is 'fast'; it must be one of auto, node"),
         ({"access": "fast"}, ValueError, "access is 'fast'; it must be one of auto, naive"),
@@ -116,5 +116,5 @@ def test_k_hop_refuses_negative_k() -> None:
 
 
 def test_a_bipartite_graph_is_refused() -> None:
-    with pytest.raises(ValueError, match="a traversal wants a graph of one set of vertices"):
+    with pytest.raises(ValueError, match="a traversal wants a graph of one set of nodes"):
         bfs(Graph(torch.tensor([0, 1]), torch.tensor([2]), num_src=3), 0)

@@ -20,7 +20,7 @@ from models.training.checks import (
 )
 from models.training.module import NodeClassifier
 
-VERTICES, NONE = torch.arange(3), torch.arange(0)
+NODES, NONE = torch.arange(3), torch.arange(0)
 
 
 def config(**changes: Any) -> DictConfig:
@@ -32,8 +32,8 @@ def config(**changes: Any) -> DictConfig:
     return OmegaConf.merge(OmegaConf.create(plain), OmegaConf.create(changes))  # type: ignore[return-value]
 
 
-def splits(val: torch.Tensor = VERTICES, test: torch.Tensor = VERTICES) -> dict[str, torch.Tensor]:
-    return {"train": VERTICES, "val": val, "test": test}
+def splits(val: torch.Tensor = NODES, test: torch.Tensor = NODES) -> dict[str, torch.Tensor]:
+    return {"train": NODES, "val": val, "test": test}
 
 
 @pytest.mark.parametrize("name", ["max_epochs", "max_steps", "limit_train_batches"])
@@ -50,7 +50,7 @@ def test_a_model_of_features_needs_some() -> None:
     check_read(SimpleNamespace(sizes={"num_nodes": 3}, data=data))
 
 
-@pytest.mark.parametrize(("num_classes", "train"), [(0, NONE), (3, NONE), (3, VERTICES)])
+@pytest.mark.parametrize(("num_classes", "train"), [(0, NONE), (3, NONE), (3, NODES)])
 def test_without_labels_the_loss_is_watched(num_classes: int, train: torch.Tensor) -> None:
     cfg = OmegaConf.merge(config(), {"callbacks": {"best": {"mode": "max"}, "early_stopping": {"mode": "max"}}})
     data = SimpleNamespace(num_classes=num_classes, splits={**splits(), "train": train})
@@ -71,26 +71,26 @@ def test_all_metrics_of_a_full_run_are_computed() -> None:
         (
             {},
             NONE,
-            VERTICES,
+            NODES,
             "optimized_metric is val/acc, but the val split of the dataset is empty; change that, or give "
             "optimized_metric=train/acc callbacks.best.monitor=train/acc callbacks.early_stopping=null",
         ),
         (
             {"exact_test": False, "optimized_metric": "test/test_acc"},
-            VERTICES,
-            VERTICES,
+            NODES,
+            NODES,
             "optimized_metric is test/test_acc, but exact_test is false, which computes test/acc only; change",
         ),
-        ({"trainer": {"limit_val_batches": 0}}, VERTICES, VERTICES, "but trainer.limit_val_batches is 0; change"),
+        ({"trainer": {"limit_val_batches": 0}}, NODES, NODES, "but trainer.limit_val_batches is 0; change"),
         (
             {"trainer": {"check_val_every_n_epoch": 10}},
-            VERTICES,
-            VERTICES,
+            NODES,
+            NODES,
             "but trainer.check_val_every_n_epoch is 10 and trainer.max_epochs 9; change",
         ),
         (
             {"optimized_metric": "test/test_acc"},
-            VERTICES,
+            NODES,
             NONE,
             "optimized_metric is test/test_acc, but the test split of the dataset is empty; change that, or give "
             "optimized_metric=val/acc",

@@ -25,12 +25,12 @@ NODES = 60
 
 
 def write_graph(folder: Path, bad: slice, value: float) -> list[str]:
-    """Options of train.py for a graph in which some vertices have this value as a feature."""
+    """Options of train.py for a graph in which some nodes have this value as a feature."""
     rng = np.random.default_rng(0)
     features = rng.random((NODES, 6)).astype(np.float32)
     features[bad, 3] = value
     ids = np.arange(NODES)
-    alone = ids[-10:]  # the vertices of the test split have edges among themselves only
+    alone = ids[-10:]  # the nodes of the test split have edges among themselves only
     edges = rng.integers(0, NODES - 10, (2, 400))
     np.savez(
         folder / "graph.npz",
@@ -89,7 +89,7 @@ def test_validation_is_looked_at_too(composed: Composer, tmp_path: Path) -> None
 
 def test_scores_that_are_no_numbers_have_no_accuracy(composed: Composer, tmp_path: Path) -> None:
     options = write_graph(tmp_path, slice(NODES - 10, NODES - 9), np.nan)
-    with pytest.raises(ValueError, match=r"\d+ of 10 vertices of the test split have scores that are not finite"):
+    with pytest.raises(ValueError, match=r"\d+ of 10 nodes of the test split have scores that are not finite"):
         in_process(composed, *options)
 
 

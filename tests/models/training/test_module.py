@@ -30,14 +30,14 @@ class HandMade:
 
     def __init__(self, graph: Graph, x: Tensor, y: Tensor, batch_size: int = 40) -> None:
         self.graph, self.x, self.y, self.batch_size = graph, x, y, batch_size
-        self.neighbours = HopwiseSampler([4, 4], seed=0)
+        self.neighbors = HopwiseSampler([4, 4], seed=0)
 
     def __len__(self) -> int:
         return self.graph.num_nodes // self.batch_size
 
     def __iter__(self) -> Iterator[MiniBatch]:
         for i, seeds in enumerate(torch.arange(self.graph.num_nodes).split(self.batch_size)):
-            batch = self.neighbours.sample(self.graph, seeds, batch=i)
+            batch = self.neighbors.sample(self.graph, seeds, batch=i)
             yield batch.replace(x=self.x[batch.nodes.long()], y=self.y[batch.output_nodes.long()])
 
 
@@ -88,7 +88,7 @@ def score(logits: Tensor, y: Tensor, multilabel: bool) -> float:
 
 
 def test_validation_accuracy_is_that_of_the_epoch(random_graph: Any) -> None:
-    """Batches of 70, 70 and 60 vertices: the mean over vertices, not over batches."""
+    """Batches of 70, 70 and 60 nodes: the mean over nodes, not over batches."""
     loader = make_loader(random_graph(), multilabel=False)
     loader.batch_size = 70
     model = NodeClassifier(5, NUM_CLASSES, hidden=8)
@@ -177,7 +177,7 @@ class StatefulLoader(Listed):
 
 def make_stateful_loader(graph: Graph, multilabel: bool) -> StatefulLoader:
     loader = make_loader(graph, multilabel)
-    loader.batch_size = 45  # 45, 45, 45, 45 and 20 vertices
+    loader.batch_size = 45  # 45, 45, 45, 45 and 20 nodes
     return StatefulLoader(list(loader))
 
 
@@ -242,7 +242,7 @@ def test_an_epoch_cut_short_is_reported_too(random_graph: Any) -> None:
         ({"norm": "group"}, "norm is 'group'"),
         (
             {"num_features": 0},
-            "num_features is 0; it must be at least 1: give the vertices features, or take model=node2vec",
+            "num_features is 0; it must be at least 1: give the nodes features, or take model=node2vec",
         ),
         ({"num_classes": "ten"}, "num_classes is 'ten'; it must be an integer"),
         ({"multilabel": "no"}, "multilabel is 'no'; it must be True or False"),

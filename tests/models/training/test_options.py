@@ -121,7 +121,7 @@ EMBEDDER = {"context_size": 10}
         ({"sampler": {"_target_": "loader.samplers.FullSampler"}, "task": "link"}, "sampler=full has no fanouts"),
         (
             {"model": EMBEDDER, "sampler": {**WALKS, "walk_length": 8}},
-            "sampler.walk_length is 8, model.context_size 10; a walk must have at least as many vertices as a window",
+            "sampler.walk_length is 8, model.context_size 10; a walk must have at least as many nodes as a window",
         ),
         (
             {"model": EMBEDDER, "sampler": WALKS, "features": {"_target_": "loader.stores.HostFeatures"}},

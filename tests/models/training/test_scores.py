@@ -1,4 +1,4 @@
-"""Loss and accuracy over mini-batches: those of all vertices at once, also through a saved state."""
+"""Loss and accuracy over mini-batches: those of all nodes at once, also through a saved state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIZES = [7, 1, 30, 12]
 
 @pytest.mark.parametrize("multilabel", [False, True])
 @pytest.mark.parametrize("saved_after", [None, 0, 2])
-def test_equals_torchmetrics_over_all_vertices(multilabel: bool, saved_after: int | None) -> None:
+def test_equals_torchmetrics_over_all_nodes(multilabel: bool, saved_after: int | None) -> None:
     torch.manual_seed(0)
     logits = torch.randn(sum(SIZES), 5)
     labels = (torch.rand(sum(SIZES), 5) < 0.3).float() if multilabel else torch.randint(5, (sum(SIZES),))

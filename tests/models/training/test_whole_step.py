@@ -68,7 +68,7 @@ def assert_equal_runs(model: NodeClassifier, other: NodeClassifier, batches: lis
     assert one.global_step == two.global_step > 0
     torch.testing.assert_close(model.state_dict(), other.state_dict(), **near)
     assert one.callback_metrics.keys() == two.callback_metrics.keys() >= {"train/loss", "train/acc"}
-    near["atol"] *= 10  # a vertex more or less is right
+    near["atol"] *= 10  # a node more or less is right
     torch.testing.assert_close(dict(one.callback_metrics), dict(two.callback_metrics), **near)
 
 

@@ -283,8 +283,8 @@ def test_labors_excluded_edges_are_missing(shop):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([1, 60], 2), "nodes holds vertex 60; valid ids are 0 to 59"),
-        (([-1], 2), "nodes holds vertex -1"),
+        (([1, 60], 2), "nodes holds node 60; valid ids are 0 to 59"),
+        (([-1], 2), "nodes holds node -1"),
         (([1], -2), "fanout is -2; it must be at least 0, or -1 for all"),
         (([1], 2, "both"), "edge_dir is 'both'; it must be 'in' or 'out'"),
         (([1], 2, "in", "nothing"), "prob is 'nothing'; the edges of the graph have"),

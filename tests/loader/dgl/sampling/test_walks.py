@@ -195,7 +195,7 @@ def test_walks_that_do_not_fit_are_refused(g, shop):
         ours.random_walk(shop, [1], length=2)
     with pytest.raises(ValueError, match="step 0 ends at 'item', where the next one does not begin"):
         ours.random_walk(shop, [1], metapath=["bought", "follows"])
-    with pytest.raises(ValueError, match="nodes holds vertex 25; valid ids are 0 to 19"):
+    with pytest.raises(ValueError, match="nodes holds node 25; valid ids are 0 to 19"):
         ours.random_walk(shop, [25], metapath=["bought_by"])
     with pytest.raises(ValueError, match="node2vec_random_walk walks in graphs with one"):
         ours.node2vec_random_walk(shop, [1], 1, 1, 3)

@@ -42,14 +42,14 @@ def large() -> HeteroGraph:
     )
 
 
-@pytest.mark.parametrize("vertex_set", ["bitmap", "hash"])
+@pytest.mark.parametrize("node_set", ["bitmap", "hash"])
 @pytest.mark.parametrize("expand", ["all", "new"])
 @pytest.mark.parametrize("fanouts", [[10, 10], [15, 10, 5], [-1, 3], [40, 2]])
-def test_large_mini_batches_in_groups_are_the_cpus(fanouts: list[int], expand: str, vertex_set: str) -> None:
+def test_large_mini_batches_in_groups_are_the_cpus(fanouts: list[int], expand: str, node_set: str) -> None:
     graph = large()
     options: dict[str, Any] = {"seed": 5, "edge_ids": True, "expand": expand}
     on = graph.to("cuda")
-    session = CudaSampler(fanouts, vertex_set=vertex_set, batches_per_launch=4, **options).open(on)
+    session = CudaSampler(fanouts, node_set=node_set, batches_per_launch=4, **options).open(on)
     oracle = FusedSampler(fanouts, **options)
     g = torch.Generator().manual_seed(1)
     seeds = [200_000 + torch.randperm(100_000, generator=g)[:n] for n in (300, 1, 0, 200)]

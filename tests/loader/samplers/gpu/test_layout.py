@@ -33,19 +33,19 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(cases())
 def test_every_array_lies_at_the_kernels_address(case: dict[str, Any]) -> None:
-    vertex, edge = case["dtypes"]
-    layout = Layout(*case["capacity"], case["edge_ids"], vertex, edge)
-    assert layout.dtype == vertex
-    memory = torch.zeros(layout.length, dtype=vertex)
+    node, edge = case["dtypes"]
+    layout = Layout(*case["capacity"], case["edge_ids"], node, edge)
+    assert layout.dtype == node
+    memory = torch.zeros(layout.length, dtype=node)
     frontiers, edges = case["frontiers"], case["edges"]
     # As the kernel does: at offsets in elements of two addresses.
     assert layout.edges_at % 128 == 0
     bytes_of = memory.view(torch.uint8)
-    vertices, others = bytes_of[: layout.edges_at].view(vertex), bytes_of[layout.edges_at :].view(edge)
+    nodes, others = bytes_of[: layout.edges_at].view(node), bytes_of[layout.edges_at :].view(edge)
     count = 0
     expected = []
-    spots = [(vertices, 0, frontiers[-1], case["capacity"][0][-1])]
-    spots += [(vertices, *at) for at in zip(layout.indices_at, edges, case["capacity"][1], strict=True)]
+    spots = [(nodes, 0, frontiers[-1], case["capacity"][0][-1])]
+    spots += [(nodes, *at) for at in zip(layout.indices_at, edges, case["capacity"][1], strict=True)]
     rows, most_rows = ([n + 1 for n in sizes[:-1]] for sizes in (frontiers, case["capacity"][0]))
     spots += [(others, *at) for at in zip(layout.indptr_at, rows, most_rows, strict=True)]
     if case["edge_ids"]:

@@ -32,7 +32,7 @@ class TestOptions:
             ({}, "naive"),  # of lists in GPU memory
             ({"reads": "aligned"}, "aligned"),
             ({"reads": "merged", "schedule": "hopwise"}, "merged"),
-            ({"reads": "aligned", "schedule": "hopwise", "vertex_set": "hash", "weights": "edge_weights"}, "aligned"),
+            ({"reads": "aligned", "schedule": "hopwise", "node_set": "hash", "weights": "edge_weights"}, "aligned"),
         ],
     )
     def test_reads_are_those_asked_for(
@@ -49,7 +49,7 @@ class TestOptions:
                 r"reads is 'lines'; it must be one of \['auto', 'naive', 'merged', 'aligned', 'sectors'\]",
             ),
             ({"reads": "aligned", "schedule": "persistent"}, "schedule is 'persistent': leave one of them out"),
-            ({"reads": "aligned", "schedule": "cooperative", "vertex_set": "hash"}, "leave one of them out"),
+            ({"reads": "aligned", "schedule": "cooperative", "node_set": "hash"}, "leave one of them out"),
             ({"reads": "aligned", "schedule": "cooperative", "weights": "edge_weights"}, "leave one of them out"),
             ({"reads": "aligned", "labor": True}, "labor=True reads whole lists; leave reads out"),
         ],
@@ -83,9 +83,9 @@ class TestOnGPU:
         pinned = graph.pin_memory()
         if seed % 2:
             pinned = pinned.cache_lists(fraction=rng.choice([0, 0.1, 0.5, 1]))
-        for schedule, vertex_set in places:
+        for schedule, node_set in places:
             sampler = CudaSampler(
-                fanouts, schedule=schedule, vertex_set=vertex_set, reads=reads, batches_per_launch=4, **options
+                fanouts, schedule=schedule, node_set=node_set, reads=reads, batches_per_launch=4, **options
             )
             session = sampler.open(pinned)
             for first in range(0, 12, 4):

@@ -56,10 +56,10 @@ def test_needs_bound_whatever_is_learned(
     before = workspace_bytes(sizes, sampler, size)
     sampled = FusedSampler(fanouts, replace=replace, num_threads=1).sample(graph, torch.arange(size))
     edges = [block.num_edges for block in reversed(sampled.blocks)]
-    assert len(sampled.nodes) <= needs.vertices
+    assert len(sampled.nodes) <= needs.nodes
     sizes._largest, sizes._most_lines, sizes.slots = (list(sampled.frontier_sizes), edges), 10**9, together
     plan = sizes.new_plan(size, ahead=True)
-    assert plan.frontiers[-1] <= needs.vertices
+    assert plan.frontiers[-1] <= needs.nodes
     assert counted_bytes(plan.layout.length * 4) <= needs.batch
     assert max(before, workspace_bytes(sizes, sampler, size)) <= needs.workspace
 
@@ -78,7 +78,7 @@ def test_a_smaller_mini_batch_may_be_hashed() -> None:
     first = sizes.new_plan(1024, ahead=False)
     sizes._largest, sizes.slots = ([1024, 10_000, 100_000, 400_000], [15_000, 100_000, 500_000]), 8
     second = sizes.new_plan(1024, ahead=False)
-    assert (first.vertex_set, second.vertex_set) == ("bitmap", "hash")
+    assert (first.node_set, second.node_set) == ("bitmap", "hash")
     assert SamplerNeeds.of(sampler, graph, [1024]).workspace >= workspace_bytes(sizes, sampler, 1024)
 
 

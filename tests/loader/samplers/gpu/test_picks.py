@@ -45,13 +45,13 @@ def graph_of(width: str, steep: bool) -> Graph:
     return widen(Graph(plain.indptr, plain.indices, edge_weights=weights), width)
 
 
-@pytest.mark.parametrize(("kind", "schedule", "vertex_set"), ALLOWED)
+@pytest.mark.parametrize(("kind", "schedule", "node_set"), ALLOWED)
 @pytest.mark.parametrize("fanouts", [[10, 10], [15, 10, 5], [40, 7], [-1, 3]])
-def test_the_bytes_are_those_of_the_cpu(kind, schedule, vertex_set, fanouts) -> None:
+def test_the_bytes_are_those_of_the_cpu(kind, schedule, node_set, fanouts) -> None:
     graph = graph_of("int32", steep=len(fanouts) == 3)
     on_gpu = graph.to("cuda")
     options = {"edge_ids": True, "seed": 7, **KINDS[kind]}
-    ours = CudaSampler(fanouts, schedule=schedule, vertex_set=vertex_set, **options)
+    ours = CudaSampler(fanouts, schedule=schedule, node_set=node_set, **options)
     oracle = FusedSampler(fanouts, **options)
     for batch, count in enumerate((1, 200, 1500, 200)):
         seeds = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(batch))[:count]
@@ -89,19 +89,19 @@ def test_a_hub_of_a_million_gives_equal_bytes(kind) -> None:
     if kind in SCANNED:
         how = [("cooperative", "auto", scan) for scan in SCAN_SCHEDULES]
         how += [("hopwise", s, scan) for s in ("bitmap", "hash") for scan in SCAN_SCHEDULES if scan != "merge_path"]
-    for schedule, vertex_set, scan in how:
-        options = {"schedule": schedule, "vertex_set": vertex_set, "scan_schedule": scan, **KINDS[kind]}
+    for schedule, node_set, scan in how:
+        options = {"schedule": schedule, "node_set": node_set, "scan_schedule": scan, **KINDS[kind]}
         ours = CudaSampler([10, 3], edge_ids=True, **options)
         assert ours.sample(on_gpu, seeds.to("cuda")).to("cpu").digest() == oracle.digest(), options
         ours.close()
 
 
-@pytest.mark.parametrize("vertex_set", ["bitmap", "hash"])
-def test_weights_of_doubles_race_as_on_the_cpu(vertex_set) -> None:
+@pytest.mark.parametrize("node_set", ["bitmap", "hash"])
+def test_weights_of_doubles_race_as_on_the_cpu(node_set) -> None:
     graph = graph_of("int32", steep=True)
     graph.edge_weights = graph.edge_weights.double()
     options = {"edge_ids": True, **KINDS["raced"]}
-    ours = CudaSampler([100, 7], schedule="hopwise", vertex_set=vertex_set, **options)
+    ours = CudaSampler([100, 7], schedule="hopwise", node_set=node_set, **options)
     oracle = FusedSampler([100, 7], **options)
     seeds = torch.arange(0, 3000, 30)
     got = ours.sample(graph.to("cuda"), seeds.to("cuda"), batch=3)
@@ -194,7 +194,7 @@ def test_a_group_of_labor_equals_single_mini_batches() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"labor": True, "vertex_set": "bitmap", "schedule": "cooperative"}, "vertex_set='bitmap' takes a launch per"),
+        ({"labor": True, "node_set": "bitmap", "schedule": "cooperative"}, "node_set='bitmap' takes a launch per"),
         ({"labor": True, "schedule": "persistent"}, "schedule='persistent' does not"),
         ({"labor": True, "pad_to_capacity": True}, "pad_to_capacity needs an upper bound"),
         ({"scan_schedule": "tickets"}, "these picks scan no lists"),

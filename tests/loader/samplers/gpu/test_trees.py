@@ -90,7 +90,7 @@ def test_hubs_are_cut_at_their_time() -> None:
 
 def test_bad_seeds_are_told() -> None:
     session = TreeSampler([4, 3], device="cuda", times="edge").open(large().to("cuda"))
-    with pytest.raises(ValueError, match="seeds holds vertex 300030; valid ids are 0 to 300029"):
+    with pytest.raises(ValueError, match="seeds holds node 300030; valid ids are 0 to 300029"):
         session.begin([Request(torch.tensor([[300_030, 3]]).cuda(), 0, 0)])[0]()
     with pytest.raises(ValueError, match="mixed"):
         session.begin([Request(torch.tensor([[200_000, 3], [5, 3]]).cuda(), 0, 0)])[0]()

@@ -80,7 +80,7 @@ def test_transit_parallel_walks_are_those_of_the_cpu(law: str, width: str, weigh
 
 def test_auto_walks_on_pinned_graphs_are_the_cpus(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(500, 4000)
-    starts = torch.arange(500).repeat(401)  # so many that they are ordered by vertex
+    starts = torch.arange(500).repeat(401)  # so many that they are ordered by node
     got = loader.random_walk(graph.pin_memory(), starts, 5, device="cuda")
     assert isinstance(got, torch.Tensor)
     assert torch.equal(got.cpu(), loader.random_walk(graph, starts, 5))  # type: ignore[arg-type]
@@ -137,15 +137,15 @@ def test_starts_may_have_any_type_and_place(random_graph: Callable[..., Graph]) 
 def test_a_start_out_of_range_is_named(bad: int, random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(500, 4000).to("cuda")
     starts = torch.tensor([4, bad, 7])
-    with pytest.raises(ValueError, match=f"holds vertex {bad}; valid ids are 0 to 499"):
+    with pytest.raises(ValueError, match=f"holds node {bad}; valid ids are 0 to 499"):
         loader.random_walk(graph, starts, 7, schedule="transit")
-    with pytest.raises(ValueError, match=f"holds vertex {bad}; valid ids are 0 to 499"):
+    with pytest.raises(ValueError, match=f"holds node {bad}; valid ids are 0 to 499"):
         loader.random_walk(graph, starts, 7, p=2)
     assert loader.random_walk(graph, starts[:1], 7, p=2).shape == (1, 8)  # type: ignore[union-attr]
     session = WalkSampler(7, device="cuda").open(graph)
     (finish,) = session.begin([Request(starts, 0, 0)])
     assert finish().nodes[1].tolist()[1:] == [-1] * 7
-    with pytest.raises(ValueError, match=f"holds vertex {bad}"):
+    with pytest.raises(ValueError, match=f"holds node {bad}"):
         session.check()
     session.check()
     session.close()

@@ -17,7 +17,7 @@ from torch import Tensor
 from loader.graph import Graph
 from loader.samplers import HopwiseSampler
 from loader.samplers.base import Request
-from loader.samplers.gpu.sampler import SCHEDULES, VERTEX_SETS, CudaSampler, CudaSession, PaddedMiniBatch
+from loader.samplers.gpu.sampler import NODE_SETS, SCHEDULES, CudaSampler, CudaSession, PaddedMiniBatch
 from loader.samplers.placement import fused
 from loader.samples import MiniBatch
 
@@ -54,17 +54,17 @@ def expect_the_cpus(got: list[MiniBatch], graph: Graph, group: list[Request], or
         assert (batch.epoch, batch.index) == (request.epoch, request.batch)
 
 
-@pytest.mark.parametrize("options", [{}, {"edge_ids": True}, {"replace": True, "vertex_set": "hash"}])
+@pytest.mark.parametrize("options", [{}, {"edge_ids": True}, {"replace": True, "node_set": "hash"}])
 @pytest.mark.parametrize("together", [1, 3, 4])
 def test_mini_batches_are_the_cpus(gpu: FakeGPU, graph: Graph, together: int, options: dict[str, Any]) -> None:
     sampler = CudaSampler([4, 3], seed=5, batches_per_launch=together, **options)
-    oracle = HopwiseSampler([4, 3], seed=5, **{name: x for name, x in options.items() if name != "vertex_set"})
+    oracle = HopwiseSampler([4, 3], seed=5, **{name: x for name, x in options.items() if name != "node_set"})
     session, group = sampler.open(graph), requests(graph, range(5, 16))
     assert session.together == together
     expect_the_cpus(finished(session, group, ahead=True), graph, group, oracle)
     assert [launch.batches for launch in gpu.launches] == [min(together, 11 - i) for i in range(0, 11, together)]
-    assert {launch.vertex_set for launch in gpu.launches} == {VERTEX_SETS[options.get("vertex_set", "bitmap")]}
-    ahead = "hopwise" if options.get("vertex_set") == "hash" else "cooperative"  # see choose_schedule
+    assert {launch.node_set for launch in gpu.launches} == {NODE_SETS[options.get("node_set", "bitmap")]}
+    ahead = "hopwise" if options.get("node_set") == "hash" else "cooperative"  # see choose_schedule
     assert {launch.schedule for launch in gpu.launches} == {SCHEDULES[ahead]}
     seeds = seeds_of(graph)
     assert sampler.sample(graph, seeds).digest() == oracle.sample(graph, seeds).digest()
@@ -122,12 +122,12 @@ def test_finished_or_dropped_mini_batches_return_their_headers(gpu: FakeGPU, gra
 def test_a_launch_that_fails_midway_leaves_no_marks(gpu: FakeGPU, graph: Graph) -> None:
     session, oracle = CudaSampler([4, 3], batches_per_launch=2).open(graph), HopwiseSampler([4, 3])
     group = requests(graph, (5, 6, 7))
-    for vertex_sets in range(2):
+    for node_sets in range(2):
         gpu.refuse_launch = True
         with pytest.raises(RuntimeError, match="launching the sampler failed"):
             session.begin(group)
         expect_the_cpus(finished(session, group), graph, group, oracle)
-        session = CudaSampler([4, 3], batches_per_launch=2, vertex_set=("hash", "bitmap")[vertex_sets]).open(graph)
+        session = CudaSampler([4, 3], batches_per_launch=2, node_set=("hash", "bitmap")[node_sets]).open(graph)
 
 
 def test_more_edges_than_32_bits_hold_are_refused(gpu: FakeGPU, graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,9 +165,9 @@ def test_a_mini_batch_too_large_is_sampled_again(gpu: FakeGPU) -> None:
     assert set(launched[2:]) == {1}
 
 
-@pytest.mark.parametrize("vertex_set", ["bitmap", "hash"])
-def test_the_first_launch_of_several_has_room(gpu: FakeGPU, graph: Graph, vertex_set: str) -> None:
-    session = CudaSampler([4, 3], batches_per_launch=4, vertex_set=vertex_set).open(graph)
+@pytest.mark.parametrize("node_set", ["bitmap", "hash"])
+def test_the_first_launch_of_several_has_room(gpu: FakeGPU, graph: Graph, node_set: str) -> None:
+    session = CudaSampler([4, 3], batches_per_launch=4, node_set=node_set).open(graph)
 
     def room(group: list[Request], *, ahead: bool = False) -> int:
         finished(session, group, ahead=ahead)
@@ -220,7 +220,7 @@ def test_another_stream_waits_for_a_repeated_mini_batch(gpu: FakeGPU, graph: Gra
 
 @pytest.mark.parametrize(
     ("seeds", "message"),
-    [([1, 2, 10**6], "seeds holds vertex 1000000"), ([3, 4, 3], "seeds holds vertex 3 more than once")],
+    [([1, 2, 10**6], "seeds holds node 1000000"), ([3, 4, 3], "seeds holds node 3 more than once")],
 )
 def test_bad_seeds_fail_only_their_mini_batch(gpu: FakeGPU, graph: Graph, seeds: list[int], message: str) -> None:
     session = CudaSampler([4, 3], batches_per_launch=2).open(graph)
@@ -234,7 +234,7 @@ def test_bad_seeds_fail_only_their_mini_batch(gpu: FakeGPU, graph: Graph, seeds:
 
 def test_a_bipartite_graph_is_refused(gpu: FakeGPU) -> None:
     graph = Graph(torch.tensor([0, 2, 3]), torch.tensor([0, 4, 2]), num_src=5)
-    with pytest.raises(ValueError, match="CudaSampler wants a graph of one set of vertices"):
+    with pytest.raises(ValueError, match="CudaSampler wants a graph of one set of nodes"):
         CudaSampler([4, 3]).open(graph)
 
 
@@ -266,7 +266,7 @@ def test_padded_bad_seeds_are_reported_even_late(gpu: FakeGPU, graph: Graph, by_
     session.begin(requests(graph, [5] * 150))
     session.check()
     gpu.busy = False
-    with pytest.raises(ValueError, match=r"vertex 7 more than once.*\(epoch 3, mini-batch 8\)"):
+    with pytest.raises(ValueError, match=r"node 7 more than once.*\(epoch 3, mini-batch 8\)"):
         session.check() if by_check else session.begin(requests(graph, (5,)))
     session.check()
     assert not session._unchecked

@@ -68,14 +68,14 @@ def test_walks_follow_seed_and_position(graph: Graph) -> None:
 
 
 FAULTS = {
-    "asks for vertex -1; vertices are 0 to 39": "lists.degree(walker.previous)",
+    "asks for node -1; nodes are 0 to 39": "lists.degree(walker.previous)",
     "asks for the neighbor at place 900": "lists.neighbor(walker.at, 900)",
     r"draws.uniform\(0\) has nothing to draw": "draws.uniform(walker.step)",
     "divides 5 by 0": "5 // walker.step",
     "divides 6 by 0": "6 % walker.step",
     "shifts by -2 bits": "1 << (walker.step - 2)",
     r"asks for walker.memory\[8\]; there are 0 to 7": "walker.memory[walker.step + 8]",
-    "returned 40; it must return a vertex, 0 to 39": "lists.num_nodes",
+    "returned 40; it must return a node, 0 to 39": "lists.num_nodes",
     "returned -2": "-2",
 }
 

@@ -65,12 +65,12 @@ def test_the_sampled_validation_stands_beside_the_exact_one() -> None:
     assert line == "accuracy: val 64.90% with all neighbors; val 57.40% with sampled neighbors (best checkpoint)"
 
 
-def test_an_embedding_is_tested_without_neighbours() -> None:
+def test_an_embedding_is_tested_without_neighbors() -> None:
     (line,) = summary_lines({"test/test_acc": 0.5}, None, tested_by=NodeEmbedder.TESTED_BY)
     assert line == "accuracy: test 50.00% by logistic regression (best checkpoint)"
 
 
-def test_a_split_without_vertices_is_not_named() -> None:
+def test_a_split_without_nodes_is_not_named() -> None:
     (line,) = summary_lines({"test/train_acc": 1.0}, None)
     assert "val" not in line
 

@@ -28,6 +28,7 @@ from loader.machine.arguments import as_flag, as_size
 from loader.machine.devices import as_device
 from loader.machine.gpu import cuda_device
 from loader.machine.pinning import PinnedTensor
+from loader.machine.renamed import renamed_arguments
 
 _INT32_MAX = 2**31 - 1
 _ARRAYS = ("indptr", "indices", "edge_ids", "edge_weights", "edge_times", "edge_types", "node_times")
@@ -400,6 +401,7 @@ class Graph:
             turned.edge_ids = self.edge_ids[turned.edge_ids]
         return turned
 
+    @renamed_arguments({"vertices": "nodes"})
     def cache_lists(
         self,
         device: torch.device | str = "cuda",

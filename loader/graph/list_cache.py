@@ -9,6 +9,7 @@ from torch import Tensor
 
 from loader.graph.checks import check_range, integer_vector
 from loader.machine.arguments import as_number
+from loader.machine.renamed import renamed
 
 _CHUNK = 1 << 26  # edges that are copied at once
 
@@ -28,6 +29,7 @@ class _Csc(Protocol):
     def in_degrees(self) -> Tensor: ...
 
 
+@renamed({"vertices": "nodes"})
 class ListCache:
     """Some lists of a graph in GPU memory: `Graph.cache_lists` makes it, and samplers on that GPU read from it.
 

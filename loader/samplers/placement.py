@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from loader.machine.devices import as_device
+from loader.machine.renamed import renamed_arguments
 from loader.samplers.base import NeighborSampler
 from loader.samplers.cpu import FusedSampler
 
@@ -17,6 +18,7 @@ from loader.samplers.cpu import FusedSampler
 TOGETHER = 8
 
 
+@renamed_arguments({"vertex_set": "node_set"})
 def fused(
     fanouts: int | Sequence[int] | Mapping[Any, Any] = (),
     num_hops: int | None = None,

@@ -16,6 +16,7 @@ from models.training.ranks import rank_here
 RENAMED = {
     "datamodule.amount": "datamodule.num_negatives",
     "datamodule.ranked": "datamodule.eval_negatives",
+    "sampler.vertex_set": "sampler.node_set",
 }
 
 

@@ -13,6 +13,7 @@ from loader import _core
 from loader.graph import HeteroGraph, require_graph
 from loader.machine.arguments import as_flag, as_number, as_size, check_known
 from loader.machine.gpu import cuda_device, require_cuda
+from loader.machine.renamed import renamed
 from loader.samplers.base import OTHERS_OPTIONS, AnyGraph, NeighborSampler, PickOptions, tell_ignored_times
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.reads import BY_LINE, READS, is_uniform
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["NODE_SETS", "QUEUES", "SCAN_SCHEDULES", "SCHEDULES", "CudaSampler", "CudaSession", "PaddedMiniBatch"]
 
 
+@renamed({"vertex_set": "node_set"})
 class CudaSampler(GpuOptions):
     """Samples on the GPU that the graph lies on, on the current stream. Calls from several threads take turns.
 

@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
+from loader.graph import Graph
 from loader.machine.renamed import renamed
-from loader.samplers import Negatives
+from loader.samplers import Negatives, fused
 
 
 @renamed({"amount": "number", "kind": "mode"})
@@ -56,3 +58,15 @@ def test_negatives_are_copied_without_a_warning() -> None:
         assert Negatives(amount=2) == Negatives(num_negatives=2)  # type: ignore[call-arg]
     with pytest.warns(FutureWarning, match="Negatives has num_negatives in place of amount"):
         assert made.amount == 3  # type: ignore[attr-defined]
+
+
+def test_functions_take_old_names() -> None:
+    graph = Graph.from_edges(torch.tensor([0, 1]), torch.tensor([1, 0]), 2)
+    with pytest.warns(FutureWarning, match="fused has node_set in place of vertex_set; the old name goes with"):
+        fused([2], device="cpu", vertex_set=None)
+    with (
+        pytest.warns(FutureWarning, match="cache_lists has nodes in place of vertices"),
+        pytest.raises((RuntimeError, ValueError)),
+    ):
+        graph.cache_lists("cuda", vertices=torch.tensor([0]))
+    assert "nodes" in inspect.signature(Graph.cache_lists).parameters

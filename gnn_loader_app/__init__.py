@@ -1,4 +1,4 @@
-"""What the command `gnn-loader` runs for who has no checkout; in a wheel it holds `models` and `conf`.
+"""The programs of the command `gnn-loader`, without a checkout. In a wheel, `models` and `conf` are in this package.
 
 Modules import each other as `models.…`, and so do options and checkpoints, in a checkout and here. A program of your
 own can do the same after `import gnn_loader_app`.

@@ -31,7 +31,7 @@ def main() -> None:
 
 def _run(command: str) -> None:
     if command == "train":
-        # As Python does for a script: its folder comes first, so no package called `models` hides ours.
+        # The folder of a script comes first, as Python has it, so no other package called `models` hides ours.
         sys.path.insert(0, str(HOME))
         runpy.run_path(str(HOME / "train.py"), run_name="__main__")
         return

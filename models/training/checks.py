@@ -101,7 +101,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """
     try:
         check_archive(path)
-        saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        saved = torch.load(str(path), map_location="cpu", weights_only=True, mmap=True)  # torch 2.1 maps no Path
     except Exception as error:  # an unpickler raises anything
         first = str(error).split(". ")[0].split("\n")[0][:120] or type(error).__name__
         raise ValueError(

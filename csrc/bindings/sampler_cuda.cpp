@@ -430,9 +430,9 @@ template <typename Class>
 void bind_methods(py::class_<Class>& bound) {
   bound
       .def("plan", &Class::plan, py::kw_only(), py::arg("num_seeds"), py::arg("slots"), py::arg("schedule"),
-           py::arg("node_set"), py::arg("frontier_capacity"), py::arg("edge_capacity"),
-           py::arg("indices_at"), py::arg("indptr_at"), py::arg("edge_ids_at"), py::arg("edges_at"),
-           py::arg("tasks"), py::arg("lines") = 0, py::arg("row_capacity") = std::vector<int64_t>{})
+           py::arg("node_set"), py::arg("frontier_capacity"), py::arg("edge_capacity"), py::arg("indices_at"),
+           py::arg("indptr_at"), py::arg("edge_ids_at"), py::arg("edges_at"), py::arg("tasks"),
+           py::arg("lines") = 0, py::arg("row_capacity") = std::vector<int64_t>{})
       .def("use", &Class::use)
       .def("add_headers", &Class::add_headers)
       .def("launch", &Class::launch)

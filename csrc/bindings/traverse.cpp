@@ -21,8 +21,8 @@ template <typename N>
 void check_sources(const View<const N>& sources, int64_t num_nodes) {
   for (int64_t i = 0; i < sources.size; ++i)
     if (sources.data[i] < 0 || sources.data[i] >= num_nodes)
-      throw py::value_error("source holds node " + std::to_string(sources.data[i]) +
-                            "; valid ids are 0 to " + std::to_string(num_nodes - 1));
+      throw py::value_error("source holds node " + std::to_string(sources.data[i]) + "; valid ids are 0 to " +
+                            std::to_string(num_nodes - 1));
 }
 
 void bfs(const py::tuple& onward, const py::object& back, const py::object& sources, int64_t most, bool turns,

@@ -62,9 +62,8 @@ GraphOf<TimedLists<P, N>> timed_graph(const Types& types, View<const P> offsets,
                                       const py::object& times, bool on_gpu) {
   const auto typed = types.graph(offsets, sources.data);
   if (typed.num_nodes > kMostTreeVertices)
-    throw py::value_error("the graph has " + std::to_string(typed.num_nodes) +
-                          " nodes; trees of at most " + std::to_string(kMostTreeVertices) +
-                          " are sampled");
+    throw py::value_error("the graph has " + std::to_string(typed.num_nodes) + " nodes; trees of at most " +
+                          std::to_string(kMostTreeVertices) + " are sampled");
   GraphOf<TimedLists<P, N>> graph{{{typed.lists}, nullptr, nullptr}, typed.num_nodes};
   if (!times.is_none())
     times.cast<const Times&>().add_to(graph.lists, sources.size, types.num_relations(), on_gpu);

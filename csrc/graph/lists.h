@@ -112,7 +112,7 @@ LOADER_HD int64_t vertex_at(const Lists& lists, int64_t num_nodes, int64_t at) {
 // `count` neighbors from a place on, side by side: where they lie, else in `room`.
 template <typename Lists>
 const typename Lists::Vertex* neighbors(const Lists& lists, typename Lists::Edge at, int64_t count,
-                                         typename Lists::Vertex* room) {
+                                        typename Lists::Vertex* room) {
   for (int64_t i = 0; i < count; ++i) room[i] = lists.read(static_cast<typename Lists::Edge>(at + i));
   return room;
 }

@@ -7,8 +7,8 @@
 namespace loader {
 
 constexpr int64_t kFirstNeighbors = 2;  // that come first, in GPU memory
-constexpr int64_t kEachOf = 8;       // else one of this many vertices comes first, with all its neighbors
-constexpr int kSampledLabels = 256;  // by which the largest part is found
+constexpr int64_t kEachOf = 8;          // else one of this many vertices comes first, with all its neighbors
+constexpr int kSampledLabels = 256;     // by which the largest part is found
 
 __device__ __forceinline__ bool set_parent(int32_t* at, int32_t own, int32_t parent) {
   return atomicCAS(at, own, parent) == own;

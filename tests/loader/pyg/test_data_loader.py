@@ -75,7 +75,7 @@ def overriding(base, name):
 @pytest.mark.parametrize("name", ["filter_fn", "collate_fn"])
 @pytest.mark.parametrize("per_worker", [True, False])
 def test_overridden_methods_are_called(data, base, name, per_worker, caplog, monkeypatch):
-    monkeypatch.setattr(data_loader, "_told", set())
+    monkeypatch.setattr(data_loader, "_warned", set())
     with caplog.at_level(logging.WARNING, logger="loader"):
         made = nodes_of(overriding(base, name), data, filter_per_worker=per_worker)
         plain = [list(made) for _ in range(2)]

@@ -230,7 +230,7 @@ def test_torchs_defaults_are_taken(data):
 
 
 def test_the_note_is_told_once(data, caplog, monkeypatch):
-    monkeypatch.setattr(torch_options, "_told", False)
+    monkeypatch.setattr(torch_options, "_warned", False)
     with caplog.at_level(logging.WARNING, logger="loader"):
         for _ in range(2):
             NeighborLoader(data, [2], num_workers=2, persistent_workers=True)

@@ -129,7 +129,7 @@ def train(cfg: DictConfig) -> float:
     saved = read_checkpoint(Path(cfg.ckpt_path)) if cfg.ckpt_path is not None else {}
 
     # Lightning takes seconds to import: what needs none of it was refused before.
-    with kept_levels("lightning.pytorch"):
+    with same_levels("lightning.pytorch"):
         from lightning.pytorch import seed_everything
 
     from loader.loaders.whole_graph import WholeGraph
@@ -216,7 +216,7 @@ def train(cfg: DictConfig) -> float:
 
 
 @contextmanager
-def kept_levels(name: str) -> Iterator[None]:
+def same_levels(name: str) -> Iterator[None]:
     """Keeps the level of a logger, as Hydra's configuration has it, where the package sets one at its import."""
     logger = logging.getLogger(name)
     level = logger.level

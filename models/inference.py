@@ -133,7 +133,7 @@ def blockwise_outputs(
 
 def _outputs(
     model: nn.Module,
-    compute: Callable[[int, _GraphPieces, Tensor, Callable[..., None]], Tensor],
+    compute: Callable[[int, _GraphParts, Tensor, Callable[..., None]], Tensor],
     num_layers: int,
     graph: Graph,
     features: Tensor,
@@ -165,7 +165,7 @@ def _outputs(
     try:
         with bar:
             h, hidden = features, None
-            pieces = _GraphPieces(graph, here, chunk_bytes)
+            pieces = _GraphParts(graph, here, chunk_bytes)
             for i in range(num_layers):
                 if embeddings and i == num_layers - 1:
                     hidden = h.cpu()
@@ -176,7 +176,7 @@ def _outputs(
         model.train(training)
 
 
-class _GraphPieces:
+class _GraphParts:
     """Nodes with all their in-neighbors, piece by piece, where means are taken."""
 
     def __init__(self, graph: Graph, device: torch.device, chunk_bytes: int) -> None:
@@ -225,7 +225,7 @@ class _GraphPieces:
 
 
 def _layer(
-    model: GraphSAGE, i: int, pieces: _GraphPieces, h: Tensor, chunk_bytes: int, report: Callable[..., None]
+    model: GraphSAGE, i: int, pieces: _GraphParts, h: Tensor, chunk_bytes: int, report: Callable[..., None]
 ) -> Tensor:
     """Layer `i` for all nodes: `h [num_nodes, in_dim]` -> `[num_nodes, out_dim]`, on the CPU or the model's GPU."""
     conv, num_nodes = model.convs[i], pieces.graph.num_nodes
@@ -270,7 +270,7 @@ def _layer(
 def _any_layer(
     model: nn.Module,
     layer: Callable[[Tensor, Block, Tensor], Tensor],
-    pieces: _GraphPieces,
+    pieces: _GraphParts,
     h: Tensor,
     chunk_bytes: int,
     report: Callable[..., None],

@@ -172,8 +172,8 @@ class PyGNet(nn.Module):
             0, target - first, torch.ones(target.numel(), device=edges.device)
         )
         scale = neighbors[nodes[first:last]] / picks.clamp(min=1)
-        kept = source != target
-        source, target = source[kept], target[kept]
+        apart = source != target
+        source, target = source[apart], target[apart]
         weights = scale[target - first] * root[nodes[source]] * root[nodes[target]]
         own = torch.arange(first, last, device=edges.device)
         ends = torch.stack((torch.cat((source, own)), torch.cat((target, own))))

@@ -135,12 +135,12 @@ class CachedDataset(ABC, Generic[Data]):
             log.info("%s: opened from %s", self.name, folder)
         rank, processes = local_ranks()
         # What stays on disk is not read for its checksums: the graph's own checks read it once.
-        kept = self.mapped if self._fits(folder) else self.mapped | _TOPOLOGY
+        arrays = self.mapped if self._fits(folder) else self.mapped | _TOPOLOGY
         cached = open_cache(
             folder,
             key,
-            mapped=kept if processes == 1 else None,
-            trusted=kept if rank == 0 else None,
+            mapped=arrays if processes == 1 else None,
+            trusted=arrays if rank == 0 else None,
             verify=self.verify and rank == 0,
         )
         try:
@@ -148,7 +148,7 @@ class CachedDataset(ABC, Generic[Data]):
         except DatasetError:
             # The conversion checked all that is refused here: unless options of this run are to blame, a file was
             # changed since. What is mapped was not compared with its checksums yet.
-            open_cache(folder, key, mapped=kept, verify=True)
+            open_cache(folder, key, mapped=arrays, verify=True)
             raise
         for transform in self.transforms:
             try:

@@ -21,7 +21,7 @@ _PACKED = (".gz", ".bz2", ".zst", ".lz4")  # which pyarrow unpacks
 # What says that a value is missing, as pandas and R write it, in every kind of file. Ids are missing only if empty.
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null")
 _BLOCK = 1 << 24  # bytes of a CSV file that are parsed at once
-_PIECE = 1 << 20  # rows of a Parquet file that are read at once
+_PART_ROWS = 1 << 20  # rows of a Parquet file that are read at once
 _MOST_CATEGORIES = 100
 _INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 
@@ -106,14 +106,14 @@ class TableFile:
         if given is None:
             if place >= len(self.names):
                 raise DatasetError(
-                    f"{self.path} has the columns {self._told()}; {option} is by default the column "
+                    f"{self.path} has the columns {self._names()}; {option} is by default the column "
                     f"{place + 1}: name another one (dataset.{option}), or add it"
                 )
             self.refuse_index(self.names[place], f"dataset.{option}")
             return self.names[place]
         if given not in self.names:
             raise DatasetError(
-                f"{self.path} has no column {shown(given)} (dataset.{option}); it has {self._told()}"
+                f"{self.path} has no column {shown(given)} (dataset.{option}); it has {self._names()}"
                 f"{nearest(str(given), self.names)}"
             )
         return str(given)
@@ -141,8 +141,8 @@ class TableFile:
         with self._readable():
             if self.kind == ".parquet":
                 with pyarrow("pyarrow.parquet").ParquetFile(self.path) as file:
-                    for piece in file.iter_batches(_PIECE, columns=list(columns)):
-                        yield _plain(piece, missing)
+                    for part in file.iter_batches(_PART_ROWS, columns=list(columns)):
+                        yield _plain(part, missing)
             else:
                 with self._csv(columns, missing) as file:
                     yield from file
@@ -206,7 +206,7 @@ class TableFile:
             ),
         }
 
-    def _told(self) -> str:
+    def _names(self) -> str:
         few = ", ".join(self.names[:10])
         return few if len(self.names) <= 10 else f"{few}, ... ({len(self.names)})"
 
@@ -218,11 +218,11 @@ class TableFile:
         except (arrow.ArrowException, OSError) as error:
             if isinstance(error, arrow.ArrowMemoryError):
                 raise
-            told = " ".join(str(error).split())
-            if "UTF8" in told:
-                told = f"it is not in UTF-8: {told}"
+            why = " ".join(str(error).split())
+            if "UTF8" in why:
+                why = f"it is not in UTF-8: {why}"
             raise DatasetError(
-                f"{self.path} cannot be read as a {self.kind} file ({told[:300]}); correct that row or column, or save "
+                f"{self.path} cannot be read as a {self.kind} file ({why[:300]}); correct that row or column, or save "
                 "the file again"
             ) from error
 
@@ -268,10 +268,10 @@ class Column:
                 zip(counts.field("counts").to_pylist(), counts.field("values").to_pylist(), strict=True)
             )  # ties go by the text, so that the order is that of the content
             found.sort(key=lambda one: (-one[0], one[1]))
-            kept = tuple(text for _, text in found[:most]) if len(found) > 1 else ()
+            categories = tuple(text for _, text in found[:most]) if len(found) > 1 else ()
             flagged = 0 < missing < len(texts)
-            others = len(found) > len(kept) > 0
-            return cls(name, kind, categories=kept, others=others, missing=missing, flagged=flagged)
+            others = len(found) > len(categories) > 0
+            return cls(name, kind, categories=categories, others=others, missing=missing, flagged=flagged)
         numbers = as_numbers(values)
         there = numbers[~np.isnan(numbers)]
         if np.isinf(there).any():
@@ -318,8 +318,8 @@ class Column:
                 texts, value_set=arrow.array(self.categories, arrow.large_string())
             )
             place = place.fill_null(len(self.categories)).to_numpy(zero_copy_only=False)
-            kept = (place < len(self.categories) + self.others) & ~absent
-            rows[np.flatnonzero(kept), place[kept]] = 1
+            is_one = (place < len(self.categories) + self.others) & ~absent
+            rows[np.flatnonzero(is_one), place[is_one]] = 1
         else:
             numbers = as_numbers(values)
             absent = np.isnan(numbers)
@@ -338,13 +338,13 @@ class Column:
         if self.kind == "category":
             most = " most frequent" if self.others else ""
             rest = ", and one for all others (names are no category: choose columns by dataset.features)"
-            told = (
+            what = (
                 f"category, a feature for each of its {len(self.categories)}{most} values{rest if self.others else ''}"
             )
         else:
-            told = f"{self.kind}, standardised: mean {self.mean:g}, standard deviation {self.deviation:g}"
+            what = f"{self.kind}, standardised: mean {self.mean:g}, standard deviation {self.deviation:g}"
             gaps = gaps.replace("missing", "missing, filled with the mean")
-        return f"{self.name}: {told}{gaps}"
+        return f"{self.name}: {what}{gaps}"
 
 
 def _plain(table: Any, missing: Sequence[str]) -> Any:

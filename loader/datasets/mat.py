@@ -80,9 +80,9 @@ class MatDataset(EdgeListDataset):
         except Exception as error:  # of a damaged file, anything
             if isinstance(error, MemoryError):
                 raise
-            told = " ".join(f"{type(error).__name__}: {error}".split())
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise DatasetError(
-                f"{self.name}: {path} cannot be read as a MATLAB file ({told}); copy it again from {self.origin}"
+                f"{self.name}: {path} cannot be read as a MATLAB file ({reason}); copy it again from {self.origin}"
             ) from error
         for needed in ("network", "group"):
             array = found.get(needed)

@@ -45,8 +45,8 @@ def odd_cells(values: Any) -> str | None:
             continue
         odd, place = total - few, int(np.flatnonzero(compute.equal(fits, False).to_numpy(zero_copy_only=False))[0])
         first = f"{shown(values[place].as_py())} in row {place + 1}"
-        told = f"is no {kind}, {first}" if odd == 1 else f"are no {kind}s, the first is {first}"
-        return f"{odd:,} of its {total:,} cells {told}"
+        which = f"is no {kind}, {first}" if odd == 1 else f"are no {kind}s, the first is {first}"
+        return f"{odd:,} of its {total:,} cells {which}"
     return None
 
 

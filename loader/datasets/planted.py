@@ -247,7 +247,7 @@ class PlantedGraph:
         surplus = keys.size - self.num_pairs
         if surplus == 0:
             return keys
-        kept = np.ones(keys.size, dtype=bool)
+        stays = np.ones(keys.size, dtype=bool)
         protected = np.zeros(keys.size, dtype=bool)
         if hub is not None:
             marked = np.zeros(self.num_nodes, dtype=bool)
@@ -255,9 +255,9 @@ class PlantedGraph:
             protected[self._touches(keys, marked)] = True
         while surplus > 0:
             drop = np.unique(rng.integers(0, keys.size, surplus))
-            kept[drop[~protected[drop]]] = False
-            surplus = int(np.count_nonzero(kept)) - self.num_pairs
-        return keys[kept]
+            stays[drop[~protected[drop]]] = False
+            surplus = int(np.count_nonzero(stays)) - self.num_pairs
+        return keys[stays]
 
 
 def _pieces(count: int) -> list[int]:

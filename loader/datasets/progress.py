@@ -49,7 +49,7 @@ class ConversionProgress:
             return
         task = bars.add_task(description, total=total, title=self._title)
         try:
-            yield lambda amount: bars.advance(task, amount)
+            yield lambda count: bars.advance(task, count)
         finally:
             bars.update(task, total=total or 1, completed=total or 1)
 

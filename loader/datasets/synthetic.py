@@ -21,7 +21,7 @@ _GENERATOR_VERSION = 1  # raise it when the same options draw another graph
 _FEATURE_BYTES = 1 << 25  # of features drawn at once
 _PAIRS = 1 << 23  # renumbered at once
 # Several labels per node: each class means a set of labels, which its nodes mostly have and others rarely.
-_LABELS_A_CLASS, _LABEL_KEPT, _LABEL_STRAY = 0.1, 0.9, 0.01
+_LABELS_A_CLASS, _LABEL_TRUE, _LABEL_STRAY = 0.1, 0.9, 0.01
 
 
 class SyntheticDataset(Dataset):
@@ -152,7 +152,7 @@ class SyntheticDataset(Dataset):
         num_classes = self.plan.sizes.size
         meant = rng.random((num_classes, num_classes)) < _LABELS_A_CLASS
         meant |= np.eye(num_classes, dtype=bool)
-        chance = np.where(meant, np.float32(_LABEL_KEPT), np.float32(_LABEL_STRAY))
+        chance = np.where(meant, np.float32(_LABEL_TRUE), np.float32(_LABEL_STRAY))
         return (rng.random((planted.size, num_classes), dtype=np.float32) < chance[shown]).astype(np.float32)
 
     def _features(

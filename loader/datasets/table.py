@@ -297,7 +297,7 @@ class TableDataset(EdgeListDataset):
             ]
         else:
             columns, warnings = list(self._trained.columns), []
-            report += self._trained.told_of(table, file)
+            report += self._trained.report_of(table, file)
         features = np.lib.format.open_memmap(
             writer.scratch / "features.npy", "w+", np.float32, (rows.size, sum(column.width for column in columns))
         )
@@ -346,18 +346,18 @@ class TableDataset(EdgeListDataset):
 
     def finish(self, writer: CacheWriter, found: EdgeList, num_nodes: int, num_edges: int) -> None:
         loops = int(np.count_nonzero(found.src == found.dst))
-        kept = found.src.size if self.self_loops == "keep" else found.src.size - loops
+        entries = found.src.size if self.self_loops == "keep" else found.src.size - loops
         added = (found.src.size - loops) if self.undirected else 0
-        told = [f"{num_edges:,} edges of {found.src.size:,} rows"]
+        notes = [f"{num_edges:,} edges of {found.src.size:,} rows"]
         if added:
-            told.append(f"{added:,} reverse edges added (dataset.undirected)")
+            notes.append(f"{added:,} reverse edges added (dataset.undirected)")
         if loops and self.self_loops != "keep":
-            told.append(f"{loops:,} self loops removed (dataset.self_loops)")
+            notes.append(f"{loops:,} self loops removed (dataset.self_loops)")
         if self.self_loops == "add":
-            kept += num_nodes
-        if repeated := kept + added - num_edges:
-            told.append(f"{repeated:,} repeated ones removed (dataset.parallel_edges)")
-        writer.properties["report"].insert(1, ", ".join(told))
+            entries += num_nodes
+        if repeated := entries + added - num_edges:
+            notes.append(f"{repeated:,} repeated ones removed (dataset.parallel_edges)")
+        writer.properties["report"].insert(1, ", ".join(notes))
         for line in writer.properties["report"]:
             log.info("%s: %s", self.name, line)
 
@@ -373,9 +373,9 @@ class TableDataset(EdgeListDataset):
         for line in warnings:
             log.warning("%s: %s", self.name, line)
         ids = read_ids(cached.arrays, saved["digest"])
-        kept = {name: saved[name] for name in ("source", "num_rows", "ends", "classes", "columns")}
+        of_tables = {name: saved[name] for name in ("source", "num_rows", "ends", "classes", "columns")}
         rows = TrainedTables.from_json(
-            {"num_nodes": len(ids), "ids": ids.digest, "labels": digest_of(data.labels), **kept}
+            {"num_nodes": len(ids), "ids": ids.digest, "labels": digest_of(data.labels), **of_tables}
         )
         return replace(data, tables=TableRecord(ids, rows.classes, rows.columns, (*warnings, *saved["report"]), rows))
 

@@ -91,13 +91,13 @@ class TrainedTables:
                 )
         return names
 
-    def told_of(self, table: Any, file: TableFile) -> list[str]:
+    def report_of(self, table: Any, file: TableFile) -> list[str]:
         """What is to be said of columns whose features are made as in training.
 
         Raises:
             DatasetError: the values of a column are of another kind.
         """
-        told = [f"{', '.join(column.name for column in self.columns)}: as in the checkpoint's training"]
+        report = [f"{', '.join(column.name for column in self.columns)}: as in the checkpoint's training"]
         for column in self.columns:
             values = table.column(column.name)
             if values.null_count == len(values) or column.width == 0:
@@ -112,8 +112,8 @@ class TrainedTables:
                 compute, texts = pyarrow("pyarrow.compute"), as_text(values).drop_null()
                 known = compute.is_in(texts, value_set=pyarrow().array(column.categories, texts.type))
                 if new := len(texts) - compute.sum(known).as_py():
-                    told.append(f"{column.name}: {new:,} values were not there in training, and have no feature")
-        return told
+                    report.append(f"{column.name}: {new:,} values were not there in training, and have no feature")
+        return report
 
     def _check_rows(self, rows: int, trained: int, path: Path) -> None:
         if rows < trained:

@@ -192,8 +192,8 @@ def induced_subgraph_with(
     dst = new_id[np.repeat(np.arange(indptr.size - 1), np.diff(indptr))]
     src = new_id[indices]
     inside = (src >= 0) & (dst >= 0)
-    kept = {name: array[inside] for name, array in by_edge.items()}
-    return edges_to_csc_with(src[inside], dst[inside], nodes.size, kept)
+    inside_by_edge = {name: array[inside] for name, array in by_edge.items()}
+    return edges_to_csc_with(src[inside], dst[inside], nodes.size, inside_by_edge)
 
 
 def l1_normalize(rows: NDArray[np.float32]) -> NDArray[np.float32]:

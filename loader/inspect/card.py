@@ -106,8 +106,8 @@ def inspect(
         plan = {"plan": memory_card(memory, data, fanouts, sizes, prefetch, seed, storage_dtype)}
     sampler = FusedSampler(resolve_fanouts(fanouts), seed=seed, num_threads=num_threads)
     store = HostFeatures(data.features, num_threads=num_threads, storage_dtype=storage_dtype)
-    kept = RowFormat(data.features, storage_dtype=storage_dtype)
-    kept.choose(data.features)
+    stored = RowFormat(data.features, storage_dtype=storage_dtype)
+    stored.choose(data.features)
     places = places_of(NodeItems(train), batch_size, batches, seed)
     for epoch, index, seeds in places[:2]:  # warm up: threads, workspaces, pages
         store.gather(sampler.sample(graph, seeds, epoch=epoch, batch=index).input_nodes)
@@ -137,7 +137,7 @@ def inspect(
     sampler.close()
     store.close()
 
-    row_bytes = kept.dim * kept.dtype.itemsize  # as they are gathered
+    row_bytes = stored.dim * stored.dtype.itemsize  # as they are gathered
     label_bytes = batch_size * data.labels[:1].nbytes
     most_topology, most_rows = max(topology), max(rows) * row_bytes
     return {
@@ -154,7 +154,7 @@ def inspect(
             "mean_degree": float(degrees.double().mean()),
             "max_degree": int(degrees.max()),
             "topology_bytes": topology_bytes(graph),
-            "feature_bytes": graph.num_nodes * kept.nbytes + kept.all_scale_bytes,
+            "feature_bytes": graph.num_nodes * stored.nbytes + stored.all_scale_bytes,
             "narrower_bytes": {
                 name: graph.num_nodes * rows.nbytes + rows.all_scale_bytes
                 for name, rows in narrower_rows(data.features, storage_dtype=storage_dtype).items()

@@ -119,8 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--eval-batch-size", type=int, default=None, help="seeds of a mini-batch of validation (default: --batch-size)"
     )
-    kept = "type in which features are kept: float16, bfloat16, int8 or float8 (default: that of the dataset)"
-    parser.add_argument("--storage-dtype", default=None, help=kept)
+    help_of_type = "type in which features are kept: float16, bfloat16, int8 or float8 (default: that of the dataset)"
+    parser.add_argument("--storage-dtype", default=None, help=help_of_type)
     parser.add_argument("--num-threads", type=int, default=None, help="default: one per processor")
     parser.add_argument("--seed", type=int, default=0, help="of all random choices (default: 0)")
     leaks = "look for edges, nodes and features that are later than the seed that sees them"

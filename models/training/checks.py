@@ -147,11 +147,11 @@ def check_model(path: Path, saved: Mapping[str, Any], model: nn.Module, hparams:
     before = saved["hyper_parameters"]
     changed = [name for name in hparams if name in before and before[name] != hparams[name]]
     if shapes == theirs:
-        kept = [name for name in _OF_OPTIMIZER if name in changed]
-        if kept:
+        changed_here = [name for name in _OF_OPTIMIZER if name in changed]
+        if changed_here:
             raise ValueError(
                 f"ckpt_path is {path}, whose optimizer goes on with the options that it had: "
-                f"{_told(kept, before, hparams)}; give those"
+                f"{_named(changed_here, before, hparams)}; give those"
             )
         return
     raise ValueError(
@@ -168,12 +168,12 @@ def _difference(
     theirs: Mapping[str, list[int]],
 ) -> str:
     if changed:
-        return _told(changed, before, now)
+        return _named(changed, before, now)
     name = next(name for name in [*shapes, *theirs] if shapes.get(name) != theirs.get(name))
     return f"{name} has shape {theirs.get(name, 'none')} there and {shapes.get(name, 'none')} here"
 
 
-def _told(names: Iterable[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def _named(names: Iterable[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} was {before[name]} and is {now[name]}" for name in names)
 
 

@@ -100,8 +100,8 @@ class Classifier(MatmulPrecision):
         self.more = MoreMetrics(self.more_metrics, num_classes, self.multilabel)
         self._logits: Tensor | None = None  # of the mini-batch that is evaluated
         self.save_hyperparameters()
-        kept = {"class_weights": weights, "metrics": self.more_metrics, **self.optimization.hparams}
-        self.hparams.update({name: value for name, value in kept.items() if name in self.hparams})
+        more = {"class_weights": weights, "metrics": self.more_metrics, **self.optimization.hparams}
+        self.hparams.update({name: value for name, value in more.items() if name in self.hparams})
         self.scores = {stage: RunningScores(self.multilabel) for stage in SPLITS}
         self._resumed: dict[str, Any] | None = None  # of the epoch in which the checkpoint was written
         self._resumed_epoch = self._logged_epoch = -1

@@ -29,9 +29,9 @@ def save_config(cfg: DictConfig, run_dir: Path) -> Path:
     run_dir.mkdir(parents=True, exist_ok=True)
     path = run_dir / "config.yaml"
     path.write_text(OmegaConf.to_yaml(OmegaConf.create(resolved)), encoding="utf-8")
-    for kept in (run_dir / ".hydra").glob("*.yaml"):
+    for options_file in (run_dir / ".hydra").glob("*.yaml"):
         with suppress(OSError):  # of another user, whose file it stays
-            kept.chmod(kept.stat().st_mode & ~0o022)
+            options_file.chmod(options_file.stat().st_mode & ~0o022)
     return path
 
 

@@ -52,7 +52,9 @@ def one_line_errors(debug: bool = False) -> Iterator[None]:
             raise
         mendable = _mendable(error)
         cause = _cause(error)
-        own = None if _is_memory(cause) else own_traceback(cause, caught=cause is error, told=mendable is not None)
+        own = (
+            None if _is_memory(cause) else own_traceback(cause, caught=cause is error, has_message=mendable is not None)
+        )
         if own is not None:
             what = " ".join(f"{type(cause).__name__}: {cause}".split())
             fail(f"{what}; it arose in your code, as shown above: debug=true shows the whole traceback", above=own)

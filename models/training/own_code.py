@@ -14,7 +14,7 @@ _PROGRAM = (Path(loader.__file__).parent, Path(__file__).parents[1], Path(__file
 _INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
-def own_traceback(error: BaseException, *, caught: bool, told: bool) -> str | None:
+def own_traceback(error: BaseException, *, caught: bool, has_message: bool) -> str | None:
     """The traceback of an error from the first frame of the user's own code on.
 
     None if there is no such frame, or if this program raised the error when that code called it.
@@ -38,7 +38,7 @@ def own_traceback(error: BaseException, *, caught: bool, told: bool) -> str | No
     called = owners.index("program") if "program" in owners else 0
     first = owners.index("own", called)
     last = frames[-1][0]
-    if told and owners[-1] == "own":
+    if has_message and owners[-1] == "own":
         line = linecache.getline(last.tb_frame.f_code.co_filename, last.tb_lineno)
         if line.strip().startswith("raise "):
             return None

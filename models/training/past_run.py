@@ -27,17 +27,17 @@ def with_choices_of_past_run(arguments: Sequence[str]) -> list[str]:
     given = dict(one.partition("=")[::2] for one in arguments)
     if given.get("mode") not in MODES[1:] or "ckpt_path" not in given:
         return list(arguments)
-    kept = _folder(Path(given["ckpt_path"].strip("'\""))) / "hydra.yaml"
+    saved = _folder(Path(given["ckpt_path"].strip("'\""))) / "hydra.yaml"
     for option in ("hydra.run.dir", "run_dir"):
         place = given.get(option, "").strip("'\"")
-        if place and Path(place).absolute() == kept.parent.parent:
+        if place and Path(place).absolute() == saved.parent.parent:
             # Hydra writes there before anything of ours runs.
             fail(
                 f"{option} is {place}, the folder of the run that ckpt_path is of; its options would be written over: "
                 "leave it out, or give another folder"
             )
     try:
-        choices = _choices(kept)
+        choices = _choices(saved)
     except ValueError:
         return list(arguments)
     return [*(f"{group}={choice}" for group, choice in choices.items() if group not in given), *arguments]
@@ -68,15 +68,15 @@ def options_of_past_run(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig
         raise FileNotFoundError(
             f"ckpt_path is {cfg.ckpt_path}; there is no such file: give <folder of the run>/checkpoints/best.ckpt"
         )
-    kept = _folder(path) / "config.yaml"
-    if not kept.is_file():
+    saved = _folder(path) / "config.yaml"
+    if not saved.is_file():
         raise ValueError(
-            f"ckpt_path is {path}, but {kept}, which has the options of its run, is not there; give a checkpoint in "
+            f"ckpt_path is {path}, but {saved}, which has the options of its run, is not there; give a checkpoint in "
             "the folder of its run"
         )
-    past = _load(kept)
+    past = _load(saved)
     assert isinstance(past, DictConfig)
-    choices = _choices(kept.with_name("hydra.yaml"))
+    choices = _choices(saved.with_name("hydra.yaml"))
     rename_options(past, cfg, (), warn=False)
     with open_dict(past):
         for key in cfg:  # an option that this release has and that one had not
@@ -87,7 +87,7 @@ def options_of_past_run(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig
             if key in choices and override.value() == choices[key]:
                 continue  # as it was
             if key in _FIXED or key in ("trainer.devices", "trainer.num_nodes"):
-                why = "it is one process" if key.startswith("trainer") else f"{key} is that of {kept}"
+                why = "it is one process" if key.startswith("trainer") else f"{key} is that of {saved}"
                 raise ValueError(f"{override.input_line} does not go with mode={mode}: {why}; leave it out")
             OmegaConf.update(past, key, OmegaConf.select(cfg, key), merge=False)
     return past
@@ -113,8 +113,8 @@ def check_prediction(cfg: DictConfig) -> None:
 
 def overrides_of_past_run(checkpoint: Path) -> list[str]:
     """The command line of the run that wrote a checkpoint, as Hydra keeps it; empty if it kept none."""
-    kept = _folder(checkpoint) / "overrides.yaml"
-    given = [str(one) for one in OmegaConf.load(kept)] if kept.is_file() else []
+    saved = _folder(checkpoint) / "overrides.yaml"
+    given = [str(one) for one in OmegaConf.load(saved)] if saved.is_file() else []
     return with_new_names(given, warn=False)
 
 
@@ -123,20 +123,20 @@ def _folder(checkpoint: Path) -> Path:
     return checkpoint.absolute().parent.parent / ".hydra"
 
 
-def _choices(kept: Path) -> dict[str, str]:
+def _choices(saved: Path) -> dict[str, str]:
     """The groups that a run chose, by name, from the file in which Hydra keeps them."""
-    choices = OmegaConf.select(_load(kept), "hydra.runtime.choices") if kept.is_file() else None
+    choices = OmegaConf.select(_load(saved), "hydra.runtime.choices") if saved.is_file() else None
     return {str(group): str(choice) for group, choice in (choices or {}).items() if choice and "/" not in str(group)}
 
 
-def _load(kept: Path) -> DictConfig | ListConfig:
+def _load(saved: Path) -> DictConfig | ListConfig:
     """What Hydra wrote into a file. It names the classes of which objects are made, so it is code.
 
     Raises:
         ValueError: others can have written it.
     """
     try:
-        with io.TextIOWrapper(open_trusted(kept), encoding="utf-8") as file:
+        with io.TextIOWrapper(open_trusted(saved), encoding="utf-8") as file:
             return OmegaConf.load(file)
     except UntrustedError as error:
         raise ValueError(f"ckpt_path: {error}. Options of a run say what is called, so they are code") from error

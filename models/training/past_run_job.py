@@ -71,10 +71,10 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
     datamodule = instantiate(cfg.datamodule)
     if of_tables:
         with_columns_of_past_run(datamodule, saved, predicts)
-    kept = saved.get(type(datamodule).__qualname__, {})
-    of_data = dict(kept.get("data", {}))
+    state = saved.get(type(datamodule).__qualname__, {})
+    of_data = dict(state.get("data", {}))
     extends = getattr(datamodule.dataset, "extend", None) if predicts and "context_size" not in cfg.model else None
-    if extends is not None and "tables" in kept and extends(kept["tables"]):
+    if extends is not None and "tables" in state and extends(state["tables"]):
         of_data = {key: of_data[key] for key in _OF_EXTENDED}  # it compares the first rows itself
         of_data["name"] = datamodule.dataset.name
     trainer = make_trainer(cfg)
@@ -124,8 +124,8 @@ def _evaluate(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamod
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("test/")}
     path = Path(cfg.run_dir) / "metrics.json"
     with replaced(path) as file:
-        kept = {"ckpt_path": str(Path(cfg.ckpt_path).absolute()), "metrics": metrics}
-        file.write(f"{json.dumps(kept)}\n".encode())
+        state = {"ckpt_path": str(Path(cfg.ckpt_path).absolute()), "metrics": metrics}
+        file.write(f"{json.dumps(state)}\n".encode())
     print("\n".join(f"{name}: {value:.4f}" for name, value in metrics.items()))
     print(f"metrics: {path}")
     return next(iter(metrics.values()), float("nan"))

@@ -96,10 +96,10 @@ def with_columns_of_past_run(datamodule: Any, saved: Mapping[str, Any], predicts
     Raises:
         ValueError: the checkpoint is of no task on tables.
     """
-    kept = saved.get(type(datamodule).__qualname__, {})
-    if "columns" not in kept:
+    state = saved.get(type(datamodule).__qualname__, {})
+    if "columns" not in state:
         raise ValueError("ckpt_path is a checkpoint without the columns of tables; give one of a run with model=rsage")
-    datamodule.dataset.use_columns(kept["columns"])
+    datamodule.dataset.use_columns(state["columns"])
     datamodule.dataset.later_rows |= predicts
 
 

@@ -22,8 +22,8 @@ from loader.machine.lost import LostProcessError, is_lost
 from models.training.callbacks import StepCheckpoint
 from models.training.checks import check_checkpoint
 from models.training.console import announce_resume
+from models.training.earlier_metrics import keep_earlier_metrics
 from models.training.errors import INTERRUPTED, Interrupted
-from models.training.kept_metrics import keep_metrics
 from models.training.ranks import number_of_devices
 from models.training.short_steps import ShortEpochLoop
 from models.training.strategy import OneExchangeStrategy
@@ -92,7 +92,7 @@ def fit(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamodule: L
         if trainer.is_global_zero:
             announce_resume(cfg, saved)
             if Path(cfg.ckpt_path).resolve().parent.parent == Path(cfg.run_dir).resolve():
-                keep_metrics(trainer.loggers, saved)
+                keep_earlier_metrics(trainer.loggers, saved)
     try:
         trainer.fit(model, datamodule=datamodule, ckpt_path=cfg.ckpt_path)
     except SystemExit:  # so Lightning ends on Ctrl-C

@@ -251,9 +251,9 @@ class RelationalDataset(HeteroEdgesDataset):
         tables: Tables,
     ) -> None:
         rows = tables.rows[self.task.table]
-        total = int(max(rows.kept.max(initial=-1), *(one.rows.max(initial=-1) for one in items.values()))) + 1
+        total = int(max(rows.row_numbers.max(initial=-1), *(one.rows.max(initial=-1) for one in items.values()))) + 1
         place = np.full(total, -1)
-        place[rows.kept] = np.arange(rows.size)
+        place[rows.row_numbers] = np.arange(rows.size)
         for split, one in items.items():
             ids = place[one.rows]
             if (ids < 0).any():
@@ -266,7 +266,7 @@ class RelationalDataset(HeteroEdgesDataset):
             writer.write(f"items.{split}.times", one.times)
             if split in labels:
                 writer.write(f"items.{split}.labels", labels[split])
-        writer.write("kept", rows.kept)
+        writer.write("kept", rows.row_numbers)
 
     def _assemble(self, cached: CachedArrays) -> HeteroDataset:
         data, arrays, properties = super()._assemble(cached), cached.arrays, cached.properties

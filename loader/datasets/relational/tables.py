@@ -32,7 +32,7 @@ class Rows:
         size: number of rows.
         times: `[size]` int64, seconds since 1970, `MISSING_TIME` where there is none; None: all were always known.
         named: key -> `[size]` int64 rows of the other table, -1 where a value is missing or names none.
-        kept: `[size]` int64, the number of each row in the file.
+        row_numbers: `[size]` int64, the number of each row in the file.
     """
 
     schema: TableSchema
@@ -41,7 +41,7 @@ class Rows:
     size: int
     times: NDArray[np.int64] | None
     named: dict[ForeignKey, NDArray[np.int64]]
-    kept: NDArray[np.int64]
+    row_numbers: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -64,30 +64,30 @@ class Tables:
 
     def until(self, time: int) -> Tables:
         """These tables without the rows that are later than a time, and a line that says how many these are."""
-        kept, cut = {}, {}
+        seen, cut = {}, {}
         for name, rows in self.rows.items():
             known = np.ones(rows.size, bool) if rows.times is None else rows.times <= time
-            kept[name], cut[name] = known, int(known.size - known.sum())
+            seen[name], cut[name] = known, int(known.size - known.sum())
         if not any(cut.values()):
             return self
         left = {}
         for name, rows in self.rows.items():
             named = {}
             for key, of in rows.named.items():
-                there = kept[key.table]
+                there = seen[key.table]
                 place = np.where(there, there.cumsum() - 1, -1)
-                named[key] = np.where(of >= 0, place[of], -1)[kept[name]] if there.size else of[kept[name]]
-            mask = pyarrow().array(kept[name])
+                named[key] = np.where(of >= 0, place[of], -1)[seen[name]] if there.size else of[seen[name]]
+            mask = pyarrow().array(seen[name])
             left[name] = replace(
                 rows,
                 features={column: values.filter(mask) for column, values in rows.features.items()},
-                size=int(kept[name].sum()),
-                times=None if rows.times is None else rows.times[kept[name]],
+                size=int(seen[name].sum()),
+                times=None if rows.times is None else rows.times[seen[name]],
                 named=named,
-                kept=rows.kept[kept[name]],
+                row_numbers=rows.row_numbers[seen[name]],
             )
-        told = ", ".join(f"{count:,} of {name}" for name, count in cut.items() if count)
-        note = f"rows after {np.datetime64(time, 's')} are left out: {told}"
+        left_out = ", ".join(f"{count:,} of {name}" for name, count in cut.items() if count)
+        note = f"rows after {np.datetime64(time, 's')} are left out: {left_out}"
         return replace(self, rows=left, notes=(*self.notes, note))
 
 

@@ -89,9 +89,9 @@ class StepCheckpoint(Checkpoint):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._handle_no_more()
-        told = isinstance(exception, (KeyboardInterrupt, SIGTERMException)) and trainer.world_size == 1
+        asked_to_end = isinstance(exception, (KeyboardInterrupt, SIGTERMException)) and trainer.world_size == 1
         saved = trainer.global_step == self.saved or trainer.fast_dev_run  # type: ignore[attr-defined]
-        if told and not saved and not self._in_step:
+        if asked_to_end and not saved and not self._in_step:
             if trainer.validating:
                 trainer.fit_loop.epoch_loop.val_loop.batch_progress.reset_on_run()  # it is repeated as a whole
             self._save(trainer)

@@ -9,7 +9,7 @@ import pytest
 from lightning.pytorch.loggers import CSVLogger
 from train_runs import FAST, run
 
-from models.training.kept_metrics import keep_metrics
+from models.training.earlier_metrics import keep_earlier_metrics
 
 HEADER = "epoch,step,test/acc,train/acc,val/acc"
 ROWS = ["0,4,,,.5", "0,4,,.6,", "1,9,,,.7", "1,9,,.8,", "2,10,.9,,"]
@@ -27,7 +27,7 @@ def test_rows_up_to_the_checkpoint_are_kept(tmp_path: Path, steps: int, kept: in
     file.write_text("\n".join([HEADER, *ROWS, "2,"]))  # the last one was cut
     loop = {"epoch_loop.state_dict": {"_batches_that_stepped": steps}}
     logger = logger_of(tmp_path)
-    keep_metrics([logger], {"global_step": 2 * steps, "loops": {"fit_loop": loop}})
+    keep_earlier_metrics([logger], {"global_step": 2 * steps, "loops": {"fit_loop": loop}})
     logger.log_metrics({"epoch": 2, "val/f1": 0.25}, 14)
     logger.finalize("success")
     found = [{k: v for k, v in row.items() if v} for row in csv.DictReader(file.read_text().splitlines())]

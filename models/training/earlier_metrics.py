@@ -10,7 +10,7 @@ from typing import Any
 from lightning.pytorch.loggers import CSVLogger, Logger
 
 
-def keep_metrics(loggers: Iterable[Logger], saved: Mapping[str, Any]) -> None:
+def keep_earlier_metrics(loggers: Iterable[Logger], saved: Mapping[str, Any]) -> None:
     """Writes what the files of CSV loggers have of the steps up to a checkpoint into their new files.
 
     Lightning's logger removes the file when it begins. Rows of later steps, and of a test, come again.
@@ -27,9 +27,9 @@ def keep_metrics(loggers: Iterable[Logger], saved: Mapping[str, Any]) -> None:
         with path.open(newline="") as file:
             rows = [{name: value for name, value in row.items() if name and value} for row in csv.DictReader(file)]
         # A row that was cut, as the process was killed, may have no step.
-        kept = [row for row in rows if str(row.get("step", "")).isdigit() and int(row["step"]) < steps]
-        kept = [row for row in kept if not any(name.startswith("test/") for name in row)]
-        if kept:
+        earlier = [row for row in rows if str(row.get("step", "")).isdigit() and int(row["step"]) < steps]
+        earlier = [row for row in earlier if not any(name.startswith("test/") for name in row)]
+        if earlier:
             writer = logger.experiment
-            writer.metrics = [*kept, *writer.metrics]
+            writer.metrics = [*earlier, *writer.metrics]
             writer.save()

@@ -43,7 +43,7 @@ def measure(graph: Graph, order: torch.Tensor, fanouts: list[int], size: int, ro
         for kind in NODE_SETS
         for schedule in ("cooperative", "hopwise")
     }
-    row: dict[str, Any] = {"nodes": graph.num_nodes, "fanouts": fanouts, "batch": size}
+    row: dict[str, Any] = {"graph_nodes": graph.num_nodes, "fanouts": fanouts, "batch": size}
     sessions: dict[str, Session] = {}
     memory, digests = {}, set()
     for name, sampler in samplers.items():

@@ -51,6 +51,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file in (ROOT / "gnn_loader_app").glob("*.py"):
         shutil.copy(file, site / "gnn_loader_app")
     shutil.copytree(ROOT / "loader", site / "loader", ignore=shutil.ignore_patterns("__pycache__"))
+    # Where the checkout is installed as editable, a finder would take its packages before those here.
+    (site / "sitecustomize.py").write_text(
+        "import sys\n"
+        "sys.meta_path[:] = [one for one in sys.meta_path if not type(one).__name__.startswith('ScikitBuild')]\n"
+    )
     # A package of others that is called as ours.
     (site / "models.py").write_text("raise ImportError('these are other models')")
     return site

@@ -60,8 +60,8 @@ def test_another_folder_may_be_named(tmp_path):
 
 
 def test_an_unknown_option_is_named_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"num_neighbors is no option of digits; .*did you mean num_neighbors\?$"):
-        open_dataset("digits", ["num_neighbors=3"])
+    with pytest.raises(ValueError, match=r"num_neighbours is no option of digits; .*did you mean num_neighbors\?$"):
+        open_dataset("digits", ["num_neighbours=3"])
 
 
 def test_an_unknown_option_of_a_file_is_named(tmp_path):

@@ -34,7 +34,7 @@ def refusal(*arguments: str) -> str:
         ("dataset=ogbn_arxiv", "; did you mean ogbn-arxiv?"),
         ("experiment=quantum", "experiment is 'quantum'; it must be one of convergence, "),
         ("smapler=fused", "there is no option smapler; did you mean sampler?"),
-        ("dataset.num_neighbors=3", "there is no option dataset.num_neighbors; did you mean dataset.num_neighbors?"),
+        ("dataset.num_neighbours=3", "there is no option dataset.num_neighbours; did you mean dataset.num_neighbors?"),
         ("prefetch=3", "there is no option prefetch; did you mean datamodule.prefetch?"),
         ("model.colour=red", "there is no option model.colour; model has class_weights, cuda_graph, dropout, hidden, "),
         ("callbacks.earlystopping=null", "; did you mean callbacks.early_stopping?"),

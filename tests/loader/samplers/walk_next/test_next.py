@@ -34,7 +34,7 @@ REFUSED = {
     r"// divides; there is no \*\*": ("return walker.at / 2",),
     "only + - * // % & | ^ << >>": ("return walker.at ** 2",),
     "walker has no weight; it has at, previous, start, step and memory": ("return walker.weight",),
-    "lists has no neighbors; there are lists.degree": ("return lists.neighbors(1)",),
+    "lists has no neighbours; there are lists.degree": ("return lists.neighbours(1)",),
     r"has 1 arguments; write lists.neighbor\(v, i\)": ("return lists.neighbor(1)",),
     "without names or stars": ("return draws.uniform(n=3)",),
     "walker is no number": ("return walker",),

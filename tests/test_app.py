@@ -14,7 +14,7 @@ from train_runs import FAST, ROOT
 from train_runs import run as checkout
 
 from gnn_loader_app.__main__ import main
-from loader import __version__
+from loader import __version__, _core
 from loader.machine.command_line import called
 
 USAGE = "usage: gnn-loader train|inspect|results ARGUMENTS; `gnn-loader train --help` lists those of train\n"
@@ -51,10 +51,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file in (ROOT / "gnn_loader_app").glob("*.py"):
         shutil.copy(file, site / "gnn_loader_app")
     shutil.copytree(ROOT / "loader", site / "loader", ignore=shutil.ignore_patterns("__pycache__"))
-    # Where the checkout is installed as editable, a finder would take its packages before those here.
+    # An editable install of the checkout has the core elsewhere, and its packages come before those here.
+    shutil.copy(_core.__file__, site / "loader")
     (site / "sitecustomize.py").write_text(
         "import sys\n"
         "sys.meta_path[:] = [one for one in sys.meta_path if not type(one).__name__.startswith('ScikitBuild')]\n"
+        f"sys.path[:] = [one for one in sys.path if one != {str(ROOT)!r}]\n"
     )
     # A package of others that is called as ours.
     (site / "models.py").write_text("raise ImportError('these are other models')")

@@ -237,14 +237,15 @@ def convergence(result: Result) -> tuple[str, bool]:
     found = [d for row in result["settings"] for d in row["differences"].values()]
     shown = sum(d["equivalent"] for d in found)
     furthest = max(abs(d["value"]) for d in found)
-    return f"{shown} of {len(found)} comparisons, largest difference {furthest:.2f} points", shown == len(found)
+    return f"equivalence shown in {shown} of {len(found)} comparisons, largest difference of means {furthest:.2f} points", shown == len(found)
 
 
 def typed_accuracy(result: Result) -> tuple[str, bool]:
     found = [row["difference"] for row in result["rows"]]
     shown = sum(d["equivalent"] for d in found)
     furthest = max(abs(d["value"]) for d in found)
-    text = f"{shown} of {len(found)} comparisons, {result['seeds']} seeds, largest difference {furthest:.2f} points"
+    text = f"equivalence shown in {shown} of {len(found)} comparisons, {result['seeds']} seeds"
+    text += f", largest difference of means {furthest:.2f} points"
     return text, shown == len(found) and result["seeds"] >= 10
 
 

@@ -237,7 +237,8 @@ def convergence(result: Result) -> tuple[str, bool]:
     found = [d for row in result["settings"] for d in row["differences"].values()]
     shown = sum(d["equivalent"] for d in found)
     furthest = max(abs(d["value"]) for d in found)
-    text = f"equivalence shown in {shown} of {len(found)} comparisons, largest difference of means {furthest:.2f} points"
+    text = f"equivalence shown in {shown} of {len(found)} comparisons"
+    text += f", largest difference of means {furthest:.2f} points"
     return text, shown == len(found)
 
 

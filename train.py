@@ -73,8 +73,7 @@ def train(cfg: DictConfig) -> float:
 
     from loader.machine.arguments import as_flag, as_seed
     from loader.machine.cpus import as_threads
-    from models.training.checks import check_length, check_metrics, check_read, read_checkpoint, watch_loss
-    from models.training.options import (
+    from models.training.option_checks import (
         check_depth,
         check_dtype,
         check_monitors,
@@ -86,6 +85,7 @@ def train(cfg: DictConfig) -> float:
         check_timeline,
         check_trainer,
     )
+    from models.training.run_checks import check_length, check_metrics, check_read, read_checkpoint, watch_loss
 
     check_keys(cfg, CONF)
     rename_options(cfg, cfg, HydraConfig.get().overrides.task if HydraConfig.initialized() else [], warn=True)

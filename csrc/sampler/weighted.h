@@ -1,8 +1,8 @@
 // Picks by weight from the table of a list, written once for host and device.
 //
 // A table gives each of the `d` entries of a list a mass, an integer of at least 1; together they have
-// d * 2^32 (weights/cpu/tables.h says how weights become masses). An entry is drawn with the probability of its
-// share of the mass, exactly:
+// d * 2^32 (weights/cpu/tables.h says how weights become masses). An entry is drawn with the probability of
+// its share of the mass, exactly:
 //
 //   from cells  Walker's alias method (Walker, "An efficient method for generating discrete random variables
 //               with general distributions", ACM TOMS 1977): the mass is dealt to d cells of 2^32, each with

@@ -4,7 +4,7 @@ from loader.datasets.base import Dataset
 from loader.datasets.columns import Column
 from loader.datasets.digits import Digits
 from loader.datasets.distances import DistanceFeatures
-from loader.datasets.edge_list import EdgeList, EdgeListDataset
+from loader.datasets.edge_list_base import EdgeList, EdgeListDataset
 from loader.datasets.errors import CacheError, DatasetError
 from loader.datasets.hetero import HeteroDataset
 from loader.datasets.hetero_npz import HeteroNpzDataset, write_hetero_npz

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from loader.datasets.cache_writer import CacheWriter
-from loader.datasets.edge_list import EdgeList, EdgeListDataset
+from loader.datasets.edge_list_base import EdgeList, EdgeListDataset
 from loader.datasets.splits import check_fractions, stratified_split
 from loader.machine.arguments import as_size
 from loader.machine.optional import import_optional

@@ -15,7 +15,7 @@ from loader.datasets.base import MAPPED, CachedDataset
 from loader.datasets.cache import CachedArrays
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.classes import describe_classes
-from loader.datasets.edge_list import checked_labels
+from loader.datasets.edge_list_base import checked_labels
 from loader.datasets.edge_sorter import cut
 from loader.datasets.errors import DatasetError
 from loader.datasets.feature_rows import check_features, checked_rows, read_rows, rows_at_once, write_rows

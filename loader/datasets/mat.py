@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from loader.datasets.cache_writer import CacheWriter
-from loader.datasets.edge_list import EdgeList, EdgeListDataset
+from loader.datasets.edge_list_base import EdgeList, EdgeListDataset
 from loader.datasets.errors import DatasetError
 from loader.datasets.locations import fingerprint
 from loader.datasets.splits import check_fractions, random_split

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from loader.datasets.cache_writer import CacheWriter
-from loader.datasets.edge_list import EdgeList, EdgeListDataset
+from loader.datasets.edge_list_base import EdgeList, EdgeListDataset
 from loader.datasets.errors import DatasetError
 from loader.datasets.locations import fingerprint, given_file, require_file
 from loader.datasets.node_dataset import SPLITS, checked_num_classes

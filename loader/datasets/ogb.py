@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.classes import describe_classes
-from loader.datasets.edge_list import EdgeList, checked_labels
+from loader.datasets.edge_list_base import EdgeList, checked_labels
 from loader.datasets.edge_sorter import EdgeSorter, sorting_threads
 from loader.datasets.errors import DatasetError
 from loader.datasets.feature_rows import write_rows

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from loader.datasets.edge_list import EdgeList
+from loader.datasets.edge_list_base import EdgeList
 from loader.datasets.reader import ReaderDataset
 from loader.datasets.splits import ids_of, per_class_split
 from loader.datasets.transforms import l1_normalize

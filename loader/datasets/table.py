@@ -27,7 +27,7 @@ from loader.datasets.columns import (
     spaced,
 )
 from loader.datasets.digests import digest_of
-from loader.datasets.edge_list import EdgeList, EdgeListDataset
+from loader.datasets.edge_list_base import EdgeList, EdgeListDataset
 from loader.datasets.edge_sorter import cut
 from loader.datasets.errors import DatasetError, nearest
 from loader.datasets.locations import fingerprint, given_file, require_file

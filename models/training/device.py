@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from loader.kernels import NoCompilerError, check_kernels
 from loader.stores import options_of
-from models.training.options import object_of
+from models.training.option_checks import object_of
 from models.training.store_options import check_store_options
 
 

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, open_dict
 
 from loader.samplers import Sampler
 from models.training.classifier import Classifier
-from models.training.options import object_of
+from models.training.option_checks import object_of
 
 _ALWAYS = ("training_step", "test_step", "configure_optimizers")  # methods
 

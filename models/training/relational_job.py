@@ -13,7 +13,7 @@ from rich.table import Table
 from loader.datasets.relational import RelationalData, RelationalDataset
 from models.predictions import PredictionFile, class_columns
 from models.training.job_result import JobResult
-from models.training.options import check_depth, check_sizes
+from models.training.option_checks import check_depth, check_sizes
 from models.training.own_classes import check_samplers, check_takes
 from models.training.task_predictor import ERRORS, SCORES, TASK_METRICS
 from models.training.tested_job import draw_score, options_named, train_and_test

@@ -21,9 +21,9 @@ from loader.datasets.locations import check_folder, is_writable
 from loader.machine.arguments import as_flag, as_number, as_size, shown
 from loader.machine.optional import import_optional
 from loader.samplers import Sampler
-from models.training.checks import not_run
 from models.training.metrics import METRICS
 from models.training.ranks import MOST_PROCESSES, number_of_devices
+from models.training.run_checks import not_run
 
 _ACCELERATORS = ("auto", "cpu", "gpu", "cuda")
 _PROFILERS = ("simple", "advanced", "pytorch", "xla")  # Lightning's, by name

@@ -10,7 +10,8 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from models.training.checks import (
+from models.training.module import NodeClassifier
+from models.training.run_checks import (
     check_checkpoint,
     check_length,
     check_metrics,
@@ -18,7 +19,6 @@ from models.training.checks import (
     computed_metrics,
     watch_loss,
 )
-from models.training.module import NodeClassifier
 
 NODES, NONE = torch.arange(3), torch.arange(0)
 

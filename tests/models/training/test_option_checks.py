@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from models.training.options import check_depth, check_monitors, check_parts, check_places, check_test, check_trainer
+from models.training.option_checks import (
+    check_depth,
+    check_monitors,
+    check_parts,
+    check_places,
+    check_test,
+    check_trainer,
+)
 
 
 def config(**changes: Any) -> DictConfig:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from train_runs import CONF, FAST, Composer, in_process, run
 
+from models.training import option_checks
 from models.training.command_line import choices
 from models.training.errors import one_line_errors
 

@@ -46,7 +46,7 @@ class FusedSamplerOf {
   static_assert(is_lists<Lists>, "see graph/lists.h");
   using Row = typename Lists::Row;
   static constexpr bool kTyped = std::is_same_v<Row, TypedRow>;
-  static_assert(kTyped || std::is_same_v<Row, VertexRow>, "a row of a hop is a vertex, or see graph/typed.h");
+  static_assert(kTyped || std::is_same_v<Row, VertexRow>, "a row of a hop is a node, or see graph/typed.h");
   // How choices count that do it by the degree: all of AnyChoice alike.
   using Counted = std::conditional_t<std::is_same_v<Choice, AnyChoice>, UniformChoice, Choice>;
 

@@ -40,7 +40,7 @@ class HopwiseSamplerOf {
 
   using Row = typename Lists::Row;
   static_assert(std::is_same_v<Row, TypedRow> || std::is_same_v<Row, VertexRow>,
-                "a row of a hop is a vertex, or see graph/typed.h");
+                "a row of a hop is a node, or see graph/typed.h");
 
   // Appends the picks of a list.
   static void pick(const Lists& lists, const Row& row, int hop, const Options& options,

@@ -198,7 +198,7 @@ struct CommonArgs : TypedArgs<ListsOf> {
   static_assert(is_lists<ListsOf>, "see graph/lists.h");
   static_assert(std::is_same_v<typename ListsOf::Row, TypedRow> ||
                     std::is_same_v<typename ListsOf::Row, VertexRow>,
-                "a row of a hop is a vertex, or see graph/typed.h");
+                "a row of a hop is a node, or see graph/typed.h");
   using Lists = ListsOf;
   using Edge = typename Lists::Edge;
   using Vertex = typename Lists::Vertex;

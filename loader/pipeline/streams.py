@@ -56,9 +56,7 @@ class StageStreams:
         self.streams = tuple(cuda.Stream(device=device, priority=priority) for priority in priorities)
         # The caller's stream on the device.
         self.current = partial(current_stream if cuda is torch.cuda else cuda.current_stream, device.index)
-        self._behind: deque[StagedItem] = (
-            deque()
-        )  # items that the consumer has let go of; the GPU may still work on them
+        self._behind: deque[StagedItem] = deque()  # the consumer has let go of them; the GPU may still work on them
         self._settled: StagedItem | None = None  # the last one that was done; the next one's `since` may be its event
         self._spare: deque[StagedItem] = deque()  # those before it
         self._stream: Any = None  # of the consumer, when it asked for an item

@@ -52,8 +52,8 @@ def one_line_errors(debug: bool = False) -> Iterator[None]:
             raise
         mendable = _mendable(error)
         cause = _cause(error)
-        said = mendable is not None  # there is a message for users
-        own = None if _is_memory(cause) else own_traceback(cause, caught=cause is error, has_message=said)
+        worded = mendable is not None  # there is a message for users
+        own = None if _is_memory(cause) else own_traceback(cause, caught=cause is error, has_message=worded)
         if own is not None:
             what = " ".join(f"{type(cause).__name__}: {cause}".split())
             fail(f"{what}; it arose in your code, as shown above: debug=true shows the whole traceback", above=own)

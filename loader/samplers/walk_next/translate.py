@@ -88,7 +88,7 @@ class _Body:
             last = body[-1] if body else self._tree
             self.out.refuse(
                 last,
-                f"{self._tree.name} can end here without return; every way through it ends with 'return node's or "
+                f"{self._tree.name} can end here without return; every way through it ends with 'return node' or "
                 "'return -1'",
             )
 

@@ -26,7 +26,10 @@ def lines(*body: str) -> str:
 
 REFUSED = {
     "x may have no value here": ("if walker.step:", "    x = 1", "return x"),
-    "next can end here without return": ("if walker.step:", "    return 1"),
+    "next can end here without return; every way through it ends with 'return node' or 'return -1'": (
+        "if walker.step:",
+        "    return 1",
+    ),
     "never reached": ("return 1", "return 2"),
     "return without a value": ("return",),
     "0.5 is a float; a next computes with integers": ("return 0.5",),

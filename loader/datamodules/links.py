@@ -128,11 +128,9 @@ class LinkDataModule(DatasetModule):
                 "weights out"
             )
         self.dataset, self.around = dataset, sampler
-        self.batch_size, self.eval_negatives = (
-            as_size("batch_size", batch_size),
-            as_size("eval_negatives", eval_negatives, most=2**31 - 1),
-        )
-        self.num_negatives, self.exclude, self.seed = num_negatives, exclude, as_seed(seed)
+        self.batch_size, self.exclude, self.seed = as_size("batch_size", batch_size), exclude, as_seed(seed)
+        self.num_negatives = num_negatives
+        self.eval_negatives = as_size("eval_negatives", eval_negatives, most=2**31 - 1)
         self.shares: dict[str, Any] = {"val": val, "test": test}
         self.graph_memory = graph
         self._options: dict[str, Any] = {

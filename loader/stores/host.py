@@ -72,13 +72,11 @@ class HostFeatures(StoreOfRows):
             raise RuntimeError("this HostFeatures was closed; make a new one")
         check_ids(ids)
         out = self._output(ids.numel())
-        if self._format.coded:
-            core = self._format.for_core(self._device)
-            gatherer.gather_converted(self.tensor, ids.contiguous(), out, core["code"], core["scales"])
-        elif self.dtype != self.storage_dtype:
-            gatherer.gather_converted(self.tensor, ids.contiguous(), out)
-        else:
+        if self.dtype == self.storage_dtype:
             gatherer.gather(self.tensor, ids.contiguous(), out)
+        else:
+            codes = self._format.for_core(self._device)
+            gatherer.gather_converted(self.tensor, ids.contiguous(), out, codes.get("code", ""), codes.get("scales"))
         return out
 
     def check(self) -> None:

@@ -153,7 +153,7 @@ def sums(table: Tensor, args: argparse.Namespace) -> list[dict[str, Any]]:
             decoded = DeviceFeatures(table, storage_dtype=storage).gather(sets[0])
             wanted = ops_gpu.concat_of(decoded, edges, output, 16 // output.itemsize, ops_gpu.IDENTITY, decoded.device)
             if not torch.equal(results[storage], wanted):
-                raise RuntimeError(f"the sum of rows of {storage} is not that of the gathered rows")
+                raise RuntimeError(f"sums of rows kept as {storage} differ from sums of gathered rows")
         ms = medians(ways, sets, args.rounds, host=False)
         for storage, each in ms.items():
             name = str(output).removeprefix("torch.")

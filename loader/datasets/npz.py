@@ -258,7 +258,7 @@ class NpzDataset(EdgeListDataset):
         return checked_num_classes(given.reshape(-1)[0].item(), str(self.path))
 
     def _num_nodes(self, arrays: dict[str, NDArray[np.generic]]) -> int | None:
-        """Number of nodes, as far as another array than that of the edges says it."""
+        """Number of nodes, if an array other than the edges says it."""
         if "num_nodes" in arrays:
             given = as_int64(arrays["num_nodes"], f"{self.path}: num_nodes").reshape(-1)
             if given.size != 1 or given[0] < 0:

@@ -336,7 +336,7 @@ class DataLoader:
         return blocks
 
     def _pairs(self, links: Any) -> list[Any]:
-        """The graph of the positive links and, if there are any, that of the negative ones, over the same nodes."""
+        """Graphs over the same nodes: that of the positive links and, if there are any, that of the negative links."""
         seeds = links.nodes[: links.around.batch_size]
         ends, truth = links.pairs()
         positives = links.sources.numel()

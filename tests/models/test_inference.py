@@ -133,7 +133,7 @@ class TestOnGPU:
             asked.append(num_bytes)
             return {"for all": True, "for a table alone": len(asked) % 2 == 1, "for nothing": False}[room]
 
-        monkeypatch.setattr(inference._GraphPieces, "room_for", room_for)
+        monkeypatch.setattr(inference._GraphParts, "room_for", room_for)
         got = layerwise_inference(model.cuda(), graph, x, chunk_bytes=chunk_bytes, progress=False)
         assert got.device.type == "cpu"
         assert asked

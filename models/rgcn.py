@@ -128,7 +128,8 @@ class RGCN(nn.Module):
                 x = group.norm(x, group.spread(self.scale[i - 1]), group.spread(self.shift[i - 1]))
             x = nn.functional.dropout(x.relu(), self.dropout, self.training)
             hops = last - i
-            own, means = _own_and_means(x, layout.nodes_of(hops), layout.rows_of(hops), layout.entries_of(hops))
+            places = layout.arange(layout.nodes_of(hops))
+            own, means = _own_and_means(x, places, layout.rows_of(hops), layout.entries_of(hops))
             group = layout.group(hops)
             x = group.linear(own, group.spread(self.own[i]), group.spread(self.bias[i]))
             x = x + sum_of_relations(layout.parts(hops), self._slots, means, self._in_order(self._weights(i)))
@@ -149,7 +150,7 @@ class RGCN(nn.Module):
             biases.append(weights.new_zeros(self.hidden) if isinstance(layer, nn.Identity) else layer.bias)
             of_type, at = self._rows(layout, name, layer)
             rows.append(of_type)
-            places.append(torch.arange(count, device=layout.row.device) if at is None else at)
+            places.append(layout.arange(count) if at is None else at)
         bias, parts, every = torch.stack(biases), list(layout.parts(hops)), torch.cat(places)
         # A row with an entry has the bias of its source type once.
         some = (layout.rows_of(hops).diff() > 0).unsqueeze(1).to(dtype)
@@ -158,23 +159,34 @@ class RGCN(nn.Module):
         out = list(found.split([part.size for part in parts]))
         by_source = layout.by_source(hops, self._into)
         entries = every.to(by_source.indices.dtype).index_select(0, by_source.indices)
+        # Matrices are taken apart once, and multiplied once for all hops: each use of a slice would have a gradient of
+        # the size of all of them.
+        of_relations, own = weights.unbind(), [matrix.t() for matrix in self.own[0].unbind()]
         for t, of_type in enumerate(rows):
             begin, end = by_source.bounds[t : t + 2]
             if of_type is None or begin == end:
                 continue
             x, to_hidden = of_type
             means = aggregate_row_mean(x, by_source.indptr[begin : end + 1], entries)
-            for run in by_source.runs:
-                if run.source == t:
-                    of_run = means[run.begin - begin : run.begin - begin + run.size]
-                    out[run.part] = torch.addmm(out[run.part], of_run, to_hidden @ weights[run.relation])
-        for p, (t, begin, size, *_) in enumerate(parts):
-            own = self.own[0][t].t()
-            out[p] = out[p] + (bias[t] @ own + self.bias[0][t]).to(dtype)
-            if (of_type := rows[t]) is not None:
-                x, to_hidden = of_type
-                mine = x.index_select(0, every.index_select(0, layout.row[begin : begin + size]))
-                out[p] = torch.addmm(out[p], mine, to_hidden @ own)
+            runs = [run for run in by_source.runs if run.source == t]
+            products = {
+                relation: to_hidden @ of_relations[relation] for relation in {run.relation: None for run in runs}
+            }
+            for run in runs:
+                of_run = means[run.begin - begin : run.begin - begin + run.size]
+                out[run.part] = torch.addmm(out[run.part], of_run, products[run.relation])
+        biases_of = list(zip(bias.unbind(), self.bias[0].unbind(), strict=True))
+        for t in sorted({part.node_type for part in parts}):
+            constant = (biases_of[t][0] @ own[t] + biases_of[t][1]).to(dtype)
+            of_type = rows[t]
+            matrix = None if of_type is None else of_type[1] @ own[t]
+            for p, (node_type, begin, size, *_) in enumerate(parts):
+                if node_type != t:
+                    continue
+                out[p] = out[p] + constant
+                if of_type is not None and matrix is not None:
+                    mine = of_type[0].index_select(0, every.index_select(0, layout.row[begin : begin + size]))
+                    out[p] = torch.addmm(out[p], mine, matrix)
         return torch.cat([found[:0], *out])
 
     def _check(self, batch: HeteroMiniBatch | LiveHops) -> None:
@@ -244,10 +256,10 @@ def _uniform(shape: tuple[int, ...], width: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
 
 
-def _own_and_means(x: Tensor, count: int, indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """The first rows of `x`, and the means of rows of entries, whose gradients are summed in one array."""
-    own = torch.arange(count, device=x.device)
-    ends = torch.cat([own.to(indptr.dtype), indptr + count])
-    both = aggregate_row_mean(x, ends, torch.cat([own.to(indices.dtype), indices]))
+def _own_and_means(x: Tensor, places: Tensor, indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """The first rows of `x`, at these places, and the means of rows of entries, whose gradients are one sum."""
+    count = places.numel()
+    ends = torch.cat([places.to(indptr.dtype), indptr + count])
+    both = aggregate_row_mean(x, ends, torch.cat([places.to(indices.dtype), indices]))
     first, means = both.split([count, indptr.numel() - 1])
     return first, means

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -71,6 +71,30 @@ class BySource(NamedTuple):
     bounds: list[int]
 
 
+class Fixed:
+    """What depends on the segments alone, made once: a CUDA graph neither makes it anew nor finds it elsewhere.
+
+    Args:
+        tile: what the sizes of all segments are multiples of.
+        device: of all arrays.
+    """
+
+    def __init__(self, tile: int, device: torch.device) -> None:
+        self.tile, self.device = tile, device
+        self._made: dict[Any, Any] = {}
+
+    def get(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` returns, the first time for this key."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def arange(self, count: int) -> Tensor:
+        """`[count]` int64, 0 and up."""
+        made: Tensor = self.get(("arange", count), lambda: torch.arange(count, device=self.device))
+        return made
+
+
 @dataclass(eq=False)
 class HopLayout:
     """A mini-batch as a model reads it whose layers apply all relations at once.
@@ -87,7 +111,7 @@ class HopLayout:
         unique: number of distinct nodes of each type.
         unique_x: node type -> `[unique, F]` features of the distinct nodes, of types that have any.
         names: the node types.
-        groups: what makes the groups of `group_of`; None: each is made anew.
+        fixed: keeps what depends on the segments alone; None: it is made anew.
     """
 
     segments: list[list[Segment]]
@@ -97,7 +121,7 @@ class HopLayout:
     unique: tuple[int, ...]
     unique_x: Mapping[str, Tensor]
     names: tuple[str, ...]
-    groups: Callable[[Sequence[tuple[int, int]]], Grouped] | None = field(default=None, kw_only=True)
+    fixed: Fixed | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(cls, batch: HeteroMiniBatch) -> HopLayout:
@@ -151,20 +175,33 @@ class HopLayout:
         bounds = [sum(run.size for run in runs if run.source < s) for s in range(len(into) + 1)]
         if not runs:
             return BySource(runs, indptr, indices, bounds)
-        order = torch.cat([torch.arange(a, a + n * run.size, n, device=device) for run, a, n in found])
+
+        def by_rows() -> Tensor:
+            return torch.cat([torch.arange(a, a + n * run.size, n, device=device) for run, a, n in found])
+
+        order = self._fixed(("order", *((a, n, run.size) for run, a, n in found)), by_rows)
         begins = indptr.long()
         ends = torch.cat([begins[:1], begins.diff().index_select(0, order).cumsum(0)])
         # An entry moves as far as its row does; those that no row has stay.
         shift = torch.empty_like(order).scatter_(0, order, ends[:-1] - begins[:-1].index_select(0, order))
-        entry = torch.arange(indices.numel(), device=device)
+        entry = self.arange(indices.numel())
         row = torch.bucketize(entry, begins[1:], right=True)
         moved = entry + torch.cat([shift, shift.new_zeros(1)]).index_select(0, row)
         places = self.row.to(indices.dtype).index_select(0, indices)
         return BySource(runs, ends.to(indptr.dtype), torch.empty_like(places).scatter_(0, moved, places), bounds)
 
+    def arange(self, count: int) -> Tensor:
+        """`[count]` int64, 0 and up."""
+        return torch.arange(count, device=self.row.device) if self.fixed is None else self.fixed.arange(count)
+
+    def _fixed(self, key: Any, make: Callable[[], Any]) -> Any:
+        return make() if self.fixed is None else self.fixed.get(key, make)
+
     def group_of(self, runs: Sequence[tuple[int, int]]) -> Grouped:
         """Rows of several types, by the type and the number of rows of each run."""
-        return Grouped(runs, 1, self.row.device) if self.groups is None else self.groups(runs)
+        tile = 1 if self.fixed is None else self.fixed.tile
+        made: Grouped = self._fixed(("group", *runs), lambda: Grouped(runs, tile, self.row.device))
+        return made
 
     def group(self, hops: int) -> Grouped:
         """The nodes of the first hops, by type."""

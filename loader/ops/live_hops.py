@@ -9,7 +9,6 @@ row reads such a node.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd
 from operator import ge
 from typing import Any, ClassVar, NamedTuple
@@ -18,8 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from loader.ops.grouped import Grouped
-from loader.ops.hop_layout import HopLayout, segments_of
+from loader.ops.hop_layout import Fixed, HopLayout, segments_of
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.lazy_rows import LazyFeatures, LazyRows
 
@@ -107,21 +105,6 @@ class HopRoom(NamedTuple):
         )
 
 
-@dataclass(eq=False)
-class FixedGroups:
-    """A layout's groups, which stay as they are from one use to the next, as a CUDA graph needs them."""
-
-    made: dict[Any, Grouped]
-    tile: int
-    device: torch.device
-
-    def __call__(self, runs: Sequence[tuple[int, int]]) -> Grouped:
-        key = tuple(runs)
-        if key not in self.made:
-            self.made[key] = Grouped(runs, self.tile, self.device)
-        return self.made[key]
-
-
 class LiveHops:
     """Stands in for the k-hop mini-batches of one kind up to some size, see the module.
 
@@ -153,7 +136,7 @@ class LiveHops:
         self._hops = places
         # Sizes have this in common, so that layers can be products of tiles.
         tile = gcd(*(size for of_hop in room.nodes for size in of_hop), *room.unique)
-        self._groups = FixedGroups({}, tile, kind.device)
+        self._fixed = Fixed(tile, kind.device)
         device, types = kind.device, len(self._slots)
 
         def spread(of: list[int], sizes: list[int]) -> Tensor:
@@ -276,19 +259,19 @@ class LiveHops:
         """Labels of the seeds. Part of a CUDA graph."""
         if self._ignored is None:
             return self._y
-        seeds = torch.arange(self.batch_size, device=self._y.device)
+        seeds = self._fixed.arange(self.batch_size)
         return torch.where(seeds < self._of_types[-1], self._y, self._ignored)
 
     @property
     def weights(self) -> Tensor:
         """`[batch_size]` float32 of the seeds in a mean over those that there are. Part of a CUDA graph."""
         seeds = self._of_types[-1]
-        return (torch.arange(self.batch_size, device=seeds.device) < seeds) / seeds
+        return (self._fixed.arange(self.batch_size) < seeds) / seeds
 
     @property
     def layout(self) -> HopLayout:
         """The loaded mini-batch, each segment at its own place. Computed anew each time; part of a CUDA graph."""
-        return HopLayout(**self._arrays(), groups=self._groups)
+        return HopLayout(**self._arrays(), fixed=self._fixed)
 
     def _features(self) -> Mapping[str, Tensor]:
         """Those of the distinct nodes. What is gathered of them is gathered anew each time."""
@@ -317,8 +300,7 @@ class LiveHops:
         # Entries: each source's place moves as its segment does.
         segment = torch.bucketize(self._indices, end.to(self._indices.dtype), right=True)
         sources = self._indices + shift[segment.clamp(max=len(self._places) - 1)]
-        entry = torch.arange(len(sources), device=sources.device)
-        sources = torch.where(entry < total, sources, 0)
+        sources = torch.where(self._fixed.arange(len(sources)) < total, sources, 0)
         return {
             "segments": self._hops,
             "indptr": indptr.to(self.kind.index_dtypes[0]),

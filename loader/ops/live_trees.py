@@ -70,4 +70,4 @@ class LiveTrees(LiveHops):
     def layout(self) -> TreeLayout:
         """See `LiveHops.layout`."""
         tree = torch.where(self._there(), self._tree[self._node()], 0).long()
-        return TreeLayout(**self._arrays(), tree=tree, seed_times=self._times, groups=self._groups)
+        return TreeLayout(**self._arrays(), tree=tree, seed_times=self._times, fixed=self._fixed)

@@ -928,28 +928,34 @@ class InducedEdges:
 
 induced_chunk: int  # entries that a warp looks at
 
-def induced_table_bits(entries: int) -> int:
-    """The logarithm of the size of the table of this many nodes."""
+induced_report_words: int
 
-def cuda_induced(
-    lists: tuple[Tensor, Tensor],
-    num_ids: int,
-    nodes: Tensor,
-    sets: Tensor | None,
-    rows: Tensor | None,
-    of_rows: Tensor | None,
-    num_sets: int,
-    memory: tuple[Tensor, ...],
-    entries: int,
-    edges: int,
-    device: int,
-    stream: int,
-) -> None:
-    """A step of `InducedEdges` on a GPU. `memory` has a part for each step so far, int64 words. The first has, for s =
-    2**bits, keys `[s]`, report `[3]` and bits `[s / 16]` in one piece, all 0, and places `[s / 2]`, begins `[m]` and
-    ends `[m + 1]` in another. `report` receives 2**63 - 1 less `repeated` and less `wrong`, or 0, and the number of
-    entries in the lists. `ends` is then to be summed up. The second step also has found bits `[entries / 64]` and sums
-    `[chunks + 1]`, to be summed up; the third also the three arrays of `write`, in one piece."""
+def induced_words(num_nodes: int, num_rows: int, room: int) -> int:
+    """Number of words of `CudaInducedEdges`' memory for this many nodes, lists and entries of these."""
+
+class CudaInducedEdges:
+    """`InducedEdges` on a GPU: its search is on the stream once it is made."""
+
+    def __init__(
+        self,
+        lists: tuple[Tensor, Tensor],
+        num_ids: int,
+        nodes: Tensor,
+        sets: Tensor | None,
+        rows: Tensor | None,
+        of_rows: Tensor | None,
+        num_sets: int,
+        memory: Tensor,
+        room: int,
+        device: int,
+        stream: int,
+    ) -> None:
+        """memory: `[induced_words(...)]` int64. Its first `induced_report_words` receive 2**63 - 1 less `repeated` and
+        less `wrong`, or 0; the number of entries in the lists; and the number of edges, which is right if there are at
+        most `room` entries."""
+    def write(self, out: Tensor, entries: int, edges: int) -> None:
+        """Puts the writing on the same stream: `out` is `[3, edges]` int64, for what `InducedEdges.write` writes.
+        `entries` and `edges` are those of the report."""
 
 def traverse_bfs(
     onward: tuple[Tensor, ...],

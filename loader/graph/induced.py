@@ -20,6 +20,8 @@ from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.gpu import current_stream_handle, made_current
 
 _MOST = 2**63 - 1
+# On a GPU an entry of the asked lists takes a bit, and a second search takes as long as the first one.
+_ROOM_OF_MEAN, _LEAST_ROOM = 16, 2**16
 
 
 class InducedEdges(NamedTuple):
@@ -54,7 +56,7 @@ def induced_edges(
     """Finds all edges of a graph among given nodes, parallel edges and loops included.
 
     It runs on the GPU that the graph or `nodes` lies on, else on the CPU, and gives the same bytes everywhere. A GPU
-    also reads a graph in pinned memory. The host waits for the GPU twice.
+    also reads a graph in pinned memory. The host waits for the GPU once.
 
     Args:
         graph: of one type.
@@ -281,30 +283,31 @@ def _on_cpu(question: _Question, num_threads: int) -> Answer:
     return None, None, InducedEdges(*out)
 
 
-def _on_gpu(core: Any, question: _Question, index: int, stream: int) -> Answer:
-    """The same by kernels (csrc/induced/cuda/induced.h), whose launches `core` has."""
-    nodes = question.nodes
-    num_rows = nodes.numel() if question.rows is None else question.rows.numel()
+def _on_gpu(core: Any, question: _Question, index: int, stream: int, room: int | None = None) -> Answer:
+    """The same by kernels (csrc/induced/cuda/induced.h), whose launches `core` has.
+
+    Args:
+        room: for entries of the asked lists; if they have more, all is done again. None: for many times their mean.
+    """
+    (indptr, indices), nodes = question.lists, question.nodes
+    num_nodes = nodes.numel()
+    num_rows = num_nodes if question.rows is None else question.rows.numel()
     words = partial(torch.empty, dtype=torch.int64, device=nodes.device)
-    slots = 1 << core.induced_table_bits(nodes.numel())
-    if max(nodes.numel(), num_rows) == 0:
+    if max(num_nodes, num_rows) == 0:
         return None, None, InducedEdges(*words((3, 0)))
-    # Keys, what is told, and bits of hash values; then places, and where the lists begin and end.
-    zeros = torch.zeros(slots + 3 + slots // 16, dtype=torch.int64, device=nodes.device)
-    found = words(slots // 2 + 2 * num_rows + 1)
-    core.cuda_induced(*question, (zeros, found), 0, 0, index, stream)
-    found[slots // 2 + num_rows :].cumsum_(0)
-    repeated, wrong, entries = zeros[slots : slots + 3].tolist()
-    if repeated or wrong:
-        return _MOST - repeated if repeated else None, _MOST - wrong if wrong else None, None
-    if entries == 0:
-        return None, None, InducedEdges(*words((3, 0)))
-    bit_words = -(-entries // 64)
-    counted = words(bit_words - (-entries // core.induced_chunk) + 1)
-    core.cuda_induced(*question, (zeros, found, counted), entries, 0, index, stream)
-    num_edges = int(counted[bit_words:].cumsum_(0)[-1])
+    all_entries = indices.numel()
+    if room is None:
+        room = min(all_entries, _ROOM_OF_MEAN * num_rows * all_entries // max(indptr.numel() - 1, 1) + _LEAST_ROOM)
+    while True:
+        memory = words(core.induced_words(num_nodes, num_rows, room))
+        made = core.CudaInducedEdges(*question, memory, room, index, stream)
+        repeated, wrong, entries, num_edges = memory[: core.induced_report_words].tolist()
+        if repeated or wrong:
+            return _MOST - repeated if repeated else None, _MOST - wrong if wrong else None, None
+        if entries <= room:
+            break
+        room = entries
     out = words((3, num_edges))
     if num_edges:
-        memory = zeros, found, counted, out.view(-1)
-        core.cuda_induced(*question, memory, entries, num_edges, index, stream)
+        made.write(out, entries, num_edges)
     return None, None, InducedEdges(*out)

@@ -12,6 +12,10 @@ template <typename P, typename N>
 struct Compiled<InducedTableKernel, P, N> {
   static constexpr auto* function = induced_table_kernel<P, N>;
 };
+template <>
+struct Compiled<InducedSumsKernel> {
+  static constexpr auto* function = induced_sums_kernel;
+};
 template <typename P, typename N>
 struct Compiled<InducedCountKernel, P, N> {
   static constexpr auto* function = induced_count_kernel<P, N>;

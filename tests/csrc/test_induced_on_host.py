@@ -66,6 +66,30 @@ def test_long_lists_are_cut_into_chunks(core: Any) -> None:
     assert there[2].sources.numel() > 20 * core.induced_chunk
 
 
+@pytest.mark.parametrize("room", [0, 1, 63, 64, 65, 5000, 5399, 5400, 9000])
+def test_lists_longer_than_their_room_are_found(core: Any, room: int) -> None:
+    g = torch.Generator().manual_seed(2)
+    hub = torch.randint(400, (5000,), generator=g)
+    graph = Graph.from_edges(
+        torch.cat([hub, torch.arange(400)]), torch.cat([torch.full_like(hub, 399), torch.arange(400)]), 400
+    )
+    one = question(graph, torch.cat([torch.tensor([399]), torch.randperm(399, generator=g)]))
+    here, there = _on_cpu(one, 1), _on_gpu(core, one, 0, 0, room)
+    assert all(torch.equal(a, b) for a, b in zip(here[2], there[2], strict=True))
+    assert there[2].sources.numel() == 5400
+
+
+@pytest.mark.parametrize("every", [1, 2, 31, 32, 33, 64, 1000])
+def test_empty_lists_between_others_are_passed(core: Any, every: int) -> None:
+    targets = torch.arange(0, 2000, every).repeat_interleave(3)
+    g = torch.Generator().manual_seed(every)
+    graph = Graph.from_edges(torch.randint(2000, targets.shape, generator=g), targets, 2000)
+    one = question(graph, torch.randperm(2000, generator=g))
+    here, there = _on_cpu(one, 1), _on_gpu(core, one, 0, 0)
+    assert all(torch.equal(a, b) for a, b in zip(here[2], there[2], strict=True))
+    assert there[2].sources.numel() == targets.numel()
+
+
 def test_wrong_nodes_are_told_alike(core: Any) -> None:
     graph = Graph.from_edges(torch.tensor([0, 1, 2]), torch.tensor([1, 0, 2]), 3)
     sets = torch.tensor([1, 1, 0, 0, 1], dtype=torch.int32)

@@ -270,7 +270,7 @@ CALLS: dict[str, Callable[[], tuple[Callable[..., Any], Arguments]]] = {
         _core.InducedEdges(lists(), 5, i32(4, 0, 2), None, None, None, 1, 1).write,
         {"sources": zeros(5), "rows": zeros(5), "edges": zeros(5)},
     ),
-    "induced_table_bits": lambda: (_core.induced_table_bits, {"entries": 9}),
+    "induced_words": lambda: (_core.induced_words, {"num_nodes": 9, "num_rows": 4, "room": 100}),
     "traverse_bfs": lambda: (
         _core.traverse_bfs,
         {

@@ -10,6 +10,46 @@ __device__ __forceinline__ void raise_to(uint64_t* at, uint64_t value) {
   atomicMax(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
 }
 
+// The sum of `x` of all threads of the block before this one, and of all of them. All threads of the block
+// call it; `warps` may be used again after a barrier.
+__device__ __forceinline__ int64_t induced_sum_before(int64_t x, int64_t (&warps)[kInducedWarps],
+                                                      int64_t& total) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int64_t up_to = x;
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const int64_t below = __shfl_up_sync(~0u, up_to, offset);
+    if (lane >= offset) up_to += below;
+  }
+  if (lane == 31) warps[warp] = up_to;
+  __syncthreads();
+  int64_t before = 0;
+  total = 0;
+#pragma unroll
+  for (int w = 0; w < kInducedWarps; ++w) {
+    if (w == warp) before = total;
+    total += warps[w];
+  }
+  return before + up_to - x;
+}
+
+// Replaces numbers by the sums of those before them; one block.
+__global__ void __launch_bounds__(kInducedThreads)
+    induced_sums_kernel(const __grid_constant__ InducedSums call) {
+  __shared__ int64_t warps[kInducedWarps];
+  const int64_t count = call.count >= 0 ? call.count : induced_tiles(min(*call.entries, call.room));
+  int64_t before = 0;
+  for (int64_t first = 0; first < count; first += kInducedThreads) {
+    const int64_t i = first + threadIdx.x;
+    int64_t total;
+    const int64_t sum = induced_sum_before(i < count ? call.sums[i] : 0, warps, total);
+    if (i < count) call.sums[i] = before + sum;
+    before += total;
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) *call.total = before;
+}
+
 // Puts the vertices into the table, and reads where the asked lists lie.
 template <typename P, typename N>
 __global__ void __launch_bounds__(kInducedThreads)
@@ -36,91 +76,158 @@ __global__ void __launch_bounds__(kInducedThreads)
       }
     }
   }
-  uint64_t length = 0;
+  int64_t length = 0, total;
   if (i < asked.num_rows) {
     const int64_t row = asked.row(i);
     ListOf<P> list{0, 0};
     if (row >= 0 && row < call.num_lists) list = asked.lists.list({row});
-    length = static_cast<uint64_t>(list.end - list.begin);
+    length = list.end - list.begin;
     call.begins[i] = list.begin;
-    call.ends[i + 1] = static_cast<int64_t>(length);
-    if (i == 0) call.ends[0] = 0;
   }
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) length += __shfl_xor_sync(~0u, length, offset);
-  if (threadIdx.x % 32 == 0 && length > 0)
-    atomicAdd(reinterpret_cast<unsigned long long*>(&call.report->entries),
-              static_cast<unsigned long long>(length));
+  __shared__ int64_t warps[kInducedWarps];
+  const int64_t before = induced_sum_before(length, warps, total);
+  if (i < asked.num_rows) call.firsts[i] = before;
+  if (threadIdx.x == 0 && i < asked.num_rows) call.list_sums[blockIdx.x] = total;
 }
 
-// The place of a vertex, or -1.
+// The place of a key in the table, or -1, if slot `at`, where `there` is, was the first one looked at.
 template <typename P, typename N>
-__device__ __forceinline__ int32_t place_of(const InducedCall<P, N>& call, uint64_t key) {
-  const uint64_t bit = call.known_bit(key);
-  if (!(call.known[bit / 32] >> bit % 32 & 1)) return -1;
+__device__ __forceinline__ int32_t place_of(const InducedCall<P, N>& call, uint64_t key, uint64_t at,
+                                            uint64_t there) {
   const uint64_t mask = (uint64_t{1} << call.bits) - 1;
-  for (uint64_t at = first_slot(key, call.bits);; at = (at + 1) & mask) {
-    const uint64_t there = call.keys[at];
-    if (there == key + 1) return call.places[at];
+  while (there != key + 1) {
     if (there == 0) return -1;
+    at = (at + 1) & mask;
+    there = call.keys[at];
   }
+  return call.places[at];
 }
 
-// The asked list that has entry `e`, not before `row`: the last one that begins at it or earlier. Steps
-// double until they are beyond it, as it is mostly near.
-__device__ __forceinline__ int64_t row_with(const int64_t* ends, int64_t num_rows, int64_t row, int64_t e) {
-  int64_t step = 1;
-  while (row + step < num_rows && ends[row + step] <= e) {
-    row += step;
-    step *= 2;
+// The asked list that has entry `e`: the last one that begins at it or earlier.
+template <typename P, typename N>
+__device__ __forceinline__ int64_t row_with(const InducedCall<P, N>& call, int64_t e) {
+  int64_t low = 0, high = call.blocks_of_lists();  // the block of lists is in [low, high)
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    (call.list_sums[middle] <= e ? low : high) = middle;
   }
-  for (; step > 0; step /= 2)
-    if (row + step < num_rows && ends[row + step] <= e) row += step;
+  const int64_t within = e - call.list_sums[low];
+  int64_t row = low * kInducedThreads;
+#pragma unroll
+  for (int step = kInducedThreads / 2; step > 0; step /= 2)
+    if (row + step < call.asked.num_rows && call.firsts[row + step] <= within) row += step;
   return row;
 }
 
-// Where a thread of a warp is in a chunk.
-struct InducedPlace {
-  int64_t row = -1;        // the list of its entry
-  int64_t end = 0;         // the entry at which the next list begins
+// 32 asked lists that follow on each other, one in each lane of a warp, and where the entries of a chunk are
+// in them.
+template <typename P, typename N>
+struct InducedWindow {
+  const InducedCall<P, N>& call;
+  const int64_t begin;     // first entry of the chunk
+  int64_t base = 0;        // list of the first lane
+  int32_t from = 0;        // where the lane's list begins, from `begin` on; -1: before it
   int64_t shift = 0;       // from an entry's number to its place in the lists
   uint64_t first_key = 0;  // of its set
 
-  template <typename P, typename N>
-  __device__ __forceinline__ void go_to(const InducedCall<P, N>& call, int64_t e) {
-    if (row >= 0 && e < end) return;
-    row = row_with(call.ends, call.asked.num_rows, row < 0 ? 0 : row, e);
-    end = call.ends[row + 1];
-    shift = call.begins[row] - call.ends[row];
+  __device__ __forceinline__ void load(int64_t first_list) {
+    base = first_list;
+    const int64_t row = base + threadIdx.x % 32;
+    from = INT32_MAX;
+    if (row >= call.asked.num_rows) return;
+    const int64_t first = call.first_entry(row);
+    from = static_cast<int32_t>(min(max(first - begin, int64_t{-1}), int64_t{INT32_MAX}));
+    shift = call.begins[row] - first;
     first_key = call.asked.key(call.asked.set_of_row(row), 0);
+  }
+
+  struct Found {
+    int64_t row, at;  // the list of an entry, and its place in the lists
+    uint64_t first_key;
+  };
+
+  // Of entry `begin` + `e` of each lane that has `open`. All lanes of the warp call it, with entries that
+  // ascend from call to call.
+  __device__ __forceinline__ Found find(int32_t e, bool open) {
+    Found found{-1, -1, 0};
+    for (bool next = true; __any_sync(~0u, open); next = !next) {
+      int lane = 0;
+#pragma unroll
+      for (int step = 16; step > 0; step /= 2)
+        if (__shfl_sync(~0u, from, lane + step) <= e) lane += step;
+      const int64_t of_shift = __shfl_sync(~0u, shift, lane);
+      const uint64_t of_key = __shfl_sync(~0u, first_key, lane);
+      // The last lane's list ends in a list that is not here, unless there is none.
+      if (open && (lane < 31 || base + 32 >= call.asked.num_rows)) {
+        found = {base + lane, begin + e + of_shift, of_key};
+        open = false;
+      }
+      const unsigned left = __ballot_sync(~0u, open);
+      if (left == 0) break;
+      const int32_t wanted = __shfl_sync(~0u, e, __ffs(static_cast<int>(left)) - 1);
+      load(next ? base + 31 : row_with(call, begin + wanted));
+    }
+    return found;
   }
 };
 
-// Notes which entries are edges among the vertices, and adds them up for each chunk.
+// Notes which entries are edges among the vertices, and adds them up for each chunk and tile. The number of
+// entries is read here, so the host need not wait for it. A lane looks at several entries at once, as each
+// takes up to four reads that wait for each other.
 template <typename P, typename N>
 __global__ void __launch_bounds__(kInducedThreads)
     induced_count_kernel(const __grid_constant__ InducedCall<P, N> call) {
-  const int64_t chunk = (int64_t{blockIdx.x} * kInducedThreads + threadIdx.x) / 32;
-  const unsigned lane = threadIdx.x % 32;
-  if (chunk >= call.chunks()) return;  // all of the warp
-  InducedPlace place;
-  int64_t sum = 0;
-  for (int64_t first = chunk * kInducedChunk; first < (chunk + 1) * kInducedChunk && first < call.entries;
-       first += 32) {
-    const int64_t e = first + lane;
-    bool keep = false;
-    if (e < call.entries) {
-      place.go_to(call, e);
-      const auto v = static_cast<int64_t>(call.asked.lists.read(static_cast<P>(e + place.shift)));
-      keep = call.asked.is_id(v) && place_of(call, place.first_key + static_cast<uint64_t>(v)) >= 0;
+  __shared__ int64_t warps[kInducedWarps];
+  const int64_t entries = min(call.report->entries, call.room);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  for (int64_t tile = blockIdx.x; tile * kInducedTile < entries; tile += gridDim.x) {
+    const int64_t begin = tile * kInducedTile + warp * kInducedChunk;
+    const auto count = static_cast<int32_t>(min(max(entries - begin, int64_t{0}), int64_t{kInducedChunk}));
+    InducedWindow<P, N> window{call, begin};
+    if (count > 0) window.load(row_with(call, begin));
+    int64_t sum = 0;
+    for (int32_t first = 0; first < count; first += 32 * kInducedAtOnce) {
+      int64_t at[kInducedAtOnce];
+      uint64_t key[kInducedAtOnce], slot[kInducedAtOnce], there[kInducedAtOnce];
+      bool known[kInducedAtOnce];
+#pragma unroll
+      for (int u = 0; u < kInducedAtOnce; ++u) {
+        const int32_t e = first + 32 * u + lane;
+        const auto found = window.find(e, e < count);
+        at[u] = found.at;
+        key[u] = found.first_key;
+      }
+#pragma unroll
+      for (int u = 0; u < kInducedAtOnce; ++u) {
+        int64_t v = -1;
+        if (at[u] >= 0) v = static_cast<int64_t>(call.asked.lists.read(static_cast<P>(at[u])));
+        known[u] = call.asked.is_id(v);
+        key[u] += static_cast<uint64_t>(v);
+      }
+#pragma unroll
+      for (int u = 0; u < kInducedAtOnce; ++u) {
+        const uint64_t bit = call.known_bit(key[u]);
+        known[u] = known[u] && (call.known[bit / 32] >> bit % 32 & 1);
+      }
+#pragma unroll
+      for (int u = 0; u < kInducedAtOnce; ++u) {
+        slot[u] = first_slot(key[u], call.bits);
+        there[u] = known[u] ? call.keys[slot[u]] : 0;
+      }
+#pragma unroll
+      for (int u = 0; u < kInducedAtOnce; ++u) {
+        const bool keep = known[u] && place_of(call, key[u], slot[u], there[u]) >= 0;
+        const unsigned bits = __ballot_sync(~0u, keep);
+        const int32_t of_u = first + 32 * u;
+        if (lane == 0 && of_u < count) call.found_bits[(begin + of_u) / 32] = bits;
+        sum += __popc(bits);
+      }
     }
-    const unsigned bits = __ballot_sync(~0u, keep);
-    if (lane == 0) call.found_bits[first / 32] = bits;
-    sum += __popc(bits);
-  }
-  if (lane == 0) {
-    call.sums[chunk + 1] = sum;
-    if (chunk == 0) call.sums[0] = 0;
+    int64_t total;
+    const int64_t before = induced_sum_before(lane == 0 ? sum : 0, warps, total);
+    if (lane == 0) call.chunk_sums[tile * kInducedWarps + warp] = before;
+    if (threadIdx.x == 0) call.tile_sums[tile] = total;
+    __syncthreads();
   }
 }
 
@@ -128,24 +235,49 @@ __global__ void __launch_bounds__(kInducedThreads)
 template <typename P, typename N>
 __global__ void __launch_bounds__(kInducedThreads)
     induced_edges_kernel(const __grid_constant__ InducedCall<P, N> call) {
-  const int64_t chunk = (int64_t{blockIdx.x} * kInducedThreads + threadIdx.x) / 32;
+  const int64_t entries = call.report->entries;
+  const int64_t chunk = int64_t{blockIdx.x} * kInducedWarps + threadIdx.x / 32;
   const unsigned lane = threadIdx.x % 32;
-  if (chunk >= call.chunks()) return;
-  InducedPlace place;
-  int64_t to = call.sums[chunk];
-  for (int64_t first = chunk * kInducedChunk; first < (chunk + 1) * kInducedChunk && first < call.entries;
-       first += 32) {
-    const unsigned bits = call.found_bits[first / 32];
-    if (bits >> lane & 1) {
-      place.go_to(call, first + lane);
-      const int64_t at = first + lane + place.shift;
-      const auto v = static_cast<uint64_t>(call.asked.lists.read(static_cast<P>(at)));
-      const int64_t own = to + __popc(bits & ((1u << lane) - 1));
-      call.out_sources[own] = place_of(call, place.first_key + v);
-      call.out_rows[own] = place.row;
-      call.out_edges[own] = at;
+  const int64_t begin = chunk * kInducedChunk;
+  if (begin >= entries) return;  // all of the warp
+  const auto count = static_cast<int32_t>(min(entries - begin, int64_t{kInducedChunk}));
+  InducedWindow<P, N> window{call, begin};
+  window.load(row_with(call, begin));
+  int64_t to = call.tile_sums[blockIdx.x] + call.chunk_sums[chunk];
+  for (int32_t first = 0; first < count; first += 32 * kInducedAtOnce) {
+    typename InducedWindow<P, N>::Found found[kInducedAtOnce];
+    uint64_t key[kInducedAtOnce], slot[kInducedAtOnce], there[kInducedAtOnce];
+    unsigned bits[kInducedAtOnce];
+#pragma unroll
+    for (int u = 0; u < kInducedAtOnce; ++u) {
+      const int32_t of_u = first + 32 * u;
+      bits[u] = of_u < count ? call.found_bits[(begin + of_u) / 32] : 0;
     }
-    to += __popc(bits);
+#pragma unroll
+    for (int u = 0; u < kInducedAtOnce; ++u)
+      found[u] = window.find(first + 32 * u + static_cast<int32_t>(lane), (bits[u] >> lane & 1) != 0);
+#pragma unroll
+    for (int u = 0; u < kInducedAtOnce; ++u) {
+      key[u] = 0;
+      if (found[u].at >= 0)
+        key[u] =
+            found[u].first_key + static_cast<uint64_t>(call.asked.lists.read(static_cast<P>(found[u].at)));
+    }
+#pragma unroll
+    for (int u = 0; u < kInducedAtOnce; ++u) {
+      slot[u] = first_slot(key[u], call.bits);
+      there[u] = found[u].at >= 0 ? call.keys[slot[u]] : 0;
+    }
+#pragma unroll
+    for (int u = 0; u < kInducedAtOnce; ++u) {
+      if (found[u].at >= 0) {
+        const int64_t own = to + __popc(bits[u] & ((1u << lane) - 1));
+        call.out_sources[own] = place_of(call, key[u], slot[u], there[u]);
+        call.out_rows[own] = found[u].row;
+        call.out_edges[own] = found[u].at;
+      }
+      to += __popc(bits[u]);
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // Stands in for the core's header of that name: a driver whose GPUs are the host's threads.
 #pragma once
 
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -37,6 +38,8 @@ inline int attribute(int device, Attribute attribute) {
              ? on_host::machine.multiprocessors[static_cast<size_t>(device)]
              : 1 << 20;
 }
+
+inline void set_bytes(void* at, int value, size_t bytes, Stream) { std::memset(at, value, bytes); }
 
 struct OnDevice {
   explicit OnDevice(int) {}

@@ -16,7 +16,9 @@ constexpr int kDeviceThreads = 256, kHostThreads = 1024;
 // best or within 2 % of it for rows of 128 to 1024 bytes, four of 4 and of 2 bytes were the best.
 template <int Bytes>
 constexpr int kDeviceLoads = Bytes >= 16 ? 2 : 4;
-constexpr int kHostLoads = 2;
+// Over the bus lines under way count, and a line takes more threads where they read less than 16 bytes each.
+template <int Bytes>
+constexpr int kHostLoads = Bytes >= 16 ? 2 : 4;
 constexpr int kCachedLoads = 4;  // some of these are read by the other blocks
 // Thread blocks that read over the bus, large ones on few multiprocessors: reads that wait for the bus fill
 // the queues between a multiprocessor and memory, and whatever else runs there waits with them. On an H200
@@ -127,7 +129,7 @@ void launch(const typename Unit::Args& args, const RowFormat& format, Placement 
   const int64_t pitch = format.coded ? format.pitch : format.in_bytes;
   int64_t segments = most_segments(args.table, format.in_bytes, pitch, kSegment);
   if (cached) segments = std::max(segments, most_segments(args.cache, format.in_bytes, pitch, kSegment));
-  const Tiling tiles = tiling(segments, kGroups * (cached ? kCachedLoads : kHostLoads));
+  const Tiling tiles = tiling(segments, kGroups * (cached ? kCachedLoads : kHostLoads<Unit::kIn>));
   const int64_t all = (args.n + tiles.rows - 1) / tiles.rows;
   const auto at_most = [&](int blocks) { return static_cast<unsigned>(std::min<int64_t>(all, blocks)); };
   const auto launch_lines = [&](gpu::Kernel& kernel, unsigned grid, MissBlocks misses) {
@@ -137,8 +139,8 @@ void launch(const typename Unit::Args& args, const RowFormat& format, Placement 
   using Threads = gpu::Int<kHostThreads>;
   if (!cached) {
     const unsigned grid = at_most(args.blocks > 0 ? args.blocks : kHostBlocks);
-    return launch_lines(gpu::kernel<ByLine, Unit, gpu::Bool<false>, Threads, gpu::Int<kHostLoads>>(), grid,
-                        {});
+    return launch_lines(
+        gpu::kernel<ByLine, Unit, gpu::Bool<false>, Threads, gpu::Int<kHostLoads<Unit::kIn>>>(), grid, {});
   }
   const int processors = gpu::attribute(device, gpu::Attribute::kMultiprocessors);
   const bool large = args.num_rows * pitch > kLargeTableBytes;
@@ -295,7 +297,7 @@ void add(std::vector<gpu::Kernel*>& all) {
   using Threads = gpu::Int<kHostThreads>;
   all.insert(all.end(),
              {&gpu::kernel<ByOutput, Unit, gpu::Int<kDeviceThreads>, gpu::Int<kDeviceLoads<Unit::kIn>>>(),
-              &gpu::kernel<ByLine, Unit, gpu::Bool<false>, Threads, gpu::Int<kHostLoads>>(),
+              &gpu::kernel<ByLine, Unit, gpu::Bool<false>, Threads, gpu::Int<kHostLoads<Unit::kIn>>>(),
               &gpu::kernel<ByLine, Unit, gpu::Bool<true>, Threads, gpu::Int<kCachedLoads>>()});
 }
 

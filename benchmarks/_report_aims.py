@@ -274,7 +274,7 @@ def shchur_models(result: Result) -> tuple[str, bool]:
     rows = [row for row in result["settings"] if row["published_mean"] is not None]
     near = [abs(row["mean"] - row["published_mean"]) <= row["published_std"] for row in rows]
     pairs = {(row["model"], row["dataset"]) for row in rows if len(row["seeds"]) >= 20}
-    whole = pairs >= {(model, name) for model in ("gcn", "gat") for name in ("cora", "citeseer")}
+    whole = pairs >= {(model, name) for model in ("gcn", "gat") for name in ("cora", "citeseer", "coauthor-physics")}
     return f"{sum(near)} of {len(near)} pairs of model and dataset", all(near) and whole
 
 
@@ -283,6 +283,22 @@ def tables(result: Result) -> tuple[str, bool]:
     text = ", ".join(f"{row['ids']} {times:.2f}x, {gib:.2f} GiB" for times, gib, row in rows)
     met = [times <= 2 and gib <= 4 and row["equal_to_the_graph_by_hand"] for times, gib, row in rows]
     return text or "not measured", all(met) and {row["ids"] for *_, row in rows} == {"text", "numbers"}
+
+
+def shadow_over_dgl(result: Result) -> list[float]:
+    return [ratio for name, ratio in result["ratios"].items() if name == "dgl / shadow"]
+
+
+def rgcn_epoch(result: Result) -> list[float]:
+    return [result["rows"][0]["epoch_s"]]
+
+
+def rgcn_hidden(result: Result) -> list[float]:
+    return [result["rows"][0]["over_training"]]
+
+
+def rgcn_faster(result: Result) -> list[float]:
+    return [row["slower_by"] for row in result["rows"] if row["by"] == "torch_geometric"]
 
 
 def embeddings(result: Result) -> list[tuple[str, float]]:

@@ -142,7 +142,9 @@ def sums(table: Tensor, args: argparse.Namespace) -> list[dict[str, Any]]:
         ways: dict[str, Callable[[Tensor], Tensor]] = {}
         stores, results = [], {}
         for storage in DTYPES:
-            if storage in ("float16", "bfloat16") and storage not in str(output):  # which are summed for their own type
+            if storage in ("float16", "bfloat16") and output != getattr(
+                torch, storage
+            ):  # these have sums of their type
                 continue
             store = DeviceFeatures(table, storage_dtype=storage, lazy=True)
             stores.append(store)

@@ -32,7 +32,7 @@ from rich.table import Table
 
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.progress import ConversionProgress
-from loader.datasets.synthetic_large import LargeSyntheticDataset
+from models.synthetic import LargeSyntheticDataset
 
 NODES, EDGES = 111_059_956, 1_615_685_872
 GIB = 2**30

@@ -1,5 +1,9 @@
 """Datasets: graphs with features, labels and splits, by name. `conf/dataset/` has one file per dataset."""
 
+import importlib
+import warnings
+from typing import Any
+
 from loader.datasets.base import Dataset
 from loader.datasets.columns import Column
 from loader.datasets.digits import Digits
@@ -19,8 +23,6 @@ from loader.datasets.ogb import OGBDataset
 from loader.datasets.planetoid import PlanetoidDataset
 from loader.datasets.pyg import PyGDataset, ShchurDataset
 from loader.datasets.relational import RelationalData, RelationalDataset, RowColumn, TaskItems, write_relbench
-from loader.datasets.synthetic import SyntheticDataset
-from loader.datasets.synthetic_large import LargeSyntheticDataset
 from loader.datasets.table import TableDataset
 from loader.datasets.table_record import TableRecord
 
@@ -37,7 +39,6 @@ __all__ = [
     "HeteroNpzDataset",
     "HeteroOGBDataset",
     "HeteroPyGDataset",
-    "LargeSyntheticDataset",
     "MatDataset",
     "NodeDataset",
     "NodeIds",
@@ -49,7 +50,6 @@ __all__ = [
     "RelationalDataset",
     "RowColumn",
     "ShchurDataset",
-    "SyntheticDataset",
     "TableDataset",
     "TableRecord",
     "TaskItems",
@@ -57,3 +57,16 @@ __all__ = [
     "write_hetero_npz",
     "write_relbench",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("SyntheticDataset", "LargeSyntheticDataset"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        models = importlib.import_module("models.synthetic")
+    except ImportError as error:
+        raise AttributeError(f"{name} is in models.synthetic of a checkout, which does not import: {error}") from error
+    warnings.warn(
+        f"{name} is now models.synthetic.{name}; the old place goes with the next release", FutureWarning, stacklevel=2
+    )
+    return getattr(models, name)

@@ -18,6 +18,10 @@ RENAMED = {
     "datamodule.ranked": "datamodule.eval_negatives",
     "sampler.vertex_set": "sampler.node_set",
 }
+# Classes that are elsewhere, by the names that `_target_` had.
+_MOVED = {
+    f"loader.datasets.{name}": f"models.synthetic.{name}" for name in ("SyntheticDataset", "LargeSyntheticDataset")
+}
 
 
 def with_new_names(arguments: Sequence[str], *, warn: bool) -> list[str]:
@@ -55,6 +59,11 @@ def rename_options(cfg: DictConfig, known: DictConfig, overrides: Sequence[str],
         overrides: of the command line, which go before what a file has.
         warn: as `with_new_names`.
     """
+    for part in cfg.values():
+        if isinstance(part, DictConfig) and (moved := _MOVED.get(str(part.get("_target_")))) is not None:
+            if warn:
+                _warn(str(part["_target_"]), moved)
+            part["_target_"] = moved
     given = {one.lstrip("+").partition("=")[0] for one in overrides}
     for old, new in RENAMED.items():
         (group, _, before), after = old.rpartition("."), new.rpartition(".")[2]

@@ -25,7 +25,9 @@ constexpr int kCachedLoads = 4;  // some of these are read by the other blocks
 // (PCIe 5, 16 lanes) 12 of them have all of its bandwidth. An epoch beside training takes
 // 5.05 ms per mini-batch with them, as with 48 of 256 threads. A training step takes 1.16 ms beside them,
 // 1.31 ms beside 48 of 256 threads, and 0.93 ms by itself.
-constexpr int kHostBlocks = 12;
+// Where a thread reads less than 16 bytes, a block has fewer lines under way.
+template <int Bytes>
+constexpr int kHostBlocks = Bytes >= 16 ? 12 : 20;
 // With a cache. An epoch of the shape of ogbn-products with a quarter of rows and lists in GPU memory takes
 // 0.438 s with 8 of them, 0.409 with 12, 0.405 with 16, 0.415 with 24 and 0.433 with 32.
 // Beside a cache that is renewed (launch_mark_misses) 0.360 s with 16 and 0.350 with 24, but if the sampler's
@@ -138,7 +140,7 @@ void launch(const typename Unit::Args& args, const RowFormat& format, Placement 
   };
   using Threads = gpu::Int<kHostThreads>;
   if (!cached) {
-    const unsigned grid = at_most(args.blocks > 0 ? args.blocks : kHostBlocks);
+    const unsigned grid = at_most(args.blocks > 0 ? args.blocks : kHostBlocks<Unit::kIn>);
     return launch_lines(
         gpu::kernel<ByLine, Unit, gpu::Bool<false>, Threads, gpu::Int<kHostLoads<Unit::kIn>>>(), grid, {});
   }

@@ -15,13 +15,13 @@ from loader.datasets import (
     EdgeList,
     EdgeListDataset,
     NpzDataset,
-    SyntheticDataset,
     TableDataset,
     base,
     cache_writer,
     launch,
 )
 from loader.datasets.launch import this_process
+from models.synthetic import SyntheticDataset
 
 
 class Toy(EdgeListDataset):

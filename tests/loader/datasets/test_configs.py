@@ -11,8 +11,8 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from loader.datasets import LargeSyntheticDataset, SyntheticDataset
 from loader.datasets.base import CachedDataset
+from models.synthetic import LargeSyntheticDataset, SyntheticDataset
 
 CONF = Path(__file__).resolve().parents[3] / "conf" / "dataset"
 TABLES = ("relational", "rel-f1")

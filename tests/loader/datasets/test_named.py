@@ -52,7 +52,8 @@ def test_a_folder_is_no_dataset(tmp_path):
 def test_another_folder_may_be_named(tmp_path):
     (tmp_path / "dataset").mkdir()
     (tmp_path / "dataset" / "mine.yaml").write_text(
-        "_target_: loader.datasets.SyntheticDataset\nname: mine\nnum_nodes: 200\ndata_dir: ${data_dir}\nseed: ${seed}\n"
+        "_target_: models.synthetic.SyntheticDataset\nname: mine\nnum_nodes: 200\n"
+        "data_dir: ${data_dir}\nseed: ${seed}\n"
     )
     assert open_dataset("mine", data_dir=tmp_path, seed=3, conf=tmp_path).name == "mine"
     with pytest.raises(ValueError, match=r"there is no .*other\.yaml; give a \.npz, .* or one of: mine"):

@@ -108,3 +108,14 @@ def test_a_command_with_old_names_runs(tmp_path: Path) -> None:
     assert done.stderr.count("datamodule.ranked is now datamodule.eval_negatives") == 1
     config = OmegaConf.load(tmp_path / "here" / "config.yaml").datamodule
     assert (config.num_negatives, config.eval_negatives) == (2, 3)
+
+
+@pytest.mark.parametrize("warn", [True, False])
+def test_a_class_that_moved_is_found(warn: bool) -> None:
+    cfg = OmegaConf.create({"dataset": {"_target_": "loader.datasets.SyntheticDataset", "num_nodes": 9}, "seed": 1})
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        rename_options(cfg, cfg, (), warn=warn)
+    assert cfg == {"dataset": {"_target_": "models.synthetic.SyntheticDataset", "num_nodes": 9}, "seed": 1}
+    text = "loader.datasets.SyntheticDataset is now models.synthetic.SyntheticDataset; the old name goes with the next "
+    assert [str(one.message) for one in said] == [text + "release"] * warn

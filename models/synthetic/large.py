@@ -13,11 +13,11 @@ from loader.datasets.base import Dataset
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.edge_sorter import EdgeSorter, Part, cut, in_order, sorting_threads
 from loader.datasets.feature_rows import write_table
-from loader.datasets.planted import PlantedGraph, class_sizes
 from loader.datasets.progress import ConversionProgress
 from loader.datasets.splits import check_fractions, random_split
 from loader.datasets.transforms import check_edge_options
 from loader.machine.arguments import as_finite, as_flag, as_number, as_size
+from models.synthetic.planted import PlantedGraph, class_sizes
 
 _GENERATOR_VERSION = 1  # raise it when the same options draw another graph
 # What is drawn from one stream of random numbers. Another size would draw another graph.
@@ -27,7 +27,7 @@ _EDGES, _FEATURE_BYTES = 1 << 20, 1 << 23
 class LargeSyntheticDataset(Dataset):
     """A graph of planted classes like `SyntheticDataset`'s, with as many edges as the disk holds.
 
-    Edges are directed, and drawn independently of each other: both ends by `loader.datasets.planted`, the direction by
+    Edges are directed, and drawn independently of each other: both ends by `models.synthetic.planted`, the direction by
     a coin. So an edge may be drawn twice, and a node may be joined to itself; the options below say what happens
     then. Edges and features are drawn in parts, each from a random stream of its own (Philox: Salmon et al. 2011,
     Parallel random numbers: as easy as 1, 2, 3), by one thread per processor. The result depends on the seed only. The

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loader.datasets.planted import PlantedGraph, class_sizes
+from models.synthetic.planted import PlantedGraph, class_sizes
 
 
 def degrees_of(plan: PlantedGraph, keys: np.ndarray) -> np.ndarray:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from loader.datasets import NodeDataset, SyntheticDataset
+from loader.datasets import NodeDataset
+from models.synthetic import SyntheticDataset
 
 
 @pytest.fixture
@@ -106,3 +107,12 @@ def test_splits_have_the_asked_sizes(load):
 def test_impossible_options_are_refused(load, option, value, message):
     with pytest.raises(ValueError, match=message):
         load(**{option: value})
+
+
+def test_the_old_place_works_with_a_warning() -> None:
+    import loader.datasets
+
+    with pytest.warns(FutureWarning, match=r"^SyntheticDataset is now models\.synthetic\.SyntheticDataset; "):
+        assert loader.datasets.SyntheticDataset is SyntheticDataset
+    with pytest.raises(AttributeError, match="has no attribute 'Synthetic'"):
+        _ = loader.datasets.Synthetic

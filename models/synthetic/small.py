@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from loader.datasets.base import Dataset
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.feature_rows import write_table
-from loader.datasets.planted import PlantedGraph, class_sizes
 from loader.datasets.progress import ConversionProgress
 from loader.datasets.splits import check_fractions, random_split
 from loader.datasets.transforms import csc_from_keys
 from loader.machine.arguments import as_finite, as_flag, as_size
+from models.synthetic.planted import PlantedGraph, class_sizes
 
 _GENERATOR_VERSION = 1  # raise it when the same options draw another graph
 _FEATURE_BYTES = 1 << 25  # of features drawn at once
@@ -25,7 +25,7 @@ _LABELS_A_CLASS, _LABEL_TRUE, _LABEL_STRAY = 0.1, 0.9, 0.01
 
 
 class SyntheticDataset(Dataset):
-    """A simple symmetric graph of planted classes; see `loader.datasets.planted` for its edges.
+    """A simple symmetric graph of planted classes; see `models.synthetic.planted` for its edges.
 
     The number of a node says nothing about its class or degree. The features of a node are a vector of length 1,
     which is random per class, plus normal noise. So a classifier needs the neighbors of a node. `label_noise` limits

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from loader.datasets import LargeSyntheticDataset, NodeDataset, edge_sorter, synthetic_large
+from loader.datasets import NodeDataset, edge_sorter
+from models.synthetic import LargeSyntheticDataset
+from models.synthetic import large as synthetic_large
 
 SHAPE = {"num_nodes": 4000, "num_edges": 30_000, "num_features": 16, "num_classes": 8, "seed": 5}
 

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 _GRAPHBOLT = "dgl.graphbolt"
+_BESIDE_NUMPY_1 = {"pyarrow": "<26"}
 
 
 def import_optional(module: str, wanted_by: str, extra: str) -> Any:
@@ -26,7 +27,7 @@ def import_optional(module: str, wanted_by: str, extra: str) -> Any:
         extra: of this package, which installs it.
 
     Raises:
-        ImportError: the package is missing; the message says what to install.
+        ImportError: the package is missing, or does not import; the message says what to install.
     """
     try:
         return importlib.import_module(module)
@@ -35,6 +36,12 @@ def import_optional(module: str, wanted_by: str, extra: str) -> Any:
         if error.name is None or error.name.partition(".")[0] != package:
             raise  # it is there, and something that it needs is not
         raise ImportError(_lack(package, wanted_by, extra)) from error
+    except ImportError as error:  # as of pyarrow 26 beside numpy 1, which torch 2.1 and 2.2 need
+        package = module.partition(".")[0]
+        older = f"; pip install '{package}{_BESIDE_NUMPY_1[package]}'" if package in _BESIDE_NUMPY_1 else ""
+        raise ImportError(
+            f"{wanted_by} needs the package {package}, which does not import here: {error}{older}"
+        ) from error
 
 
 def require(packages: Sequence[str], wanted_by: str, extra: str) -> None:

@@ -7,7 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
+
+from models.training.callbacks.validated import Validated
 
 _FORMATS = (".png", ".pdf", ".svg")
 _COLOURS = {"train": "tab:blue", "val": "tab:orange"}
@@ -15,7 +17,7 @@ _LABELS = {"loss": "loss, mean of an epoch", "acc": "accuracy, share from 0 to 1
 _SHARES = ("auc", "auroc", "ap", "f1", "precision", "recall", "mrr")
 
 
-class Curves(Callback):
+class Curves(Validated):
     """Remembers loss and a score of each epoch, through a resume too, and draws them when training ends.
 
     The picture names model, dataset and folder of the run, the best checkpoint's epoch, and epochs without a value.
@@ -34,20 +36,11 @@ class Curves(Callback):
         if self.path.suffix not in _FORMATS:
             raise ValueError(f"callbacks.curves.path is {path}; it must end with {', '.join(_FORMATS)}")
         self.epochs: list[dict[str, float]] = []
-        self._validated = False
-
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._validated = not trainer.sanity_checking
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         monitor = getattr(getattr(trainer, "checkpoint_callback", None), "monitor", None)
-        row = {"epoch": float(trainer.current_epoch)}
-        for name, value in trainer.callback_metrics.items():
-            # Lightning keeps the values of the last validation, which may be that of an earlier epoch.
-            if name in (*self.metrics, monitor) and (self._validated or not name.startswith("val/")):
-                row[name] = float(value)
-        self.epochs.append(row)
-        self._validated = False
+        found = {k: v for k, v in self.metrics_of_epoch(trainer).items() if k in (*self.metrics, monitor)}
+        self.epochs.append({"epoch": float(trainer.current_epoch), **found})
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.epochs and trainer.is_global_zero:

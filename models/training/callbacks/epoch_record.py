@@ -6,15 +6,17 @@ import time
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
+
+from models.training.callbacks.validated import Validated
 
 
-class EpochRecord(Callback):
+class EpochRecord(Validated):
     """Remembers what an epoch ended with, through a resume too.
 
     Attributes:
         epochs: one row per epoch: `epoch` (from 0), `seconds` (of training so far, validation excluded), and the
-            loss and accuracy on train and validation.
+            loss and accuracy on train and, if the epoch was validated, on validation.
     """
 
     METRICS = ("train/loss", "val/loss", "train/acc", "val/acc")
@@ -34,13 +36,14 @@ class EpochRecord(Callback):
         self._pause(pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        super().on_validation_end(trainer, pl_module)
         self._since = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._pause(pl_module)
         self._since = time.perf_counter()
         row = {"epoch": float(trainer.current_epoch), "seconds": self._seconds}
-        row.update({k: float(v) for k, v in trainer.callback_metrics.items() if k in self.METRICS})
+        row.update({k: v for k, v in self.metrics_of_epoch(trainer).items() if k in self.METRICS})
         self.epochs.append(row)
 
     def _pause(self, pl_module: LightningModule) -> None:

@@ -10,10 +10,11 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 
 from loader.machine.arguments import as_size
+from models.training.callbacks.validated import Validated
 from models.training.metrics import SPLITS
 
 
-class ProgressBar(RichProgressBar):
+class ProgressBar(Validated, RichProgressBar):
     """One line at the end of an epoch. On a terminal it stays above Lightning's rich progress bar.
 
     It is silent in tests: layer-wise inference has a bar of its own there.
@@ -51,10 +52,11 @@ class ProgressBar(RichProgressBar):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_epoch_end(trainer, pl_module)
+        metrics = self.metrics_of_epoch(trainer)
         if not self._lines or not trainer.is_global_zero:
             return
         seconds = time.perf_counter() - self._began
-        values = [f"{name} {float(value):.4f}" for name, value in sorted(trainer.callback_metrics.items())]
+        values = [f"{name} {value:.4f}" for name, value in sorted(metrics.items())]
         line = f"epoch {trainer.current_epoch + 1}, {seconds:.3g} s: {', '.join(values)}"
         if self.is_enabled and self.progress is not None:
             self.progress.console.print(line, markup=False, highlight=False)

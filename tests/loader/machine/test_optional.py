@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 from marks import needs_dgl
 
-from loader.machine.optional import import_dgl
+from loader.machine.optional import import_dgl, import_optional
 from loader.samplers import DGLSampler
 
 
@@ -133,3 +133,14 @@ def test_other_samplers_work_without_dgl(without_dgl) -> None:
     without_dgl.setattr(sys, "meta_path", [Breaks(ImportError("none")), *sys.meta_path])
     batch = FusedSampler([2]).sample(Graph(torch.tensor([0, 1]), torch.tensor([0])), torch.tensor([0]))
     assert batch.num_edges == 1
+
+
+@pytest.mark.parametrize(("package", "way"), [("pyarrow", r"; pip install 'pyarrow<26'$"), ("brokenpackage", "$")])
+def test_what_does_not_import_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, way: str) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    (tmp_path / f"{package}.py").write_text("raise ImportError('it requires NumPy 2.0')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    said = f"^predictions needs the package {package}, which does not import here: it requires NumPy 2.0{way}"
+    with pytest.raises(ImportError, match=said):
+        import_optional(package, "predictions", "tables")

@@ -32,7 +32,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def epoch(record: EpochRecord, clock: Clock, number: int, validation: float = 50.0) -> None:
     """Two seconds of training, then validation, then one more second."""
     trainer: Any = SimpleNamespace(
-        current_epoch=number, callback_metrics={"val/acc": torch.tensor(number / 8), "other": torch.tensor(0.0)}
+        sanity_checking=False,
+        current_epoch=number,
+        callback_metrics={"val/acc": torch.tensor(number / 8), "other": torch.tensor(0.0)},
     )
     record.on_train_epoch_start(trainer, MODULE)
     clock.now += 2

@@ -13,12 +13,17 @@ from lightning.pytorch.demos.boring_classes import BoringModel
 from torch.utils.data import DataLoader
 
 from models.training.callbacks import ProgressBar
+from models.training.callbacks.epoch_record import EpochRecord
 
 
 class Logging(BoringModel):
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         self.log("train/loss", 3.0, prog_bar=True)
         return super().training_step(batch, batch_idx)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> Any:
+        self.log("val/loss", float(self.current_epoch + 1))
+        return super().validation_step(batch, batch_idx)
 
 
 @pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers")
@@ -55,3 +60,19 @@ def test_the_bar_leaves_out_what_lines_have(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(RichProgressBar, "get_metrics", lambda *_: found)
     shown = ProgressBar().get_metrics(None, None)  # type: ignore[arg-type]
     assert shown == {"norm": 2.0}  # of a user's own model
+
+
+@pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers")
+def test_epochs_without_validation_have_no_value(
+    capsys: pytest.CaptureFixture[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
+    loader = DataLoader(torch.utils.data.TensorDataset(torch.randn(4, 32)), collate_fn=lambda rows: rows[0][0][None])
+    record = EpochRecord()
+    Trainer(
+        accelerator="cpu", max_epochs=4, check_val_every_n_epoch=2, callbacks=[ProgressBar(), record], logger=False,
+        enable_checkpointing=False, enable_model_summary=False, default_root_dir=tmp_path,
+    ).fit(Logging(), loader, loader)  # fmt: skip
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch ")]
+    assert [line.partition("val/loss ")[2] for line in lines] == ["", "2.0000", "", "4.0000"]
+    assert [row.get("val/loss") for row in record.epochs] == [None, 2.0, None, 4.0]

@@ -1,0 +1,25 @@
+"""Which of a trainer's metrics are those of the epoch that ends."""
+
+from __future__ import annotations
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+
+class Validated(Callback):
+    """Knows whether the model was validated in this epoch.
+
+    Lightning keeps the values of the last validation, which may be that of an earlier epoch
+    (`trainer.check_val_every_n_epoch`).
+    """
+
+    _validated = False
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        super().on_validation_end(trainer, pl_module)
+        self._validated = not trainer.sanity_checking
+
+    def metrics_of_epoch(self, trainer: Trainer) -> dict[str, float]:
+        """Name -> value of the metrics of the epoch that ends, once for each epoch."""
+        validated, self._validated = self._validated, False
+        metrics = trainer.callback_metrics.items()
+        return {name: float(value) for name, value in metrics if validated or not name.startswith("val/")}

@@ -558,7 +558,7 @@ class CudaGatherer:
         """
         Args:
             table: `[num_rows, ...]`, on the GPU or, pinned, on the CPU.
-            address: where the GPU sees it.
+            address: where the GPU sees it: on the GPU its own, else `cuda_device_address`.
             dtype: of the rows that are returned, e.g. "torch.float16".
             raised: `[1]` int32 on the GPU, zero.
             notes: `[cuda_notes_bytes]` uint8 on the CPU, pinned, zeros.
@@ -578,39 +578,43 @@ class CudaGatherer:
 
     def gather(
         self,
-        ids: int,
-        wide_ids: bool,
-        n: int,
-        out: int,
-        scratch: int,
+        ids: Tensor,
+        out: Tensor,
+        scratch: Tensor | None,
         stream: int,
         *,
         misses_below: int = ...,
-        marks: int = 0,
+        marks: Tensor | None = None,
     ) -> None:
         """`out[i] = table[ids[i]]` on the stream; raises what an earlier gather reported. `out` is left as it is for
         rows that are not in the cache, of ids from `misses_below` on. With `marks`, which `mark_misses` wrote, only the
-        marked rows are read, wherever they lie meanwhile, and those of ids out of range."""
+        marked rows are read, wherever they lie meanwhile, and those of ids out of range.
+
+        Args:
+            ids: `[n]` int32 or int64.
+            out: `[n, ...]` of `dtype`.
+            scratch: uint8, as many as `scratch_bytes` said; None: rows are read as they come.
+        """
 
     rows_a_range: int  # see `find_misses`
 
     def find_misses(
-        self, ids: int, wide_ids: bool, n: int, from_id: int, found: int, positions: int, counts: int, stream: int
+        self, ids: Tensor, from_id: int, found: Tensor, positions: Tensor, counts: Tensor, stream: int
     ) -> None:
-        """Finds the ids of rows that are not in the cache, on the stream, in any order. Arrays are addresses.
+        """Finds the ids of rows that are not in the cache, on the stream, in any order.
 
         Args:
-            ids: `[n]`, int64 if `wide_ids`, else int32.
+            ids: `[n]` int32 or int64.
             from_id: it finds ids from this one on.
-            found: `[n]`, of the same type: the ids it found.
-            positions: `[n]` int64, where in `ids` these are.
+            found: `[n]`, of the same type: the ids it found; `[0]` if the table has no such row.
+            positions: int64, as long as `found`: where in `ids` these are.
             counts: `[2 + miss_ranges]` int64, zeros before: how many it found; 1 if any id is out of range; and how
                 many of all ids of rows that are not in the cache lie in each range of `rows_a_range` rows.
         """
 
-    def mark_misses(self, ids: int, wide_ids: bool, n: int, marks: int, stream: int) -> None:
-        """Sets a bit for each id whose row is not in the cache, on the stream: the lowest bit of a word is the first
-        id's. `marks` is the address of `[(n + 31) / 32]` uint32."""
+    def mark_misses(self, ids: Tensor, marks: Tensor, stream: int) -> None:
+        """Sets a bit of `marks` `[(n + 31) / 32]` int32 for each of `ids` `[n]` whose row is not in the cache, on the
+        stream: the lowest bit of a word is the first id's."""
 
     def raise_bad_id(self, stream_address: int, /) -> None:
         """Raises ValueError if a gather that is done met an id out of range; once."""
@@ -618,11 +622,13 @@ class CudaGatherer:
 class HostRegistration:
     """Locks pages of the host for the GPU while it lives."""
 
-    def __init__(self, address: int, nbytes: int, device: int) -> None: ...
+    def __init__(self, tensor: Tensor, device: int) -> None:
+        """`tensor`: of any type, not empty, contiguous, on the CPU."""
+
     def release(self) -> None: ...
 
-def cuda_device_address(host_address: int, device: int) -> int:
-    """Where a GPU sees pinned host memory."""
+def cuda_device_address(pinned: Tensor, device: int) -> int:
+    """Where a GPU sees a tensor in pinned host memory."""
 
 cuda_notes_bytes: int
 miss_ranges: int  # see CudaGatherer.find_misses
@@ -656,22 +662,20 @@ class CudaRenewal:
     def forget(self, stream: int) -> None:
         """Forgets the uses of a group of gathers."""
 
-    def note(self, ids: int, wide_ids: bool, n: int, next: int, turn: int, stream: int) -> None:
-        """Notes the uses of gather `turn` of a group, the last one first; `next` is the address of `[n]` uint8."""
+    def note(self, ids: Tensor, next: Tensor, turn: int, stream: int) -> None:
+        """Notes the uses of gather `turn` of a group, the last one first: of `ids` `[n]`, in `next` `[n]` uint8."""
 
     def renew(
         self,
-        ids: int,
-        wide_ids: bool,
-        n: int,
-        next: int,
+        ids: Tensor,
+        next: Tensor,
         turn: int,
-        rows: int,
+        rows: Tensor,
         choice_stream: int,
         bus_stream: int,
         stream: int,
     ) -> None:
-        """Keeps what is worth most of the cached rows and of those of gather `turn`, `rows`.
+        """Keeps what is worth most of the cached rows and of those of gather `turn`, `rows` `[n, ...]`.
 
         The rows that were not cached come on `bus_stream`, the others on `stream`. What stays is chosen on
         `choice_stream`, that of `note`, as soon as those are there. Then `stream` waits for both of the others.

@@ -15,8 +15,6 @@ namespace {
 
 using Ids = std::pair<int64_t, int64_t>;
 
-gpu::Stream stream_of(uintptr_t stream) { return reinterpret_cast<gpu::Stream>(stream); }
-
 // Calls `f` with values of the types of indptr and indices.
 template <typename F>
 void with_types(bool wide_edges, bool wide_nodes, const F& f) {

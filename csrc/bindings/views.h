@@ -22,6 +22,11 @@ namespace py = pybind11;
 #endif
 constexpr const char* kGpu = LOADER_KERNELS_DEVICE;
 
+// What crosses as a bare address, since no tensor says what it is: a CUDA stream, by torch's handle; where a
+// GPU sees pinned memory of the host (`CudaGatherer`); and a function that Numba compiled
+// (`WalkEngine.walk_by`).
+using StreamHandle = uintptr_t;
+
 template <typename T>
 constexpr const char* dtype_name() {
   if constexpr (std::is_same_v<T, float>) return "torch.float32";
@@ -63,9 +68,9 @@ inline std::string dtype_of(py::handle tensor) { return py::str(attribute_of(ten
 
 // A torch.dtype by its name. There is one object of each, which lives as long as torch: whoever was asked
 // before is known without a look at the name.
-class Dtype {
+class KnownDtype {
  public:
-  explicit Dtype(std::string name) : name_(std::move(name)) {}
+  explicit KnownDtype(std::string name) : name_(std::move(name)) {}
 
   const std::string& name() const { return name_; }
   bool is_of(py::handle tensor) const {
@@ -83,7 +88,7 @@ class Dtype {
 
 template <typename T>
 bool has_dtype(py::handle tensor) {
-  static const Dtype dtype(dtype_name<std::remove_const_t<T>>());
+  static const KnownDtype dtype(dtype_name<std::remove_const_t<T>>());
   return dtype.is_of(tensor);
 }
 

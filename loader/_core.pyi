@@ -316,9 +316,7 @@ class CudaWalkEngine:
 
     def walk(
         self,
-        starts: int,
-        wide: bool,
-        count: int,
+        starts: Tensor,
         first_lane: int,
         key: int,
         length: int,
@@ -326,38 +324,33 @@ class CudaWalkEngine:
         home_below: int,
         accept: tuple[int, int, int, int] | None,
         path: Sequence[int],
-        nodes: int,
-        places: int,
+        nodes: Tensor,
+        places: Tensor | None,
         stream: int,
     ) -> None:
-        """As `WalkEngine.walk`, on `stream`, by addresses: `starts` `[count]` int64 if `wide`, else int32, `nodes`
-        `[count, length + 1]`, and `places` `[count, length]` or 0. One call at a time."""
+        """As `WalkEngine.walk`, on `stream`; `starts` `[count]` may be int32 or int64. One call at a time."""
 
     def step(
         self,
-        starts: int,
-        wide: bool,
-        count: int,
+        starts: Tensor,
         key: int,
         length: int,
         stop_below: int,
         home_below: int,
-        order: int,
+        order: Tensor,
         step: int,
-        nodes: int,
-        places: int,
+        nodes: Tensor,
+        places: Tensor | None,
         stream: int,
     ) -> None:
-        """One step of the same walks, of the first order; `order`: address of the walkers, `[count]` int64 on the GPU.
-        The steps before it were taken.
+        """One step of the same walks, of the first order; `order` `[count]` int64: the walkers. The steps before it
+        were taken.
         """
 
     def walk_by(
         self,
         header: str,
-        starts: int,
-        wide: bool,
-        count: int,
+        starts: Tensor,
         first_lane: int,
         key: int,
         length: int,
@@ -366,12 +359,12 @@ class CudaWalkEngine:
         weights: Tensor | None,
         searches: bool,
         by_weight: bool,
-        nodes: int,
+        nodes: Tensor,
         fault: Tensor,
         reported: Tensor,
         stream: int,
     ) -> None:
-        """As `WalkEngine.walk_by`, on `stream`, by addresses as `walk` takes them, and by the function in `header`.
+        """As `WalkEngine.walk_by`, on `stream`, with `starts` as `walk` takes them, by the function in `header`.
 
         `fault`: `[5]` int64 zeros in pinned memory, where a kernel writes what `WalkEngine.walk_by` gives; `reported`:
         `[1]` int32 zero on the GPU, 1 from then on.
@@ -829,52 +822,49 @@ class CudaLinkEngine:
     ) -> None: ...
     def ends(
         self,
-        pairs: int,
-        wide: bool,
-        links: int,
+        pairs: Tensor,
         negatives: int,
         each: int,
         key: int,
         strict: bool,
-        ends: int,
-        seeds: int,
-        wide_seeds: bool,
-        local: int,
-        outcome: int,
+        ends: Tensor,
+        seeds: Tensor | None,
+        local: Tensor | None,
+        outcome: Tensor | None,
         stream: int,
     ) -> None:
-        """All but numbers are addresses. Writes the ends of `pairs` `[links, 2]` and of negatives to `ends`: sources,
-        targets, sources of negatives unless there are `each` for every link, targets of negatives. If `seeds` is not 0,
-        writes the distinct ends there, ascending, to `local` each end's place among them, and to `outcome` `[2]` their
-        number and the place of an end that is no node, or -1."""
+        """Writes the ends of `pairs` `[links, 2]`, int32 or int64, and of negatives to `ends`, int64: sources, targets,
+        sources of negatives unless there are `each` for every link, targets of negatives. With `seeds`, int32 or int64
+        and as long as `ends`, writes the distinct ends there, ascending, to `local`, int64 and as long, each end's
+        place among them, and to `outcome` `[2]` int64 their number and the place of an end that is no node, or -1."""
 
 def cuda_find_links(
-    slots: int,
-    capacity: int,
+    slots: Tensor,
     seeds: int,
-    sources: int,
-    targets: int,
-    count: int,
+    sources: Tensor,
+    targets: Tensor,
     reverse: bool,
-    hops: list[tuple[int, int, int, int, int, bool, bool]],
-    found: int,
+    hops: list[tuple[Tensor | None, Tensor, Tensor | None, Tensor]],
+    found: Tensor,
     device: int,
     stream: int,
 ) -> None:
-    """Finds the edges of each hop that are links. `slots` `[capacity]` are -1, `found` `[hops]` are 0. Of a hop: indptr
-    or 0, sources, destinations or 0, how many edges to look at, where to write their positions, in any order, and
-    whether indptr and nodes are int64."""
+    """Finds the edges of each hop that are links, from `sources` to `targets` `[links]` int64, numbers of seeds.
+
+    `slots` int64 are -1, a power of two of them and more than there are links; `found` `[hops]` int64 are 0. Of a hop,
+    the first edges of which lead to the seeds: indptr or None; sources `[edges]`; destinations `[edges]` or None; and
+    where to write positions of edges, in any order, of the type of indptr. With destinations, as many edges are
+    looked at as there is room for positions; with indptr there is room for all.
+    """
 
 def cuda_drop(
-    arrays: list[tuple[int, int, int, bool]],
-    indptr: tuple[int, int, int, bool] | None,
-    gone: int,
-    wide: bool,
-    num_gone: int,
+    arrays: list[tuple[Tensor, Tensor]],
+    indptr: tuple[Tensor, Tensor] | None,
+    gone: Tensor,
     device: int,
     stream: int,
 ) -> None:
-    """Copies arrays (from, length, to, int64) without the entries at ascending positions, and corrects indptr."""
+    """Copies arrays (from, to), int32 or int64, without the entries at ascending positions, and corrects indptr."""
 
 def subgraph_scratch(nodes: int, edges: int) -> int:
     """How many int32 of scratch memory `cuda_find_subgraph` wants for a mini-batch of this size."""

@@ -116,9 +116,8 @@ class CudaGatherer {
     if (ids_found.wide != args.wide_ids)
       throw py::type_error("found has dtype " + dtype_of(found) + "; it must be that of ids, " +
                            dtype_of(ids));
-    const MissIds to{const_cast<void*>(ids_found.data),
-                     view<int64_t>(positions, "positions", most, place()).data,  // [n]
-                     reinterpret_cast<unsigned long long*>(                      // [2 + miss_ranges]
+    const MissIds to{ids_found.data, view<int64_t>(positions, "positions", most, place()).data,  // [n]
+                     reinterpret_cast<unsigned long long*>(  // [2 + miss_ranges]
                          view<int64_t>(counts, "counts", 2 + kMissRanges, place()).data),
                      rows_a_range()};
     doing("looking for rows that are not cached", [&] {

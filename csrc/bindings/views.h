@@ -73,8 +73,10 @@ class KnownDtype {
   explicit KnownDtype(std::string name) : name_(std::move(name)) {}
 
   const std::string& name() const { return name_; }
+  // What is no tensor has none.
   bool is_of(py::handle tensor) const {
-    py::object found = attribute_of(tensor, questions().dtype);
+    auto found = py::reinterpret_steal<py::object>(PyObject_GetAttr(tensor.ptr(), questions().dtype));
+    if (!found) return PyErr_Clear(), false;
     if (found.ptr() == known_.load(std::memory_order_relaxed)) return true;
     if (std::string(py::str(found)) != name_) return false;
     known_.store(found.release().ptr(), std::memory_order_relaxed);
@@ -179,7 +181,7 @@ T* optional_view(py::handle tensor, const char* name, int64_t size, const Place&
 
 // Integers of one of two types.
 struct IntegersView {
-  const void* data;
+  void* data;
   int64_t size;
   bool wide;  // int64, not int32
 };
@@ -192,7 +194,7 @@ inline IntegersView integers_view(py::handle tensor, const char* name, int64_t s
                          "; it must be torch.int32 or torch.int64");
   const auto numel = number_of(tensor, questions().numel);
   check_size(name, numel, size);
-  return {reinterpret_cast<const void*>(address_of(tensor, name, numel, place.type)), numel, wide};
+  return {reinterpret_cast<void*>(address_of(tensor, name, numel, place.type)), numel, wide};
 }
 
 // The offsets of lists, one more than there are lists: `lists` of them, or any number if that is < 0.

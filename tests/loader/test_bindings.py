@@ -26,7 +26,7 @@ class Binding:
         call: of the arguments, by name.
         arguments: tensors of the GPU, and others.
         lengths: what is said of each tensor that lacks an element, where it is not "has n elements; it must have m".
-        any_length: tensors whose length says how long others are.
+        any_length: tensors that may be shorter.
     """
 
     call: Callable[..., Any]
@@ -90,17 +90,140 @@ def mark_misses() -> Binding:
     )
 
 
+def ends() -> Binding:
+    """Of 3 links and 3 negatives, both of whose ends are drawn."""
+    core = _core.CudaLinkEngine((0, 9), (0, 9), 9, None, None, 0)
+    return Binding(
+        lambda **given: core.ends(**given, negatives=3, each=0, key=1, strict=False, stream=0),
+        {
+            "pairs": on_gpu(3, 2, dtype=torch.int32),
+            "ends": on_gpu(12),
+            "seeds": on_gpu(12, dtype=torch.int32),
+            "local": on_gpu(12),
+            "outcome": on_gpu(2),
+        },
+        {"pairs": "ends has 12 elements; it must have 10"},
+    )
+
+
+def links_of_block() -> Binding:
+    """Of 2 seeds, whose 4 edges are in one block."""
+    return Binding(
+        lambda **given: _core.cuda_find_links(
+            *(given["slots"], 2, given["sources"], given["targets"], False),
+            *([(given["indptr"], given["sources of a hop"], None, given["gone"])], given["found"], 0, 0),
+        ),
+        {
+            "slots": on_gpu(8),
+            "sources": on_gpu(3),
+            "targets": on_gpu(3),
+            "indptr": on_gpu(3),
+            "sources of a hop": on_gpu(4, dtype=torch.int32),
+            "gone": on_gpu(4),
+            "found": on_gpu(1),
+        },
+        {
+            "slots": "slots has 7 elements; it must have a power of two above 3",
+            "sources": "targets has 3 elements; it must have 2",
+            "indptr": "indptr has 2 elements; with 2 seeds it must have 3",
+            "sources of a hop": "gone has 4 elements; the hop has 3 edges",
+            "gone": "gone has 3 elements; the hop has 4 edges",
+        },
+    )
+
+
+def links_of_subgraph() -> Binding:
+    return Binding(
+        lambda **given: _core.cuda_find_links(
+            *(on_gpu(8), 2, on_gpu(3), on_gpu(3), True),
+            *([(None, given["sources of a hop"], given["destinations"], given["gone"])], on_gpu(1), 0, 0),
+        ),
+        {"sources of a hop": on_gpu(4), "destinations": on_gpu(4), "gone": on_gpu(4)},
+        {"sources of a hop": "gone has 4 elements; the hop has 3 edges"},
+        frozenset({"gone"}),  # fewer edges are looked at
+    )
+
+
+def drop() -> Binding:
+    return Binding(
+        lambda **given: _core.cuda_drop(
+            [(given["array"], given["out"])], (given["indptr"], given["out of indptr"]), given["gone"], 0, 0
+        ),
+        {
+            "array": on_gpu(6, dtype=torch.int32),
+            "out": on_gpu(4, dtype=torch.int32),
+            "indptr": on_gpu(3),
+            "out of indptr": on_gpu(3),
+            "gone": on_gpu(2),
+        },
+        {
+            "array": "out has 4 elements; it must have 3",
+            "gone": "out has 4 elements; it must have 5",
+            "indptr": "out of indptr has 3 elements; it must have 2",
+        },
+    )
+
+
+def walk_engine() -> _core.CudaWalkEngine:
+    graph = on_gpu(5), on_gpu(6, dtype=torch.int32)
+    return _core.CudaWalkEngine(*graph, None, None, 0, on_gpu(2), 0)
+
+
+def walk() -> Binding:
+    """Of 3 walkers, 4 steps."""
+    core, rest = walk_engine(), {"stop_below": 0, "home_below": 0, "accept": None, "path": [], "stream": 0}
+    return Binding(
+        lambda **given: core.walk(**given, first_lane=0, key=1, length=4, **rest),
+        {"starts": on_gpu(3, dtype=torch.int32), "nodes": on_gpu(3, 5, dtype=torch.int32), "places": on_gpu(3, 4)},
+        {"starts": "nodes has 15 elements; it must have 10"},
+    )
+
+
+def step() -> Binding:
+    core = walk_engine()
+    return Binding(
+        lambda **given: core.step(**given, key=1, length=4, stop_below=0, home_below=0, step=1, stream=0),
+        {
+            "starts": on_gpu(3),
+            "order": on_gpu(3),
+            "nodes": on_gpu(3, 5, dtype=torch.int32),
+            "places": on_gpu(3, 4),
+        },
+        {"starts": "order has 3 elements; it must have 2"},
+    )
+
+
+def walk_by() -> Binding:
+    core, rest = walk_engine(), {"weights": None, "searches": False, "by_weight": False, "fault": on_gpu(5)}
+    return Binding(
+        lambda **given: core.walk_by(
+            "", **given, first_lane=0, key=1, length=4, turns=1, constants=[], **rest, stream=0
+        ),
+        {
+            "starts": on_gpu(3),
+            "nodes": on_gpu(3, 5, dtype=torch.int32),
+            "reported": on_gpu(1, dtype=torch.int32),
+        },
+        {"starts": "nodes has 15 elements; it must have 10"},
+    )
+
+
 BINDINGS: dict[str, Callable[[], Binding]] = {
+    "CudaLinkEngine.ends": ends,
+    "cuda_find_links, a block": links_of_block,
+    "cuda_find_links, a subgraph": links_of_subgraph,
+    "cuda_drop": drop,
+    "CudaWalkEngine.walk": walk,
+    "CudaWalkEngine.step": step,
+    "CudaWalkEngine.walk_by": walk_by,
     "CudaGatherer.gather": gather,
     "CudaGatherer.find_misses": find_misses,
     "CudaGatherer.mark_misses": mark_misses,
 }
-TENSORS = [
-    (name, tensor)
-    for name, make in BINDINGS.items()
-    for tensor, value in make().arguments.items()
-    if isinstance(value, OnGPU)
-]
+MADE = {name: make() for name, make in BINDINGS.items()}
+TENSORS = [(name, x) for name, made in MADE.items() for x, held in made.arguments.items() if isinstance(held, OnGPU)]
+OF_ONE_LENGTH = [(name, x) for name, x in TENSORS if x not in MADE[name].any_length]
+OF_SEVERAL = [(name, x) for name, x in TENSORS if MADE[name].arguments[x].numel() > 1]
 
 
 def refusal(name: str, tensor: str, wrong: Any) -> BaseException:
@@ -126,36 +249,42 @@ def test_the_right_tensors_are_taken(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "tensor"), TENSORS)
-class TestWrongTensors:
-    def test_another_type_is_refused(self, name: str, tensor: str) -> None:
-        other = torch.bool
-        error = refusal(name, tensor, OnGPU(held(name, tensor).to(other)))
-        assert isinstance(error, TypeError)
-        assert f"{tensor} has dtype torch.bool; " in str(error)
+def test_another_type_is_refused(name: str, tensor: str) -> None:
+    error = refusal(name, tensor, OnGPU(held(name, tensor).to(torch.bool)))
+    assert isinstance(error, TypeError)
+    assert f"{tensor} has dtype torch.bool; " in str(error)
 
-    def test_another_length_is_refused(self, name: str, tensor: str) -> None:
-        given = held(name, tensor)
-        wrong = given[: len(given) - 1].contiguous()
-        binding = BINDINGS[name]()
-        said = binding.lengths.get(tensor, f"{tensor} has {wrong.numel()} elements; it must have {given.numel()}")
-        error = refusal(name, tensor, OnGPU(wrong))
-        assert isinstance(error, ValueError)
-        assert said in str(error)
 
-    def test_another_device_is_refused(self, name: str, tensor: str) -> None:
-        for device in ("cpu", "meta"):
-            error = refusal(name, tensor, held(name, tensor).to(device))
-            assert str(error) == f"{tensor} lies on {device}; it must lie on cuda"
+@pytest.mark.parametrize(("name", "tensor"), OF_ONE_LENGTH)
+def test_another_length_is_refused(name: str, tensor: str) -> None:
+    given = held(name, tensor)
+    wrong = given[: len(given) - 1].contiguous()
+    usual = f"{tensor} has {wrong.numel()} elements; it must have {given.numel()}"
+    error = refusal(name, tensor, OnGPU(wrong))
+    assert isinstance(error, ValueError)
+    assert MADE[name].lengths.get(tensor, usual) in str(error)
 
-    def test_another_gpu_is_refused(self, name: str, tensor: str) -> None:
-        error = refusal(name, tensor, OnGPU(held(name, tensor), index=1))
-        assert str(error) == f"{tensor} lies on cuda:1; it must lie on cuda:0"
 
-    def test_gaps_between_elements_are_refused(self, name: str, tensor: str) -> None:
-        given = held(name, tensor)
-        apart = torch.zeros(*given.shape, 2, dtype=given.dtype)[..., 0]
-        error = refusal(name, tensor, OnGPU(apart))
-        assert str(error) == f"{tensor} is not contiguous; call .contiguous() first"
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize(("name", "tensor"), TENSORS)
+def test_another_device_is_refused(name: str, tensor: str, device: str) -> None:
+    error = refusal(name, tensor, held(name, tensor).to(device))
+    assert str(error) == f"{tensor} lies on {device}; it must lie on cuda"
 
-    def test_what_is_no_tensor_is_refused(self, name: str, tensor: str) -> None:
-        assert str(refusal(name, tensor, 4096)) == f"{tensor} is int; it must be a tensor"
+
+@pytest.mark.parametrize(("name", "tensor"), TENSORS)
+def test_another_gpu_is_refused(name: str, tensor: str) -> None:
+    error = refusal(name, tensor, OnGPU(held(name, tensor), index=1))
+    assert str(error) == f"{tensor} lies on cuda:1; it must lie on cuda:0"
+
+
+@pytest.mark.parametrize(("name", "tensor"), OF_SEVERAL)
+def test_gaps_between_elements_are_refused(name: str, tensor: str) -> None:
+    given = held(name, tensor)
+    apart = torch.zeros(*given.shape, 2, dtype=given.dtype)[..., 0]
+    assert str(refusal(name, tensor, OnGPU(apart))) == f"{tensor} is not contiguous; call .contiguous() first"
+
+
+@pytest.mark.parametrize(("name", "tensor"), TENSORS)
+def test_what_is_no_tensor_is_refused(name: str, tensor: str) -> None:
+    assert str(refusal(name, tensor, 4096)) == f"{tensor} is int; it must be a tensor"

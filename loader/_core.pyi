@@ -462,13 +462,13 @@ class _CudaSampler:
     fetch_blocks: int  # that copy lines, of launches whose number of blocks is given; 0 for all
 
     def launch(
-        self, batches: Sequence[tuple[int, int, tuple[int, int, int], int, int]], blocks: int, stream_address: int, /
+        self, batches: Sequence[tuple[Tensor, tuple[int, int, int], Tensor, Tensor | None]], blocks: int, stream: int, /
     ) -> tuple[int, list[CudaResult]]:
         """Launches mini-batches by the last plan; returns the number of kernels, and what tells the sizes of each.
 
-        A mini-batch is (address of its seeds, their number, its key, next key and phase, address of its memory, address
-        of its sizes on the GPU or 0): the caller checked these arrays, and owns them. After an error arrays that are
-        zero between launches may not be: the caller makes them so.
+        A mini-batch is (seeds, its key, next key and phase, memory, sizes), on the GPU: seeds of the type of `indices`,
+        memory of any type for what was planned, and `[2 * hops + 1]` int64 for its sizes, or None. The caller keeps
+        them. After an error arrays that are zero between launches may not be: the caller makes them so.
         """
 
 class CudaSampler_i32_i32(_CudaSampler): ...

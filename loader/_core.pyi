@@ -697,63 +697,55 @@ def mean_backward(indptr: Tensor, indices: Tensor, grad_out: Tensor, grad_x: Ten
 
 # Groups of what a launch is told; csrc/bindings/aggregate_cuda.cpp gives the shapes.
 _Where = tuple[int, int]  # device, stream
-_Block = tuple[
-    int, int, int, int, int, int, int, int
-]  # indptr, indices, num_dst, num_src, num_edges, bytes, bytes, live
-_Rows = tuple[int, int]  # address, stride in elements
+_Block = tuple[Tensor, Tensor, int, Tensor | None]  # indptr, indices, num_dst, live
 _Activation = tuple[bool, int, int]  # ReLU, threshold, key
-_Scales = tuple[int, bool]  # address or 0, whether each row of the table has one
+_Scales = tuple[Tensor | None, bool]  # of codes, whether each row of the table has one
 
 def cuda_mean_forward(
     where: _Where,
     block: _Block,
-    dtype: int,
-    x: _Rows,
-    nodes: int,
-    dim: int,
-    out_dtype: int,
-    mean: _Rows,
-    own: _Rows,
+    x: Tensor,
+    nodes: Tensor | None,
+    out: Tensor,
+    mean_at: int,
+    own_at: int,
     padding: int,
     activation: _Activation,
-    workspace: int,
+    workspace: Tensor | None,
     scales: _Scales,
     /,
 ) -> None:
-    """Launches the mean (csrc/aggregate/cuda/mean.h). Addresses: the caller checked and owns what lies there; those of
-    `own`, of a live block and of `nodes`, the sources' rows in `x`, may be 0. Types are numbered by their place in
-    `cuda_mean_dtypes`, and after these in `cuda_mean_codes`, whose rows have scales."""
+    """Launches the mean (csrc/aggregate/cuda/mean.h) to columns of `out` from `mean_at` on, and the own rows to those
+    from `own_at` on, unless that is -1. `nodes`: the sources' rows in `x`. Types are those of `cuda_mean_dtypes`, and
+    of `cuda_mean_codes`, whose rows have scales. Values of index arrays are trusted."""
 
 def cuda_mean_backward(
     where: _Where,
     block: _Block,
-    dtype: int,
-    sorted_sources: int,
-    order: int,
-    grad_mean: _Rows,
-    grad_own: _Rows,
-    x: _Rows,
-    dim: int,
-    grad_x: int,
+    sorted_sources: Tensor | None,
+    order: Tensor | None,
+    grad_mean: Tensor | None,
+    grad_own: Tensor | None,
+    x: Tensor | None,
+    grad_x: Tensor,
     activation: _Activation,
-    workspace: int,
+    workspace: Tensor,
     /,
 ) -> None:
-    """Launches the gradient of `cuda_mean_forward`; addresses that are not given are 0."""
+    """Launches the gradient of `cuda_mean_forward`."""
 
 def cuda_write_live_blocks(
-    blocks: list[tuple[int, int, int, int, int, int, int, int]],
-    to: int,
-    copy_from: int,
-    copy_to: int,
-    copy_bytes: int,
+    blocks: list[tuple[Tensor, Tensor, int, Tensor | None, Tensor | None, int]],
+    live: Tensor,
+    labels: Tensor,
+    labels_to: Tensor,
     device: int,
     stream: int,
     /,
 ) -> None:
-    """Launches the writing of live blocks to the address `to`: of each, addresses of indptr and indices, num_dst,
-    num_edges, address (or 0) and stride of x, address of nodes (or 0), key of the activation. The same launch copies
-    `copy_bytes` of GPU memory."""
+    """Launches the writing of live blocks to `live`, `[blocks * cuda_live_block_bytes]` uint8: of each, indptr,
+    indices, num_dst, x and nodes or None, and the key of the activation. The same launch copies `labels` to the
+    beginning of `labels_to`."""
 
 cuda_live_block_bytes: int
 cuda_max_live_blocks: int

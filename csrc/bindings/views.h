@@ -44,6 +44,7 @@ struct Questions {
   PyObject *const get_device = of("get_device"), *const dtype = of("dtype"), *const shape = of("shape");
   PyObject *const is_contiguous = of("is_contiguous"), *const dim = of("dim"), *const numel = of("numel");
   PyObject *const element_size = of("element_size"), *const data_ptr = of("data_ptr");
+  PyObject* const stride = of("stride");
 };
 inline const Questions& questions() {
   static const Questions all;
@@ -66,24 +67,32 @@ inline int64_t number_of(py::handle tensor, PyObject* name) {
 
 inline std::string dtype_of(py::handle tensor) { return py::str(attribute_of(tensor, questions().dtype)); }
 
-// A torch.dtype by its name. There is one object of each, which lives as long as torch: whoever was asked
-// before is known without a look at the name.
+// A torch.dtype by its name. There is one object of each, which lives as long as torch.
 class KnownDtype {
  public:
   explicit KnownDtype(std::string name) : name_(std::move(name)) {}
 
   const std::string& name() const { return name_; }
+  bool is(const py::object& dtype) const { return dtype && dtype.ptr() == object(); }
   // What is no tensor has none.
   bool is_of(py::handle tensor) const {
-    auto found = py::reinterpret_steal<py::object>(PyObject_GetAttr(tensor.ptr(), questions().dtype));
-    if (!found) return PyErr_Clear(), false;
-    if (found.ptr() == known_.load(std::memory_order_relaxed)) return true;
-    if (std::string(py::str(found)) != name_) return false;
-    known_.store(found.release().ptr(), std::memory_order_relaxed);
-    return true;
+    const auto found = py::reinterpret_steal<py::object>(PyObject_GetAttr(tensor.ptr(), questions().dtype));
+    if (!found) PyErr_Clear();
+    return is(found);
   }
 
  private:
+  // nullptr if this torch has no such type.
+  PyObject* object() const {
+    PyObject* known = known_.load(std::memory_order_relaxed);
+    if (known) return known;
+    const auto torch = py::module_::import("torch");
+    known = PyObject_GetAttrString(torch.ptr(), name_.c_str() + sizeof("torch.") - 1);
+    if (!known) return PyErr_Clear(), nullptr;
+    known_.store(known, std::memory_order_relaxed);
+    return known;
+  }
+
   const std::string name_;
   mutable std::atomic<PyObject*> known_{nullptr};
 };
@@ -262,6 +271,27 @@ inline RowsView rows_view(py::handle tensor, const char* name, const Place& plac
   for (size_t d = 1; d < shape.size(); ++d) bytes *= shape[d].cast<int64_t>();
   const auto rows = shape[0].cast<int64_t>();
   return {reinterpret_cast<uint8_t*>(address_of(tensor, name, bytes ? rows : 0, place.type)), rows, bytes};
+}
+
+// Rows of any element type whose elements are neighbors in memory, but which may lie apart.
+struct StridedView {
+  uint8_t* data;
+  int64_t num_rows, columns, stride;  // in elements
+};
+
+// Those of `tensor` [num_rows, columns].
+inline StridedView strided_view(py::handle tensor, const char* name, const Place& place) {
+  check_place(tensor, name, place);
+  const auto shape = attribute_of(tensor, questions().shape).cast<py::tuple>();
+  if (shape.size() != 2)
+    throw py::value_error(std::string(name) + " has " + std::to_string(shape.size()) +
+                          " dimensions; it must have 2");
+  const auto rows = shape[0].cast<int64_t>(), columns = shape[1].cast<int64_t>();
+  const auto strides = answer_of(tensor, questions().stride).cast<py::tuple>();
+  if (columns > 1 && strides[1].cast<int64_t>() != 1)
+    throw py::value_error(std::string(name) + " is not contiguous along its rows; call .contiguous() first");
+  const auto at = address_of(tensor, name, rows * columns, place.type);
+  return {reinterpret_cast<uint8_t*>(at), rows, columns, strides[0].cast<int64_t>()};
 }
 
 // The bytes of a tensor of any type.

@@ -5,8 +5,9 @@ The tensors lie on the CPU and say that they lay on a GPU, see `OnGPU`: a launch
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -27,12 +28,14 @@ class Binding:
         arguments: tensors of the GPU, and others.
         lengths: what is said of each tensor that lacks an element, where it is not "has n elements; it must have m".
         any_length: tensors that may be shorter.
+        types: the same as `lengths`, of a tensor of bool, where it is not "has dtype torch.bool; ".
     """
 
     call: Callable[..., Any]
     arguments: Arguments
     lengths: dict[str, str]
     any_length: frozenset[str] = frozenset()
+    types: dict[str, str] = field(default_factory=dict)
 
 
 def on_gpu(*sizes: int, dtype: torch.dtype = torch.int64) -> Any:
@@ -208,7 +211,110 @@ def walk_by() -> Binding:
     )
 
 
+FLOAT, NARROW, BYTES = torch.float32, torch.int32, torch.uint8
+
+
+def mean_forward() -> Binding:
+    """Of rows of 5 elements, those of 4 sources in a table of 6, for 3 destinations with 300 edges."""
+    return Binding(
+        lambda **given: _core.cuda_mean_forward(
+            *((0, 0), (given["indptr"], given["indices"], 3, None), given["x"], given["nodes"], given["out"]),
+            *(5, 0, 4, (False, 0, 0), given["workspace"], (None, False)),
+        ),
+        {
+            "indptr": on_gpu(4),
+            "indices": on_gpu(300, dtype=NARROW),
+            "x": on_gpu(6, 5, dtype=FLOAT),
+            "nodes": on_gpu(4, dtype=NARROW),
+            "out": on_gpu(3, 14, dtype=torch.bfloat16),
+            "workspace": on_gpu(_core.cuda_mean_forward_workspace(300), dtype=BYTES),
+        },
+        {"out": "out has shape [2, 14]; it must have 3 rows and at least 14 columns"},
+        frozenset({"indices", "x", "nodes"}),  # what they are then, only the GPU knows
+    )
+
+
+def mean_forward_of_codes() -> Binding:
+    return Binding(
+        lambda **given: _core.cuda_mean_forward(
+            *((0, 0), (on_gpu(4), on_gpu(30), 3, None), given["x"], None, on_gpu(3, 5, dtype=FLOAT)),
+            *(0, -1, 0, (False, 0, 0), None, (given["scales"], True)),
+        ),
+        {"x": on_gpu(6, 5, dtype=torch.int8), "scales": on_gpu(6, 1, dtype=FLOAT)},
+        {"x": "scales has 6 elements; it must have 5"},
+    )
+
+
+def mean_forward_of_a_live_block() -> Binding:
+    arrays = torch.zeros(4, dtype=torch.int64, device="meta"), torch.zeros(300, dtype=torch.int64, device="meta")
+    x, workspace = torch.zeros(6, 5, device="meta"), on_gpu(_core.cuda_mean_forward_workspace(300), dtype=BYTES)
+    return Binding(
+        lambda live: _core.cuda_mean_forward(
+            *((0, 0), (*arrays, 3, live), x, None, on_gpu(3, 10, dtype=FLOAT), 5, 0, 0),
+            *((False, 0, 0), workspace, (None, False)),
+        ),
+        {"live": on_gpu(_core.cuda_live_block_bytes, dtype=BYTES)},
+        {},
+    )
+
+
+def mean_backward() -> Binding:
+    """Of the same, whose rows are the sources'."""
+    nbytes = _core.cuda_mean_backward_workspace(4, 300, 8, 4)
+    names = "sorted_sources", "order", "grad_mean", "grad_own", "x", "grad_x"
+    return Binding(
+        lambda **given: _core.cuda_mean_backward(
+            *((0, 0), (given["indptr"], given["indices"], 3, None), *[given[name] for name in names]),
+            *((True, 0, 0), given["workspace"]),
+        ),
+        {
+            "indptr": on_gpu(4),
+            "indices": on_gpu(300, dtype=NARROW),
+            "sorted_sources": on_gpu(300, dtype=NARROW),
+            "order": on_gpu(300),
+            "grad_mean": on_gpu(3, 5, dtype=FLOAT),
+            "grad_own": on_gpu(3, 5, dtype=FLOAT),
+            "x": on_gpu(4, 5, dtype=FLOAT),
+            "grad_x": on_gpu(4, 5, dtype=FLOAT),
+            "workspace": on_gpu(nbytes, dtype=BYTES),
+        },
+        {
+            "indices": "sorted_sources has 300 elements; it must have 299",
+            "grad_mean": "grad_mean has shape [2, 5]; it must be [3, 5]",
+            "grad_own": "grad_own has shape [2, 5]; it must be [3, 5]",
+            "x": "x has shape [3, 5]; it must be [4, 5]",
+            "grad_x": "x has shape [4, 5]; it must be [3, 5]",
+        },
+    )
+
+
+def live_blocks() -> Binding:
+    return Binding(
+        lambda **given: _core.cuda_write_live_blocks(
+            [(given["indptr"], given["indices"], 3, given["x"], given["nodes"], 0)],
+            *(given["live"], given["labels"], given["labels_to"], 0, 0),
+        ),
+        {
+            "indptr": on_gpu(4),
+            "indices": on_gpu(30, dtype=NARROW),
+            "x": on_gpu(6, 5, dtype=FLOAT),
+            "nodes": on_gpu(4, dtype=NARROW),
+            "live": on_gpu(_core.cuda_live_block_bytes, dtype=BYTES),
+            "labels": on_gpu(3),
+            "labels_to": on_gpu(3),
+        },
+        {"labels_to": "labels has 24 bytes; there is room for 16"},
+        frozenset({"indices", "x", "nodes", "labels"}),
+        {"labels_to": "labels has dtype torch.int64; it must be that of labels_to, torch.bool"},
+    )
+
+
 BINDINGS: dict[str, Callable[[], Binding]] = {
+    "cuda_mean_forward": mean_forward,
+    "cuda_mean_forward, codes": mean_forward_of_codes,
+    "cuda_mean_forward, live": mean_forward_of_a_live_block,
+    "cuda_mean_backward": mean_backward,
+    "cuda_write_live_blocks": live_blocks,
     "CudaLinkEngine.ends": ends,
     "cuda_find_links, a block": links_of_block,
     "cuda_find_links, a subgraph": links_of_subgraph,
@@ -252,7 +358,7 @@ def test_the_right_tensors_are_taken(name: str) -> None:
 def test_another_type_is_refused(name: str, tensor: str) -> None:
     error = refusal(name, tensor, OnGPU(held(name, tensor).to(torch.bool)))
     assert isinstance(error, TypeError)
-    assert f"{tensor} has dtype torch.bool; " in str(error)
+    assert MADE[name].types.get(tensor, f"{tensor} has dtype torch.bool; ") in str(error)
 
 
 @pytest.mark.parametrize(("name", "tensor"), OF_ONE_LENGTH)
@@ -282,7 +388,10 @@ def test_another_gpu_is_refused(name: str, tensor: str) -> None:
 def test_gaps_between_elements_are_refused(name: str, tensor: str) -> None:
     given = held(name, tensor)
     apart = torch.zeros(*given.shape, 2, dtype=given.dtype)[..., 0]
-    assert str(refusal(name, tensor, OnGPU(apart))) == f"{tensor} is not contiguous; call .contiguous() first"
+    assert re.fullmatch(
+        rf"{tensor} is not contiguous( along its rows)?; call .contiguous\(\) first",
+        str(refusal(name, tensor, OnGPU(apart))),
+    )
 
 
 @pytest.mark.parametrize(("name", "tensor"), TENSORS)

@@ -1,0 +1,154 @@
+// Bindings of the aggregation and of links on the GPU as a module of the host. The kernels of links are as
+// they are, with a stand-in for CUDA; in place of those of the aggregation, which other tests compare, is
+// plain code.
+#include "device_code.h"
+// The stand-in above comes first.
+#include "gpu/kernel.h"
+#include "links/cuda/ends.cuh"
+#include "links/cuda/links.h"
+#include "links/cuda/without.cuh"
+
+namespace loader {
+namespace {
+
+struct LinkEndsKernel;
+struct DistinctEndsKernel;
+struct InsertEdgesKernel;
+struct FindEdgesKernel;
+struct DropEntriesKernel;
+struct DropFromListsKernel;
+
+}  // namespace
+
+namespace gpu {
+
+template <typename P, typename N>
+struct Compiled<LinkEndsKernel, P, N> {
+  static constexpr auto* function = link_ends_kernel<P, N>;
+};
+template <typename N>
+struct Compiled<DistinctEndsKernel, N> {
+  static constexpr auto* function = distinct_ends_kernel<N>;
+};
+template <>
+struct Compiled<InsertEdgesKernel> {
+  static constexpr auto* function = insert_edges_kernel;
+};
+template <typename P, typename N>
+struct Compiled<FindEdgesKernel, P, N> {
+  static constexpr auto* function = find_edges_kernel<P, N>;
+};
+template <typename T, typename P>
+struct Compiled<DropEntriesKernel, T, P> {
+  static constexpr auto* function = drop_entries_kernel<T, P>;
+};
+template <typename P>
+struct Compiled<DropFromListsKernel, P> {
+  static constexpr auto* function = drop_from_lists_kernel<P>;
+};
+
+}  // namespace gpu
+}  // namespace loader
+
+#include "bindings/links_cuda.cpp"
+#include "links/cuda/links.cpp"
+
+// The bindings of the aggregation, and what they launch.
+#include "bindings/aggregate_cuda.cpp"
+
+namespace loader {
+
+int64_t mean_forward_workspace(int64_t num_edges) { return 8 * (1 + num_edges); }
+int64_t mean_backward_workspace(int64_t num_src, int64_t num_edges, int64_t index_bytes, int64_t id_bytes) {
+  return num_src * index_bytes + num_edges * id_bytes;
+}
+
+void write_live_blocks(const LiveBlock* blocks, int count, LiveBlock* to, const LiveCopy& copy, int,
+                       gpu::Stream) {
+  std::copy_n(blocks, count, to);
+  std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
+}
+
+// What a live block says in place of the launch.
+template <typename P, typename I>
+DeviceBlock<P, I> found(const DeviceBlock<P, I>& block) {
+  if (!block.live) return block;
+  const LiveBlock& live = *block.live;
+  return {static_cast<const P*>(live.indptr),
+          static_cast<const I*>(live.indices),
+          live.num_dst,
+          block.num_src,
+          live.num_edges,
+          nullptr};
+}
+
+template <typename P, typename I, typename T, typename O>
+void launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x, const I* nodes, int64_t dim,
+                         StridedRows<O> mean, StridedRows<O> own, int padding, Activation activation, void*,
+                         int, gpu::Stream, Scales) {
+  if constexpr (std::is_same_v<T, O> && std::is_floating_point_v<T>) {
+    const DeviceBlock<P, I> edges = found(block);
+    if (block.live && block.live->x) {
+      x = {static_cast<const T*>(block.live->x), block.live->x_stride};
+      nodes = static_cast<const I*>(block.live->nodes);
+    }
+    const auto element = [&](int64_t source, int64_t column) {
+      const T value = x.data[(nodes ? int64_t{nodes[source]} : source) * x.stride + column];
+      return activation.relu && value < 0 ? T{0} : value;
+    };
+    for (int64_t i = 0; i < block.num_dst; ++i) {
+      for (int64_t column = 0; column < dim; ++column) {
+        T sum = 0;
+        const bool there = i < edges.num_dst;
+        const int64_t begin = there ? edges.indptr[i] : 0, end = there ? edges.indptr[i + 1] : 0;
+        for (int64_t e = begin; e < end; ++e) sum += element(edges.indices[e], column);
+        mean.data[i * mean.stride + column] = begin < end ? sum / static_cast<T>(end - begin) : T{0};
+        if (own.data) own.data[i * own.stride + column] = there ? element(i, column) : T{0};
+      }
+      for (int column = 0; column < padding; ++column)
+        mean.data[i * mean.stride + dim + column] = column == 0;
+    }
+  } else {
+    throw std::runtime_error("the host has no such numbers");
+  }
+}
+
+template <typename P, typename I, typename T>
+void launch_mean_backward(const DeviceBlock<P, I>& block, const I* sorted_sources, const int64_t* order,
+                          StridedRows<const T> grad_mean, StridedRows<const T> grad_own,
+                          StridedRows<const T> x, int64_t dim, StridedRows<T> grad_x, Activation activation,
+                          void*, int, gpu::Stream) {
+  if constexpr (std::is_floating_point_v<T>) {
+    const DeviceBlock<P, I> edges = found(block);
+    for (int64_t s = 0; s < block.num_src; ++s)
+      for (int64_t column = 0; column < dim; ++column)
+        grad_x.data[s * grad_x.stride + column] =
+            grad_own.data && s < edges.num_dst ? grad_own.data[s * grad_own.stride + column] : T{0};
+    std::vector<int64_t> of_edge(static_cast<size_t>(edges.num_edges));
+    for (int64_t i = 0; i < edges.num_dst; ++i)
+      for (int64_t e = edges.indptr[i]; e < edges.indptr[i + 1]; ++e) of_edge[static_cast<size_t>(e)] = i;
+    const int64_t count = grad_mean.data ? int64_t{edges.indptr[edges.num_dst]} : 0;
+    for (int64_t k = 0; k < count; ++k) {
+      const int64_t e = order ? order[k] : k;
+      const I source = sorted_sources ? sorted_sources[k] : edges.indices[e];
+      const int64_t i = of_edge[static_cast<size_t>(e)];
+      const auto degree = static_cast<T>(edges.indptr[i + 1] - edges.indptr[i]);
+      for (int64_t column = 0; column < dim; ++column)
+        grad_x.data[source * grad_x.stride + column] +=
+            grad_mean.data[i * grad_mean.stride + column] / degree;
+    }
+    for (int64_t s = 0; activation.relu && s < block.num_src; ++s)
+      for (int64_t column = 0; column < dim; ++column)
+        if (x.data[s * x.stride + column] <= 0) grad_x.data[s * grad_x.stride + column] = 0;
+  } else {
+    throw std::runtime_error("the host has no such numbers");
+  }
+}
+
+}  // namespace loader
+
+PYBIND11_MODULE(bindings_on_host, m) {
+  on_host::machine.multiprocessors = {2};
+  loader::bind_links_cuda(m);
+  loader::bind_aggregate_cuda(m);
+}

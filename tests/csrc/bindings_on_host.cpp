@@ -147,8 +147,74 @@ void launch_mean_backward(const DeviceBlock<P, I>& block, const I* sorted_source
 
 }  // namespace loader
 
+// The bindings of walks, and what they launch: the CPU's walks.
+#include "bindings/walks_cuda.cpp"
+#include "sampler/cpu/philox_lanes.cpp"
+#include "sampler/cpu/pick_batch.cpp"
+#include "walks/cpu/edge_filter.cpp"
+#include "walks/cpu/walk.cpp"
+
+namespace loader {
+
+template <class Law, class Lists>
+void walk_on_gpu(const Law& law, const Lists& lists,
+                 const WalkOut<typename Lists::Edge, typename Lists::Vertex>& out, const WalkStarts& starts,
+                 int, gpu::Stream) {
+  std::vector<typename Lists::Vertex> from;
+  for (int64_t w = 0; w < out.count; ++w)
+    from.push_back(static_cast<typename Lists::Vertex>(starts.wide
+                                                           ? static_cast<const int64_t*>(starts.ids)[w]
+                                                           : static_cast<const int32_t*>(starts.ids)[w]));
+  auto by = out;
+  by.starts = from.data();
+  ThreadPool pool(1);
+  walk_on_cpu(law, lists, by, pool);
+}
+
+// Of the whole walks, that step of the walkers in `order`.
+template <class Law, class Lists>
+void step_on_gpu(const Law& law, const Lists& lists,
+                 const WalkOut<typename Lists::Edge, typename Lists::Vertex>& out, const WalkStarts& starts,
+                 const int64_t* order, uint32_t step, int device, gpu::Stream stream) {
+  const int64_t length = out.length;
+  std::vector<typename Lists::Vertex> vertices(static_cast<size_t>(out.count * (length + 1)));
+  std::vector<typename Lists::Edge> places(static_cast<size_t>(out.count * length));
+  auto whole = out;
+  whole.vertices = vertices.data();
+  whole.places = places.data();
+  walk_on_gpu(law, lists, whole, starts, device, stream);
+  for (int64_t i = 0; i < out.count; ++i) {
+    const int64_t vertex = order[i] * (length + 1) + step, place = order[i] * length + step;
+    out.vertices[vertex] = whole.vertices[vertex];
+    out.vertices[vertex + 1] = whole.vertices[vertex + 1];
+    if (out.places) out.places[place] = whole.places[place];
+  }
+}
+
+template <typename P, typename N>
+void fill_filter_on_gpu(const PlainLists<P, N>&, int64_t, int64_t, const EdgeFilter&, int, gpu::Stream) {}
+
+template <typename N>
+void draw_negatives_on_gpu(const Negatives&, uint64_t, int64_t, int64_t, N*, int, gpu::Stream) {}
+
+template <typename P, typename N>
+void walk_custom_on_gpu(const std::string&, const CustomRules&, const CustomLists<P, N>&,
+                        const WalkOut<P, N>& out, const WalkStarts& starts, Fault* fault, int* reported, int,
+                        gpu::Stream) {
+  for (int64_t w = 0; w < out.count; ++w)
+    for (int64_t step = 0; step <= out.length; ++step)
+      out.vertices[w * (out.length + 1) + step] =
+          static_cast<N>(starts.wide ? static_cast<const int64_t*>(starts.ids)[w]
+                                     : static_cast<const int32_t*>(starts.ids)[w]);
+  static_cast<void>(fault);
+  *reported = 1;
+}
+
+}  // namespace loader
+
 PYBIND11_MODULE(bindings_on_host, m) {
   on_host::machine.multiprocessors = {2};
   loader::bind_links_cuda(m);
   loader::bind_aggregate_cuda(m);
+  loader::bind_walks_cuda(m);
 }

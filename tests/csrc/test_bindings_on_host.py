@@ -1,4 +1,4 @@
-"""Bindings of the aggregation and of links on the GPU, and Python around them, on the host: tensors arrive as given."""
+"""Bindings of aggregation, links and walks on the GPU, and Python around them, on the host: tensors arrive as given."""
 
 from __future__ import annotations
 
@@ -183,3 +183,33 @@ def test_links_leave_blocks_and_subgraphs(
     found = gpu_links.without_links(sample, sources, targets, reverse=reverse)
     assert found.digest() == without_links(sample, sources, targets, reverse=reverse).digest()
     assert found.digest() != sample.digest()
+
+
+@pytest.mark.parametrize("wide_starts", [False, True])
+@pytest.mark.parametrize("types", INDEX_TYPES)
+def test_walks_are_those_of_the_cpu(core: Any, types: tuple[torch.dtype, torch.dtype], wide_starts: bool) -> None:
+    random = torch.Generator().manual_seed(7)
+    indptr = torch.cat((torch.zeros(1).long(), torch.randint(5, (30,), generator=random).cumsum(0)))
+    indices = torch.randint(30, (int(indptr[-1]),), generator=random)
+    graph = indptr.to(types[0]), indices.to(types[1])
+    starts, key, length, chances = torch.randint(30, (70,), generator=random), 11, 6, (2**28, 2**30)
+    given = starts if wide_starts else starts.int()
+    nodes, places = torch.zeros(70, length + 1, dtype=types[1]), torch.zeros(70, length, dtype=types[0])
+    wanted = nodes.clone(), places.clone()
+    cpu = _core.WalkEngine(*graph, None, None, 0, 1)
+    cpu.walk(starts.to(types[1]), 0, key, length, *chances, None, [], *wanted)
+    gpu = core.CudaWalkEngine(*graph, None, None, 0, torch.zeros(2, dtype=torch.int64), 0)
+    gpu.walk(given, 0, key, length, *chances, None, [], nodes, places, 0)
+    assert torch.equal(nodes, wanted[0])
+    assert torch.equal(places, wanted[1])
+    nodes, places = torch.zeros_like(nodes), torch.zeros_like(places)
+    for step in range(length):
+        gpu.step(given, key, length, *chances, torch.randperm(70, generator=random), step, nodes, places, 0)
+    assert torch.equal(nodes, wanted[0])
+    assert torch.equal(places, wanted[1])
+    gpu.walk(given, 0, key, length, *chances, None, [], nodes.zero_(), None, 0)
+    assert torch.equal(nodes, wanted[0])
+    fault, reported = torch.zeros(5, dtype=torch.int64), torch.zeros(1, dtype=torch.int32)
+    gpu.walk_by("", given, 0, key, length, 1, [], None, False, False, nodes, fault, reported, 0)
+    assert torch.equal(nodes, starts[:, None].expand(70, length + 1).to(types[1]))
+    assert int(reported) == 1

@@ -30,7 +30,7 @@ Dtype dtype_of_rows(py::handle tensor, const char* name) {
   static const KnownDtype known[kDtypes]{KnownDtype("torch.float32"), KnownDtype("torch.float64"),
                                          KnownDtype("torch.float16"), KnownDtype("torch.bfloat16"),
                                          KnownDtype("torch.int8"),    KnownDtype("torch.float8_e4m3fn")};
-  const py::object dtype = attribute_of(tensor, questions().dtype);
+  const py::object dtype = get_attribute(tensor, attribute_names().dtype);
   for (int i = 0; i < kDtypes; ++i)
     if (known[i].is(dtype)) return static_cast<Dtype>(i);
   throw py::type_error(
@@ -152,8 +152,8 @@ void forward(const WhereArgs& where, const BlockArgs& block_args, py::handle x, 
   const auto [device, stream] = where;
   const Place place{kGpu, device};
   const AnyBlock block = block_of(block_args, place);
-  const bool elsewhere = block.live && attribute_of(x, questions().is_meta).ptr() == Py_True;
-  const StridedView from = strided_view(x, "x", elsewhere ? Place("meta") : place);
+  const bool on_meta = block.live && get_attribute(x, attribute_names().is_meta).ptr() == Py_True;
+  const StridedView from = strided_view(x, "x", on_meta ? Place("meta") : place);
   const int64_t dim = from.columns;
   const Dtype dtype = dtype_of_rows(x, "x");
   IntegersView named{};
@@ -182,7 +182,7 @@ void forward(const WhereArgs& where, const BlockArgs& block_args, py::handle x, 
   if (!scratch && num_edges > kLongRow)
     throw py::value_error("workspace is None; a block of " + std::to_string(num_edges) + " edges needs it");
   // The rows of a live block are those of a table that is not known yet.
-  const Scales scales = scales_of(coding, elsewhere ? -1 : from.num_rows, dim, place);
+  const Scales scales = scales_of(coding, on_meta ? -1 : from.num_rows, dim, place);
   const auto launch = [&, device = device, stream = stream](auto input, auto output) {
     using T = typename decltype(input)::type;
     using O = typename decltype(output)::type;
@@ -297,7 +297,7 @@ void write_live(const std::vector<LiveFields>& fields, py::handle to, py::handle
   auto* const live = reinterpret_cast<LiveBlock*>(
       view<uint8_t>(to, "live", count * static_cast<int64_t>(sizeof(LiveBlock)), place).data);
   const auto from = bytes_view(labels, "labels", place), room = bytes_view(labels_to, "labels_to", place);
-  if (!attribute_of(labels, questions().dtype).is(attribute_of(labels_to, questions().dtype)))
+  if (!get_attribute(labels, attribute_names().dtype).is(get_attribute(labels_to, attribute_names().dtype)))
     throw py::type_error("labels has dtype " + dtype_of(labels) + "; it must be that of labels_to, " +
                          dtype_of(labels_to));
   if (from.size > room.size)

@@ -51,7 +51,7 @@ class CudaLinkEngine {
     });
   }
 
-  // With `seeds`, each end is kept once.
+  // With `seeds`, each end is written there once.
   void ends(py::handle pairs, int64_t negatives, int64_t each, uint64_t key, bool strict, py::handle ends,
             py::handle seeds, py::handle local, py::handle outcome, StreamHandle stream) {
     if (negatives < 0 || each < 0)
@@ -70,14 +70,14 @@ class CudaLinkEngine {
     if (once && (count < 1 || count > kMostSorted))
       throw py::value_error(std::to_string(count) + " ends are sorted; it must be 1 to " +
                             std::to_string(kMostSorted));
-    IntegersView kept{};
+    IntegersView seed_ids{};
     int64_t* places = nullptr;
-    DistinctEnds* told = nullptr;
+    DistinctEnds* report = nullptr;
     if (once) {
       static_assert(sizeof(DistinctEnds) == 2 * sizeof(int64_t));
-      kept = integers_view(seeds, "seeds", count, place);                                        // [count]
-      places = view<int64_t>(local, "local", count, place).data;                                 // [count]
-      told = reinterpret_cast<DistinctEnds*>(view<int64_t>(outcome, "outcome", 2, place).data);  // [2]
+      seed_ids = integers_view(seeds, "seeds", count, place);                                      // [count]
+      places = view<int64_t>(local, "local", count, place).data;                                   // [count]
+      report = reinterpret_cast<DistinctEnds*>(view<int64_t>(outcome, "outcome", 2, place).data);  // [2]
     }
     doing("finding the ends of links on the GPU", [&] {
       const gpu::OnDevice current(device_);
@@ -90,10 +90,10 @@ class CudaLinkEngine {
       });
       if (!once) return;
       const auto keep = [&](auto vertex) {
-        distinct_ends(all.out, count, num_nodes_, static_cast<decltype(vertex)*>(kept.data), places, told,
-                      device_, stream_of(stream));
+        distinct_ends(all.out, count, num_nodes_, static_cast<decltype(vertex)*>(seed_ids.data), places,
+                      report, device_, stream_of(stream));
       };
-      kept.wide ? keep(int64_t{}) : keep(int32_t{});
+      seed_ids.wide ? keep(int64_t{}) : keep(int32_t{});
     });
   }
 
@@ -120,7 +120,7 @@ struct HopView {
 };
 
 template <typename P, typename N>
-void look_at(const Hop& hop, int64_t seeds, const Place& place, HopView* found) {
+void view_hop(const Hop& hop, int64_t seeds, const Place& place, HopView* found) {
   const auto& [indptr, sources, destinations, gone] = hop;
   if (indptr.is_none() == destinations.is_none())
     throw py::value_error("a hop has either indptr or destinations; the other one must be None");
@@ -164,7 +164,7 @@ void find_links(py::handle slots, int64_t seeds, py::handle sources, py::handle 
     one.wide_edges = has_dtype<int64_t>(std::get<3>(hop));
     one.wide_nodes = has_dtype<int64_t>(std::get<1>(hop));
     with_types(one.wide_edges, one.wide_nodes, [&](auto edge, auto vertex) {
-      look_at<decltype(edge), decltype(vertex)>(hop, seeds, place, &one);
+      view_hop<decltype(edge), decltype(vertex)>(hop, seeds, place, &one);
     });
     views.push_back(one);
   }
@@ -202,8 +202,8 @@ void drop(const std::vector<Array>& arrays, const std::optional<Array>& indptr, 
       throw py::type_error(std::string(name) + " has dtype torch.int" + (a.wide ? "64" : "32") +
                            "; it must be that of " + other + ", torch.int" + (b.wide ? "64" : "32"));
   };
-  std::vector<std::pair<IntegersView, IntegersView>> looked_at;
-  looked_at.reserve(arrays.size());
+  std::vector<std::pair<IntegersView, IntegersView>> array_views;
+  array_views.reserve(arrays.size());
   for (const auto& [in, out] : arrays) {
     const auto from = integers_view(in, "array", -1, place);  // [entries]
     if (from.size < positions.size)
@@ -211,7 +211,7 @@ void drop(const std::vector<Array>& arrays, const std::optional<Array>& indptr, 
                             std::to_string(positions.size) + " are left out; it must have as many");
     const auto to = integers_view(out, "out", from.size - positions.size, place);  // [entries - num_gone]
     same_type(to, from, "out", "the array");
-    looked_at.emplace_back(from, to);
+    array_views.emplace_back(from, to);
   }
   IntegersView lists{}, corrected{};
   if (indptr) {
@@ -225,16 +225,16 @@ void drop(const std::vector<Array>& arrays, const std::optional<Array>& indptr, 
     const gpu::Stream on = stream_of(stream);
     const auto with = [&](auto position) {
       using P = decltype(position);
-      const auto* const left_out = static_cast<const P*>(positions.data);
+      const auto* const removed = static_cast<const P*>(positions.data);
       const auto copy = [&](auto entry, const IntegersView& from, const IntegersView& to) {
         using T = decltype(entry);
-        drop_entries(static_cast<const T*>(from.data), from.size, left_out, positions.size,
+        drop_entries(static_cast<const T*>(from.data), from.size, removed, positions.size,
                      static_cast<T*>(to.data), device, on);
       };
-      for (const auto& [from, to] : looked_at)
+      for (const auto& [from, to] : array_views)
         from.wide ? copy(int64_t{}, from, to) : copy(int32_t{}, from, to);
       if (indptr)
-        drop_from_lists(static_cast<const P*>(lists.data), lists.size, left_out, positions.size,
+        drop_from_lists(static_cast<const P*>(lists.data), lists.size, removed, positions.size,
                         static_cast<P*>(corrected.data), device, on);
     };
     positions.wide ? with(int64_t{}) : with(int32_t{});

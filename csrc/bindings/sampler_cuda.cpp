@@ -218,11 +218,11 @@ class Engine {
         throw py::value_error("there are " + std::to_string(from.size) + " seeds; the plan is for up to " +
                               std::to_string(args_.frontier_capacity[0]));
       uint8_t* const to = output_memory(memory, memory_bytes_, place);
-      int64_t* const told = optional_view<int64_t>(sizes, "sizes", 2 * args_.hops + 1, place);
+      int64_t* const sizes_out = optional_view<int64_t>(sizes, "sizes", 2 * args_.hops + 1, place);
       int types = 0;
       if constexpr (kTyped) types = args_.lists.num_types;
       results.emplace_back(results_, ++sequence_, args_.hops, device_, on, types);
-      args_.batches[i] = {from.data, from.size, key,  to, to + edges_at_, told, results.back().header(),
+      args_.batches[i] = {from.data, from.size, key,  to, to + edges_at_, sizes_out, results.back().header(),
                           sequence_, next_key,  phase};
     }
     const int launches = doing("launching the sampler", [&] {

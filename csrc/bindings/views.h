@@ -37,8 +37,9 @@ constexpr const char* dtype_name() {
   if constexpr (std::is_same_v<T, int16_t>) return "torch.int16";
 }
 
-// What tensors are asked, by names that are made once: to make one takes several times as long as the answer.
-struct Questions {
+// Names of attributes of tensors, made once: to make a name takes several times as long as to get its
+// attribute.
+struct AttributeNames {
   static PyObject* of(const char* name) { return PyUnicode_InternFromString(name); }
   PyObject *const is_cpu = of("is_cpu"), *const is_cuda = of("is_cuda"), *const is_meta = of("is_meta");
   PyObject *const get_device = of("get_device"), *const dtype = of("dtype"), *const shape = of("shape");
@@ -46,26 +47,28 @@ struct Questions {
   PyObject *const element_size = of("element_size"), *const data_ptr = of("data_ptr");
   PyObject* const stride = of("stride");
 };
-inline const Questions& questions() {
-  static const Questions all;
-  return all;
+inline const AttributeNames& attribute_names() {
+  static const AttributeNames names;
+  return names;
 }
 
-inline py::object attribute_of(py::handle tensor, PyObject* name) {
+inline py::object get_attribute(py::handle tensor, PyObject* name) {
   PyObject* const found = PyObject_GetAttr(tensor.ptr(), name);
   if (!found) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(found);
 }
-inline py::object answer_of(py::handle tensor, PyObject* name) {
+inline py::object call_method(py::handle tensor, PyObject* name) {
   PyObject* const found = PyObject_CallMethodNoArgs(tensor.ptr(), name);
   if (!found) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(found);
 }
-inline int64_t number_of(py::handle tensor, PyObject* name) {
-  return answer_of(tensor, name).cast<int64_t>();
+inline int64_t call_for_int(py::handle tensor, PyObject* name) {
+  return call_method(tensor, name).cast<int64_t>();
 }
 
-inline std::string dtype_of(py::handle tensor) { return py::str(attribute_of(tensor, questions().dtype)); }
+inline std::string dtype_of(py::handle tensor) {
+  return py::str(get_attribute(tensor, attribute_names().dtype));
+}
 
 // A torch.dtype by its name. There is one object of each, which lives as long as torch.
 class KnownDtype {
@@ -74,9 +77,10 @@ class KnownDtype {
 
   const std::string& name() const { return name_; }
   bool is(const py::object& dtype) const { return dtype && dtype.ptr() == object(); }
-  // What is no tensor has none.
+  // Of what is no tensor, too: it has no type.
   bool is_of(py::handle tensor) const {
-    const auto found = py::reinterpret_steal<py::object>(PyObject_GetAttr(tensor.ptr(), questions().dtype));
+    const auto found =
+        py::reinterpret_steal<py::object>(PyObject_GetAttr(tensor.ptr(), attribute_names().dtype));
     if (!found) PyErr_Clear();
     return is(found);
   }
@@ -85,7 +89,7 @@ class KnownDtype {
   // nullptr if this torch has no such type.
   PyObject* object() const {
     PyObject* known = known_.load(std::memory_order_relaxed);
-    if (known) return known;
+    if (known || name_.rfind("torch.", 0) != 0) return known;
     const auto torch = py::module_::import("torch");
     known = PyObject_GetAttrString(torch.ptr(), name_.c_str() + sizeof("torch.") - 1);
     if (!known) return PyErr_Clear(), nullptr;
@@ -112,11 +116,11 @@ struct Place {
 
 // Throws ValueError unless `tensor` lies there.
 inline void check_place(py::handle tensor, const char* name, const Place& place) {
-  const Questions& ask = questions();
+  const AttributeNames& all = attribute_names();
   const std::string_view type = place.type;
-  PyObject* const lies = PyObject_GetAttr(tensor.ptr(), type == "cuda"  ? ask.is_cuda
-                                                        : type == "cpu" ? ask.is_cpu
-                                                                        : ask.is_meta);
+  PyObject* const lies = PyObject_GetAttr(tensor.ptr(), type == "cuda"  ? all.is_cuda
+                                                        : type == "cpu" ? all.is_cpu
+                                                                        : all.is_meta);
   if (!lies) {
     PyErr_Clear();
     throw py::type_error(std::string(name) + " is " + Py_TYPE(tensor.ptr())->tp_name +
@@ -128,7 +132,7 @@ inline void check_place(py::handle tensor, const char* name, const Place& place)
                           tensor.attr("device").attr("type").cast<std::string>() + "; it must lie on " +
                           place.type);
   if (place.index < 0 || type != "cuda") return;
-  if (const auto index = number_of(tensor, ask.get_device); index != place.index)
+  if (const auto index = call_for_int(tensor, all.get_device); index != place.index)
     throw py::value_error(std::string(name) + " lies on cuda:" + std::to_string(index) +
                           "; it must lie on cuda:" + std::to_string(place.index));
 }
@@ -136,13 +140,13 @@ inline void check_place(py::handle tensor, const char* name, const Place& place)
 // The same, and ValueError unless it is contiguous.
 inline void check_layout(py::handle tensor, const char* name, const Place& place) {
   check_place(tensor, name, place);
-  if (answer_of(tensor, questions().is_contiguous).ptr() != Py_True)
+  if (call_method(tensor, attribute_names().is_contiguous).ptr() != Py_True)
     throw py::value_error(std::string(name) + " is not contiguous; call .contiguous() first");
 }
 
 // Throws ValueError unless `tensor` has one dimension.
 inline void check_dimension(py::handle tensor, const char* name) {
-  const auto dims = number_of(tensor, questions().dim);
+  const auto dims = call_for_int(tensor, attribute_names().dim);
   if (dims != 1)
     throw py::value_error(std::string(name) + " has " + std::to_string(dims) + " dimensions; it must have 1");
 }
@@ -157,7 +161,7 @@ inline void check_size(const char* name, int64_t numel, int64_t size) {
 // Where the `numel` elements of a tensor lie, on a device of type `device`; those of a meta tensor lie
 // nowhere.
 inline uintptr_t address_of(py::handle tensor, const char* name, int64_t numel, std::string_view device) {
-  const auto address = answer_of(tensor, questions().data_ptr).cast<uintptr_t>();
+  const auto address = call_method(tensor, attribute_names().data_ptr).cast<uintptr_t>();
   if (!address && numel && device != "meta")
     throw py::value_error(std::string(name) + " has " + std::to_string(numel) +
                           " elements and no memory: its storage was freed; give a tensor that has some");
@@ -177,7 +181,7 @@ View<T> view(py::handle tensor, const char* name, int64_t size = -1, const Place
   if (!has_dtype<T>(tensor))
     throw py::type_error(std::string(name) + " has dtype " + dtype_of(tensor) + "; it must be " +
                          dtype_name<std::remove_const_t<T>>());
-  const auto numel = number_of(tensor, questions().numel);
+  const auto numel = call_for_int(tensor, attribute_names().numel);
   check_size(name, numel, size);
   return {reinterpret_cast<T*>(address_of(tensor, name, numel, place.type)), numel};
 }
@@ -201,7 +205,7 @@ inline IntegersView integers_view(py::handle tensor, const char* name, int64_t s
   if (!wide && !has_dtype<int32_t>(tensor))
     throw py::type_error(std::string(name) + " has dtype " + dtype_of(tensor) +
                          "; it must be torch.int32 or torch.int64");
-  const auto numel = number_of(tensor, questions().numel);
+  const auto numel = call_for_int(tensor, attribute_names().numel);
   check_size(name, numel, size);
   return {reinterpret_cast<void*>(address_of(tensor, name, numel, place.type)), numel, wide};
 }
@@ -265,9 +269,9 @@ struct RowsView {
 // The rows of `tensor` [num_rows, ...], contiguous.
 inline RowsView rows_view(py::handle tensor, const char* name, const Place& place = "cpu") {
   check_layout(tensor, name, place);
-  const auto shape = attribute_of(tensor, questions().shape).cast<py::tuple>();
+  const auto shape = get_attribute(tensor, attribute_names().shape).cast<py::tuple>();
   if (shape.empty()) throw py::value_error(std::string(name) + " has no dimension; it must have at least 1");
-  auto bytes = number_of(tensor, questions().element_size);
+  auto bytes = call_for_int(tensor, attribute_names().element_size);
   for (size_t d = 1; d < shape.size(); ++d) bytes *= shape[d].cast<int64_t>();
   const auto rows = shape[0].cast<int64_t>();
   return {reinterpret_cast<uint8_t*>(address_of(tensor, name, bytes ? rows : 0, place.type)), rows, bytes};
@@ -282,12 +286,12 @@ struct StridedView {
 // Those of `tensor` [num_rows, columns].
 inline StridedView strided_view(py::handle tensor, const char* name, const Place& place) {
   check_place(tensor, name, place);
-  const auto shape = attribute_of(tensor, questions().shape).cast<py::tuple>();
+  const auto shape = get_attribute(tensor, attribute_names().shape).cast<py::tuple>();
   if (shape.size() != 2)
     throw py::value_error(std::string(name) + " has " + std::to_string(shape.size()) +
                           " dimensions; it must have 2");
   const auto rows = shape[0].cast<int64_t>(), columns = shape[1].cast<int64_t>();
-  const auto strides = answer_of(tensor, questions().stride).cast<py::tuple>();
+  const auto strides = call_method(tensor, attribute_names().stride).cast<py::tuple>();
   if (columns > 1 && strides[1].cast<int64_t>() != 1)
     throw py::value_error(std::string(name) + " is not contiguous along its rows; call .contiguous() first");
   const auto at = address_of(tensor, name, rows * columns, place.type);
@@ -297,9 +301,9 @@ inline StridedView strided_view(py::handle tensor, const char* name, const Place
 // The bytes of a tensor of any type.
 inline View<uint8_t> bytes_view(py::handle tensor, const char* name, const Place& place = "cpu") {
   check_layout(tensor, name, place);
-  const auto numel = number_of(tensor, questions().numel);
+  const auto numel = call_for_int(tensor, attribute_names().numel);
   const auto at = address_of(tensor, name, numel, place.type);
-  return {reinterpret_cast<uint8_t*>(at), numel * number_of(tensor, questions().element_size)};
+  return {reinterpret_cast<uint8_t*>(at), numel * call_for_int(tensor, attribute_names().element_size)};
 }
 
 }  // namespace loader

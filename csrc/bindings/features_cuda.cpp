@@ -41,7 +41,7 @@ class CudaGatherer {
     device_ = device_index(raised);
     placement_ = on_gpu ? Placement::kDevice : slots.is_none() ? Placement::kHost : Placement::kCached;
 
-    const RowsView rows = rows_view(table, "table", on_gpu ? "cuda" : "cpu");  // [num_rows, ...]
+    const RowsView rows = rows_view(table, "table", on_gpu ? place() : "cpu");  // [num_rows, ...]
     const auto from = dtype_of(table);
     format_.coded = !scales.is_none();
     format_.convert = from != to && !format_.coded;
@@ -65,7 +65,7 @@ class CudaGatherer {
     args_.table = reinterpret_cast<const uint8_t*>(address);
     args_.num_rows = rows.num_rows;
     if (placement_ == Placement::kCached) {
-      const RowsView cached = rows_view(cache, "cache", "cuda");  // [num_cached, ...], rows of the table
+      const RowsView cached = rows_view(cache, "cache", place());  // [num_cached, ...], rows of the table
       if (cached.row_bytes != rows.row_bytes || dtype_of(cache) != from)
         throw py::value_error("cache has rows of " + std::to_string(cached.row_bytes) +
                               " bytes, the table of " + std::to_string(rows.row_bytes) +
@@ -73,10 +73,10 @@ class CudaGatherer {
       args_.cache = cached.data;
     }
     // [num_rows]; an empty table has one all the same
-    args_.slots = optional_view<const int32_t>(slots, "slots", std::max<int64_t>(rows.num_rows, 1), "cuda");
+    args_.slots = optional_view<const int32_t>(slots, "slots", std::max<int64_t>(rows.num_rows, 1), place());
     args_.hits =
-        reinterpret_cast<unsigned long long*>(optional_view<int64_t>(hits, "hits", 1, "cuda"));       // [1]
-    args_.raised = reinterpret_cast<unsigned int*>(view<int32_t>(raised, "raised", 1, "cuda").data);  // [1]
+        reinterpret_cast<unsigned long long*>(optional_view<int64_t>(hits, "hits", 1, place()));       // [1]
+    args_.raised = reinterpret_cast<unsigned int*>(view<int32_t>(raised, "raised", 1, place()).data);  // [1]
     args_.notes =
         reinterpret_cast<Notes*>(view<uint8_t>(notes, "notes", sizeof(Notes)).data);  // [cuda_notes_bytes]
     order_from_ = gather_order_from(rows.num_rows * rows.row_bytes, placement_);
@@ -237,8 +237,8 @@ class RowUploader {
   }
 
   void upload(py::handle table, py::handle ids, py::handle out, StreamHandle stream) {
-    const RowsView from = rows_view(table, "table");    // [num_rows, ...]
-    const RowsView to = rows_view(out, "out", "cuda");  // [n, ...]
+    const RowsView from = rows_view(table, "table");  // [num_rows, ...]
+    const RowsView to = rows_view(out, "out", kGpu);  // [n, ...]
     if (dtype_of(table) != dtype_of(out) || from.row_bytes != to.row_bytes)
       throw py::type_error("out has rows of " + std::to_string(to.row_bytes) + " bytes of " + dtype_of(out) +
                            ", the table of " + std::to_string(from.row_bytes) + " bytes of " +

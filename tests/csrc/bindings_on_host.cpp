@@ -212,9 +212,77 @@ void walk_custom_on_gpu(const std::string&, const CustomRules&, const CustomList
 
 }  // namespace loader
 
+// The bindings of gathers, and what they launch. The host's own threads gather nothing here.
+#include "bindings/features_cuda.cpp"
+
+namespace loader {
+
+template <typename Id>
+void gather_rows(ThreadPool&, const RowTable&, const Id*, int64_t, uint8_t*) {
+  throw std::runtime_error("this module has no threads that gather");
+}
+template <typename Id>
+void gather_converted(ThreadPool&, const RowTable&, const Conversion&, const Id*, int64_t, uint8_t*) {
+  throw std::runtime_error("this module has no threads that gather");
+}
+Uploader::Uploader(uint8_t* ring, int64_t buffer_bytes, int, int device)
+    : ring_(ring), buffer_bytes_(buffer_bytes), device_(device) {}
+template <typename Id>
+void Uploader::upload(ThreadPool&, const RowTable&, const Id*, int64_t, uintptr_t, gpu::Stream) {
+  throw std::runtime_error("this module has no threads that gather");
+}
+void Uploader::wait() {}
+
+int64_t gather_order_from(int64_t, Placement) { return 100; }
+size_t gather_scratch(int64_t n, Placement) { return static_cast<size_t>(4 * n); }
+
+// f(i, id of a row of the table, whether it is in the cache) of the ids that are in range.
+template <typename F>
+void for_each_id(const GatherArgs& args, const F& f) {
+  for (int64_t i = 0; i < args.n; ++i) {
+    const int64_t id =
+        args.wide_ids ? static_cast<const int64_t*>(args.ids)[i] : static_cast<const int32_t*>(args.ids)[i];
+    if (id >= 0 && id < args.num_rows) f(i, id, args.slots && args.slots[id] >= 0);
+  }
+}
+
+void launch_find_misses(const GatherArgs& args, int64_t from, const MissIds& to, int, gpu::Stream) {
+  for_each_id(args, [&](int64_t i, int64_t id, bool cached) {
+    if (cached) return;
+    ++to.counts[2 + id / to.rows_a_range];
+    if (id < from) return;
+    const auto at = static_cast<int64_t>(to.counts[0]++);
+    to.positions[at] = i;
+    if (args.wide_ids)
+      static_cast<int64_t*>(to.ids)[at] = id;
+    else
+      static_cast<int32_t*>(to.ids)[at] = static_cast<int32_t>(id);
+  });
+}
+
+void launch_mark_misses(const GatherArgs& args, uint32_t* marks, int, gpu::Stream) {
+  std::fill_n(marks, (args.n + 31) / 32, 0U);
+  for_each_id(args, [&](int64_t i, int64_t, bool cached) { marks[i / 32] |= uint32_t{!cached} << i % 32; });
+}
+
+void launch_gather(GatherArgs args, const RowFormat& format, Placement, int, gpu::Stream) {
+  if (args.scratch) std::memset(args.scratch, 1, gather_scratch(args.n, Placement::kHost));
+  const auto bytes = static_cast<size_t>(format.out_bytes);
+  for_each_id(args, [&](int64_t i, int64_t id, bool cached) {
+    uint8_t* const to = args.out + i * format.out_bytes;
+    if (args.marks ? (args.marks[i / 32] >> i % 32 & 1) != 0 : !cached && id < args.misses_below)
+      std::memcpy(to, args.table + id * format.in_bytes, bytes);
+    else if (cached && !args.marks)
+      std::memcpy(to, args.cache + args.slots[id] * format.in_bytes, bytes);
+  });
+}
+
+}  // namespace loader
+
 PYBIND11_MODULE(bindings_on_host, m) {
   on_host::machine.multiprocessors = {2};
   loader::bind_links_cuda(m);
   loader::bind_aggregate_cuda(m);
   loader::bind_walks_cuda(m);
+  loader::bind_features_cuda(m);
 }

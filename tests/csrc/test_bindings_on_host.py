@@ -1,10 +1,14 @@
-"""Bindings of aggregation, links and walks on the GPU, and Python around them, on the host: tensors arrive as given."""
+"""Bindings of the GPU part, and Python around them, on the host: kernels get what they were given.
+
+Those of aggregation, links, walks and gathers; samplers and renewals have tests of their own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -20,6 +24,8 @@ from loader.ops.live import Kind, LiveBatch, Room
 from loader.samplers.gpu import links as gpu_links
 from loader.samples import Block, MiniBatch, Subgraph
 from loader.samples.links import without_links
+from loader.stores import CachedFeatures, cached, kernel
+from loader.stores.rows import RowFormat
 
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
 
@@ -34,7 +40,7 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(autouse=True)
 def on_host(core: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in dir(core):
-        if name.startswith("cuda_") or name == "CudaLinkEngine":
+        if name.startswith("cuda_") or name in ("CudaLinkEngine", "CudaGatherer"):
             monkeypatch.setattr(_core, name, getattr(core, name))
     for name in ("cuda_find_links", "cuda_drop", "cuda_write_live_blocks"):  # as device 0: the CPU has no number
         monkeypatch.setattr(_core, name, partial(_as_device_0, getattr(core, name)))
@@ -213,3 +219,39 @@ def test_walks_are_those_of_the_cpu(core: Any, types: tuple[torch.dtype, torch.d
     gpu.walk_by("", given, 0, key, length, 1, [], None, False, False, nodes, fault, reported, 0)
     assert torch.equal(nodes, starts[:, None].expand(70, length + 1).to(types[1]))
     assert int(reported) == 1
+
+
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+def test_gathers_bring_the_rows_asked_for(core: Any, monkeypatch: pytest.MonkeyPatch, index: torch.dtype) -> None:
+    for module in (kernel, cached):
+        monkeypatch.setattr(module, "current_stream_handle", lambda device: 0)
+    random = torch.Generator().manual_seed(8)
+    table, hot = torch.randn(90, 3, generator=random), torch.arange(0, 90, 3)
+    slots, hits = torch.full((90,), -1, dtype=torch.int32), torch.zeros(1, dtype=torch.int64)
+    slots[hot] = torch.arange(30, dtype=torch.int32)
+    arrays = {"cache": -table[hot], "slots": slots, "hits": hits}  # so that it is seen which row was read
+    raised, notes = torch.zeros(1, dtype=torch.int32), torch.zeros(core.cuda_notes_bytes, dtype=torch.uint8)
+    gatherer = core.CudaGatherer(table, table.data_ptr(), "torch.float32", raised=raised, notes=notes, **arrays)
+    store = object.__new__(CachedFeatures)
+    store._device, store._gatherer, store._count_lock, store._gathered = torch.device("cpu"), gatherer, Lock(), 0
+    store._format = RowFormat(table)
+    for n in (0, 7, 70, 150):  # from 100 on in order of address
+        ids = torch.randint(90, (n,), generator=random)
+        is_hot = (ids % 3 == 0)[:, None]
+        wanted, given = torch.where(is_hot, -table[ids], table[ids]), ids.to(index)
+        rows = torch.zeros(n, 3)
+        store._launch(gatherer, given, rows)
+        assert torch.equal(rows, wanted)
+        store._launch(gatherer, given, rows.zero_(), misses_below=40)
+        assert torch.equal(rows, wanted.where(is_hot | (ids < 40)[:, None], 0))
+        gathers = cached._Gathers(store)
+        gathers.read_misses(given, gathers.mark_misses(given), rows.zero_())
+        assert torch.equal(rows, wanted.where(~is_hot, 0))
+        gathers.read_cached(given, rows)
+        assert torch.equal(rows, wanted)
+        found, positions, counts = cached._Kernels(store, gatherer).find_misses(given, 20)
+        missed = ((ids % 3 != 0) & (ids >= 20)).nonzero().view(-1)
+        assert int(counts[0]) == len(missed)
+        assert torch.equal(positions[: len(missed)], missed)
+        assert torch.equal(found[: len(missed)], given[missed])
+        assert int(counts[2:].sum()) == int((ids % 3 != 0).sum())

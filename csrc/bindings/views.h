@@ -23,8 +23,8 @@ namespace py = pybind11;
 constexpr const char* kGpu = LOADER_KERNELS_DEVICE;
 
 // What crosses as a bare address, since no tensor says what it is: a CUDA stream, by torch's handle; where a
-// GPU sees pinned memory of the host (`CudaGatherer`); and a function that Numba compiled
-// (`WalkEngine.walk_by`).
+// GPU sees pinned memory of the host (`CudaGatherer`); a function that Numba compiled (`WalkEngine.walk_by`);
+// and ranges of mapped files, which are compared with that of a fault and not read (`watch_file`).
 using StreamHandle = uintptr_t;
 
 template <typename T>

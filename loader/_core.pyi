@@ -585,7 +585,7 @@ class CudaGatherer:
 
         Args:
             ids: `[n]` int32 or int64.
-            out: `[n, ...]` of `dtype`.
+            out: `[n, ...]` of `dtype`; where that is the table's, of any type with as many bytes.
             scratch: uint8, as many as `scratch_bytes` said; None: rows are read as they come.
         """
 

@@ -188,7 +188,7 @@ class CudaGatherer {
 
   uint8_t* rows_of(py::handle out, int64_t n) const {
     const RowsView rows = rows_view(out, "out", place());
-    if (!to_.is_of(out))
+    if ((format_.convert || format_.coded) && !to_.is_of(out))  // else they are bytes, of any type
       throw py::type_error("out has dtype " + dtype_of(out) + "; rows are returned as " + to_.name());
     if (rows.num_rows != n || rows.row_bytes != format_.out_bytes)
       throw py::value_error("out has " + std::to_string(rows.num_rows) + " rows of " +

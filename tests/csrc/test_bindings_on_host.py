@@ -242,6 +242,8 @@ def test_gathers_bring_the_rows_asked_for(core: Any, monkeypatch: pytest.MonkeyP
         rows = torch.zeros(n, 3)
         store._launch(gatherer, given, rows)
         assert torch.equal(rows, wanted)
+        store._launch(gatherer, given, rows.zero_().view(torch.int32))  # rows that are not converted may be words
+        assert torch.equal(rows, wanted)
         store._launch(gatherer, given, rows.zero_(), misses_below=40)
         assert torch.equal(rows, wanted.where(is_hot | (ids < 40)[:, None], 0))
         gathers = cached._Gathers(store)

@@ -135,7 +135,7 @@ def sums(table: Tensor, args: argparse.Namespace) -> list[dict[str, Any]]:
     degrees = torch.randint(2 * num_edges // num_dst + 1, (num_dst,), generator=random, device="cuda")
     indptr = torch.cat((torch.zeros(1, dtype=torch.int64, device="cuda"), degrees.cumsum(0))).int()
     indices = torch.randint(num_src, (int(indptr[-1]),), generator=random, device="cuda").int()
-    edges = ops_gpu.Edges(indptr, indices, num_dst, 0)
+    edges = ops_gpu.Edges(indptr, indices, num_dst, None)
     sets = id_sets(table.shape[0], num_src, seed=2)
     rows = []
     for output in (torch.float32, torch.bfloat16):

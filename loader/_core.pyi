@@ -316,9 +316,7 @@ class CudaWalkEngine:
 
     def walk(
         self,
-        starts: int,
-        wide: bool,
-        count: int,
+        starts: Tensor,
         first_lane: int,
         key: int,
         length: int,
@@ -326,38 +324,33 @@ class CudaWalkEngine:
         home_below: int,
         accept: tuple[int, int, int, int] | None,
         path: Sequence[int],
-        nodes: int,
-        places: int,
+        nodes: Tensor,
+        places: Tensor | None,
         stream: int,
     ) -> None:
-        """As `WalkEngine.walk`, on `stream`, by addresses: `starts` `[count]` int64 if `wide`, else int32, `nodes`
-        `[count, length + 1]`, and `places` `[count, length]` or 0. One call at a time."""
+        """As `WalkEngine.walk`, on `stream`; `starts` `[count]` may be int32 or int64. One call at a time."""
 
     def step(
         self,
-        starts: int,
-        wide: bool,
-        count: int,
+        starts: Tensor,
         key: int,
         length: int,
         stop_below: int,
         home_below: int,
-        order: int,
+        order: Tensor,
         step: int,
-        nodes: int,
-        places: int,
+        nodes: Tensor,
+        places: Tensor | None,
         stream: int,
     ) -> None:
-        """One step of the same walks, of the first order; `order`: address of the walkers, `[count]` int64 on the GPU.
-        The steps before it were taken.
+        """One step of the same walks, of the first order; `order` `[count]` int64: the walkers. The steps before it
+        were taken.
         """
 
     def walk_by(
         self,
         header: str,
-        starts: int,
-        wide: bool,
-        count: int,
+        starts: Tensor,
         first_lane: int,
         key: int,
         length: int,
@@ -366,12 +359,12 @@ class CudaWalkEngine:
         weights: Tensor | None,
         searches: bool,
         by_weight: bool,
-        nodes: int,
+        nodes: Tensor,
         fault: Tensor,
         reported: Tensor,
         stream: int,
     ) -> None:
-        """As `WalkEngine.walk_by`, on `stream`, by addresses as `walk` takes them, and by the function in `header`.
+        """As `WalkEngine.walk_by`, on `stream`, with `starts` as `walk` takes them, by the function in `header`.
 
         `fault`: `[5]` int64 zeros in pinned memory, where a kernel writes what `WalkEngine.walk_by` gives; `reported`:
         `[1]` int32 zero on the GPU, 1 from then on.
@@ -469,13 +462,13 @@ class _CudaSampler:
     fetch_blocks: int  # that copy lines, of launches whose number of blocks is given; 0 for all
 
     def launch(
-        self, batches: Sequence[tuple[int, int, tuple[int, int, int], int, int]], blocks: int, stream_address: int, /
+        self, batches: Sequence[tuple[Tensor, tuple[int, int, int], Tensor, Tensor | None]], blocks: int, stream: int, /
     ) -> tuple[int, list[CudaResult]]:
         """Launches mini-batches by the last plan; returns the number of kernels, and what tells the sizes of each.
 
-        A mini-batch is (address of its seeds, their number, its key, next key and phase, address of its memory, address
-        of its sizes on the GPU or 0): the caller checked these arrays, and owns them. After an error arrays that are
-        zero between launches may not be: the caller makes them so.
+        A mini-batch is (seeds, its key, next key and phase, memory, sizes), on the GPU: seeds of the type of `indices`,
+        memory of any type for what was planned, and `[2 * hops + 1]` int64 for its sizes, or None. The caller keeps
+        them. After an error arrays that are zero between launches may not be: the caller makes them so.
         """
 
 class CudaSampler_i32_i32(_CudaSampler): ...
@@ -558,7 +551,7 @@ class CudaGatherer:
         """
         Args:
             table: `[num_rows, ...]`, on the GPU or, pinned, on the CPU.
-            address: where the GPU sees it.
+            address: where the GPU sees it: on the GPU its own, else `cuda_device_address`.
             dtype: of the rows that are returned, e.g. "torch.float16".
             raised: `[1]` int32 on the GPU, zero.
             notes: `[cuda_notes_bytes]` uint8 on the CPU, pinned, zeros.
@@ -578,39 +571,43 @@ class CudaGatherer:
 
     def gather(
         self,
-        ids: int,
-        wide_ids: bool,
-        n: int,
-        out: int,
-        scratch: int,
+        ids: Tensor,
+        out: Tensor,
+        scratch: Tensor | None,
         stream: int,
         *,
         misses_below: int = ...,
-        marks: int = 0,
+        marks: Tensor | None = None,
     ) -> None:
         """`out[i] = table[ids[i]]` on the stream; raises what an earlier gather reported. `out` is left as it is for
         rows that are not in the cache, of ids from `misses_below` on. With `marks`, which `mark_misses` wrote, only the
-        marked rows are read, wherever they lie meanwhile, and those of ids out of range."""
+        marked rows are read, wherever they lie meanwhile, and those of ids out of range.
+
+        Args:
+            ids: `[n]` int32 or int64.
+            out: `[n, ...]` of `dtype`; where that is the table's, of any type with as many bytes.
+            scratch: uint8, as many as `scratch_bytes` said; None: rows are read as they come.
+        """
 
     rows_a_range: int  # see `find_misses`
 
     def find_misses(
-        self, ids: int, wide_ids: bool, n: int, from_id: int, found: int, positions: int, counts: int, stream: int
+        self, ids: Tensor, from_id: int, found: Tensor, positions: Tensor, counts: Tensor, stream: int
     ) -> None:
-        """Finds the ids of rows that are not in the cache, on the stream, in any order. Arrays are addresses.
+        """Finds the ids of rows that are not in the cache, on the stream, in any order.
 
         Args:
-            ids: `[n]`, int64 if `wide_ids`, else int32.
+            ids: `[n]` int32 or int64.
             from_id: it finds ids from this one on.
-            found: `[n]`, of the same type: the ids it found.
-            positions: `[n]` int64, where in `ids` these are.
+            found: `[n]`, of the same type: the ids it found; `[0]` if the table has no such row.
+            positions: int64, as long as `found`: where in `ids` these are.
             counts: `[2 + miss_ranges]` int64, zeros before: how many it found; 1 if any id is out of range; and how
                 many of all ids of rows that are not in the cache lie in each range of `rows_a_range` rows.
         """
 
-    def mark_misses(self, ids: int, wide_ids: bool, n: int, marks: int, stream: int) -> None:
-        """Sets a bit for each id whose row is not in the cache, on the stream: the lowest bit of a word is the first
-        id's. `marks` is the address of `[(n + 31) / 32]` uint32."""
+    def mark_misses(self, ids: Tensor, marks: Tensor, stream: int) -> None:
+        """Sets a bit of `marks` `[(n + 31) / 32]` int32 for each of `ids` `[n]` whose row is not in the cache, on the
+        stream: the lowest bit of a word is the first id's."""
 
     def raise_bad_id(self, stream_address: int, /) -> None:
         """Raises ValueError if a gather that is done met an id out of range; once."""
@@ -618,11 +615,13 @@ class CudaGatherer:
 class HostRegistration:
     """Locks pages of the host for the GPU while it lives."""
 
-    def __init__(self, address: int, nbytes: int, device: int) -> None: ...
+    def __init__(self, tensor: Tensor, device: int) -> None:
+        """`tensor`: of any type, not empty, contiguous, on the CPU."""
+
     def release(self) -> None: ...
 
-def cuda_device_address(host_address: int, device: int) -> int:
-    """Where a GPU sees pinned host memory."""
+def cuda_device_address(pinned: Tensor, device: int) -> int:
+    """Where a GPU sees a tensor in pinned host memory."""
 
 cuda_notes_bytes: int
 miss_ranges: int  # see CudaGatherer.find_misses
@@ -656,22 +655,20 @@ class CudaRenewal:
     def forget(self, stream: int) -> None:
         """Forgets the uses of a group of gathers."""
 
-    def note(self, ids: int, wide_ids: bool, n: int, next: int, turn: int, stream: int) -> None:
-        """Notes the uses of gather `turn` of a group, the last one first; `next` is the address of `[n]` uint8."""
+    def note(self, ids: Tensor, next: Tensor, turn: int, stream: int) -> None:
+        """Notes the uses of gather `turn` of a group, the last one first: of `ids` `[n]`, in `next` `[n]` uint8."""
 
     def renew(
         self,
-        ids: int,
-        wide_ids: bool,
-        n: int,
-        next: int,
+        ids: Tensor,
+        next: Tensor,
         turn: int,
-        rows: int,
+        rows: Tensor,
         choice_stream: int,
         bus_stream: int,
         stream: int,
     ) -> None:
-        """Keeps what is worth most of the cached rows and of those of gather `turn`, `rows`.
+        """Keeps what is worth most of the cached rows and of those of gather `turn`, `rows` `[n, ...]`.
 
         The rows that were not cached come on `bus_stream`, the others on `stream`. What stays is chosen on
         `choice_stream`, that of `note`, as soon as those are there. Then `stream` waits for both of the others.
@@ -700,63 +697,55 @@ def mean_backward(indptr: Tensor, indices: Tensor, grad_out: Tensor, grad_x: Ten
 
 # Groups of what a launch is told; csrc/bindings/aggregate_cuda.cpp gives the shapes.
 _Where = tuple[int, int]  # device, stream
-_Block = tuple[
-    int, int, int, int, int, int, int, int
-]  # indptr, indices, num_dst, num_src, num_edges, bytes, bytes, live
-_Rows = tuple[int, int]  # address, stride in elements
+_Block = tuple[Tensor, Tensor, int, Tensor | None]  # indptr, indices, num_dst, live
 _Activation = tuple[bool, int, int]  # ReLU, threshold, key
-_Scales = tuple[int, bool]  # address or 0, whether each row of the table has one
+_Scales = tuple[Tensor | None, bool]  # of codes, whether each row of the table has one
 
 def cuda_mean_forward(
     where: _Where,
     block: _Block,
-    dtype: int,
-    x: _Rows,
-    nodes: int,
-    dim: int,
-    out_dtype: int,
-    mean: _Rows,
-    own: _Rows,
+    x: Tensor,
+    nodes: Tensor | None,
+    out: Tensor,
+    mean_at: int,
+    own_at: int,
     padding: int,
     activation: _Activation,
-    workspace: int,
+    workspace: Tensor | None,
     scales: _Scales,
     /,
 ) -> None:
-    """Launches the mean (csrc/aggregate/cuda/mean.h). Addresses: the caller checked and owns what lies there; those of
-    `own`, of a live block and of `nodes`, the sources' rows in `x`, may be 0. Types are numbered by their place in
-    `cuda_mean_dtypes`, and after these in `cuda_mean_codes`, whose rows have scales."""
+    """Launches the mean (csrc/aggregate/cuda/mean.h) to columns of `out` from `mean_at` on, and the own rows to those
+    from `own_at` on, unless that is -1. `nodes`: the sources' rows in `x`. Types are those of `cuda_mean_dtypes`, and
+    of `cuda_mean_codes`, whose rows have scales. Values of index arrays are trusted."""
 
 def cuda_mean_backward(
     where: _Where,
     block: _Block,
-    dtype: int,
-    sorted_sources: int,
-    order: int,
-    grad_mean: _Rows,
-    grad_own: _Rows,
-    x: _Rows,
-    dim: int,
-    grad_x: int,
+    sorted_sources: Tensor | None,
+    order: Tensor | None,
+    grad_mean: Tensor | None,
+    grad_own: Tensor | None,
+    x: Tensor | None,
+    grad_x: Tensor,
     activation: _Activation,
-    workspace: int,
+    workspace: Tensor,
     /,
 ) -> None:
-    """Launches the gradient of `cuda_mean_forward`; addresses that are not given are 0."""
+    """Launches the gradient of `cuda_mean_forward`."""
 
 def cuda_write_live_blocks(
-    blocks: list[tuple[int, int, int, int, int, int, int, int]],
-    to: int,
-    copy_from: int,
-    copy_to: int,
-    copy_bytes: int,
+    blocks: list[tuple[Tensor, Tensor, int, Tensor | None, Tensor | None, int]],
+    live: Tensor,
+    labels: Tensor,
+    labels_to: Tensor,
     device: int,
     stream: int,
     /,
 ) -> None:
-    """Launches the writing of live blocks to the address `to`: of each, addresses of indptr and indices, num_dst,
-    num_edges, address (or 0) and stride of x, address of nodes (or 0), key of the activation. The same launch copies
-    `copy_bytes` of GPU memory."""
+    """Launches the writing of live blocks to `live`, `[blocks * cuda_live_block_bytes]` uint8: of each, indptr,
+    indices, num_dst, x and nodes or None, and the key of the activation. The same launch copies `labels` to the
+    beginning of `labels_to`."""
 
 cuda_live_block_bytes: int
 cuda_max_live_blocks: int
@@ -825,52 +814,49 @@ class CudaLinkEngine:
     ) -> None: ...
     def ends(
         self,
-        pairs: int,
-        wide: bool,
-        links: int,
+        pairs: Tensor,
         negatives: int,
         each: int,
         key: int,
         strict: bool,
-        ends: int,
-        seeds: int,
-        wide_seeds: bool,
-        local: int,
-        outcome: int,
+        ends: Tensor,
+        seeds: Tensor | None,
+        local: Tensor | None,
+        outcome: Tensor | None,
         stream: int,
     ) -> None:
-        """All but numbers are addresses. Writes the ends of `pairs` `[links, 2]` and of negatives to `ends`: sources,
-        targets, sources of negatives unless there are `each` for every link, targets of negatives. If `seeds` is not 0,
-        writes the distinct ends there, ascending, to `local` each end's place among them, and to `outcome` `[2]` their
-        number and the place of an end that is no node, or -1."""
+        """Writes the ends of `pairs` `[links, 2]`, int32 or int64, and of negatives to `ends`, int64: sources, targets,
+        sources of negatives unless there are `each` for every link, targets of negatives. With `seeds`, int32 or int64
+        and as long as `ends`, writes the distinct ends there, ascending, to `local`, int64 and as long, each end's
+        place among them, and to `outcome` `[2]` int64 their number and the place of an end that is no node, or -1."""
 
 def cuda_find_links(
-    slots: int,
-    capacity: int,
+    slots: Tensor,
     seeds: int,
-    sources: int,
-    targets: int,
-    count: int,
+    sources: Tensor,
+    targets: Tensor,
     reverse: bool,
-    hops: list[tuple[int, int, int, int, int, bool, bool]],
-    found: int,
+    hops: list[tuple[Tensor | None, Tensor, Tensor | None, Tensor]],
+    found: Tensor,
     device: int,
     stream: int,
 ) -> None:
-    """Finds the edges of each hop that are links. `slots` `[capacity]` are -1, `found` `[hops]` are 0. Of a hop: indptr
-    or 0, sources, destinations or 0, how many edges to look at, where to write their positions, in any order, and
-    whether indptr and nodes are int64."""
+    """Finds the edges of each hop that are links, from `sources` to `targets` `[links]` int64, numbers of seeds.
+
+    `slots` int64 are -1, a power of two of them and more than there are links; `found` `[hops]` int64 are 0. Of a hop,
+    the first edges of which lead to the seeds: indptr or None; sources `[edges]`; destinations `[edges]` or None; and
+    where to write positions of edges, in any order, of the type of indptr. With destinations, as many edges are
+    looked at as there is room for positions; with indptr there is room for all.
+    """
 
 def cuda_drop(
-    arrays: list[tuple[int, int, int, bool]],
-    indptr: tuple[int, int, int, bool] | None,
-    gone: int,
-    wide: bool,
-    num_gone: int,
+    arrays: list[tuple[Tensor, Tensor]],
+    indptr: tuple[Tensor, Tensor] | None,
+    gone: Tensor,
     device: int,
     stream: int,
 ) -> None:
-    """Copies arrays (from, length, to, int64) without the entries at ascending positions, and corrects indptr."""
+    """Copies arrays (from, to), int32 or int64, without the entries at ascending positions, and corrects indptr."""
 
 def subgraph_scratch(nodes: int, edges: int) -> int:
     """How many int32 of scratch memory `cuda_find_subgraph` wants for a mini-batch of this size."""

@@ -1,9 +1,9 @@
-// Exports the neighborhood aggregation on the GPU. Arguments are addresses and sizes: loader/ops/mean.py
-// checked the tensors and owns them. Everything is launched on the given stream, without the GIL; nothing
-// waits.
+// Exports the neighborhood aggregation on the GPU: checks the tensors that loader/ops/gpu.py owns. Values of
+// index arrays are trusted. Everything is launched on the given stream, without the GIL; nothing waits.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -11,6 +11,7 @@
 
 #include "aggregate/cuda/mean.h"
 #include "bindings/gpu.h"
+#include "bindings/views.h"
 #include "gpu/narrow.h"
 
 namespace loader {
@@ -21,18 +22,21 @@ struct Type {
   using type = T;
 };
 
-// The types of indptr and indices by the bytes of their elements.
-template <typename F>
-void with_index_types(int index_bytes, int id_bytes, const F& f) {
-  if (index_bytes == 4 && id_bytes == 4) return f(Type<int32_t>{}, Type<int32_t>{});
-  if (index_bytes == 8 && id_bytes == 4) return f(Type<int64_t>{}, Type<int32_t>{});
-  if (index_bytes == 8 && id_bytes == 8) return f(Type<int64_t>{}, Type<int64_t>{});
-  throw py::type_error("indptr has elements of " + std::to_string(index_bytes) + " bytes, indices of " +
-                       std::to_string(id_bytes) + "; they must be 4 and 4, 8 and 4, or 8 and 8");
-}
+// The types of rows. `cuda_mean_dtypes` and `cuda_mean_codes` name them, in this order.
+enum Dtype : int { kFloat32, kFloat64, kFloat16, kBFloat16, kInt8, kFloat8, kDtypes };
+constexpr int kDtypeBytes[kDtypes] = {4, 8, 2, 2, 1, 1};
 
-// As `cuda_mean_dtypes` names them.
-enum Dtype : int { kFloat32, kFloat64, kFloat16, kBFloat16, kInt8, kFloat8 };
+Dtype dtype_of_rows(py::handle tensor, const char* name) {
+  static const KnownDtype known[kDtypes]{KnownDtype("torch.float32"), KnownDtype("torch.float64"),
+                                         KnownDtype("torch.float16"), KnownDtype("torch.bfloat16"),
+                                         KnownDtype("torch.int8"),    KnownDtype("torch.float8_e4m3fn")};
+  const py::object dtype = get_attribute(tensor, attribute_names().dtype);
+  for (int i = 0; i < kDtypes; ++i)
+    if (known[i].is(dtype)) return static_cast<Dtype>(i);
+  throw py::type_error(
+      std::string(name) + " has dtype " + std::string(py::str(dtype)) +
+      "; it must be float32, float64, float16 or bfloat16, or for codes int8 or float8_e4m3fn");
+}
 
 template <typename F>
 void with_dtype(int dtype, const F& f) {
@@ -49,36 +53,79 @@ void with_dtype(int dtype, const F& f) {
   throw py::value_error("there is no type number " + std::to_string(dtype));
 }
 
-// What a launch is told, in groups: it is called twice a layer of each training step, where tensors would
-// cost what the launch does. loader/ops/gpu.py makes them, from tensors whose shapes loader/ops/mean.py
-// checked. Addresses that are not given are 0. Strides are in elements, types numbers of Dtype.
+// What a launch is told, in groups. Strides are in elements.
 
-// The block, or what bounds it where it is live: indptr [num_dst + 1], indices [num_edges], num_src; bytes of
-// an element of indptr and of indices; address of the LiveBlock.
-using BlockArgs = std::tuple<uintptr_t, uintptr_t, int64_t, int64_t, int64_t, int, int, uintptr_t>;
-// Address and stride of rows.
-using RowsArgs = std::tuple<uintptr_t, int64_t>;
+// indptr [num_dst + 1] and indices [num_edges]; num_dst; None, or the LiveBlock's bytes, where the block is
+// live: then the arrays are meta tensors, whose sizes bound those of the block.
+using BlockArgs = std::tuple<py::object, py::object, int64_t, py::object>;
 // ReLU, threshold and key of dropout.
 using ActivationArgs = std::tuple<bool, uint32_t, uint32_t>;
-// Address of the scales of rows of codes, and whether each row has one; 0 of other rows.
-using ScalesArgs = std::tuple<uintptr_t, bool>;
+// The scales of rows of codes, and whether each row has one; None of other rows.
+using ScalesArgs = std::tuple<py::object, bool>;
 // Device and stream.
-using WhereArgs = std::tuple<int, uintptr_t>;
+using WhereArgs = std::tuple<int, StreamHandle>;
 
-template <typename P, typename I>
-DeviceBlock<P, I> block_of(const BlockArgs& args) {
-  const auto& [indptr, indices, num_dst, num_src, num_edges, index_bytes, id_bytes, live] = args;
-  return {reinterpret_cast<const P*>(indptr),
-          reinterpret_cast<const I*>(indices),
-          num_dst,
-          num_src,
-          num_edges,
-          reinterpret_cast<const LiveBlock*>(live)};
+// A block whose arrays were looked at.
+struct AnyBlock {
+  IntegersView indptr, indices;
+  int64_t num_dst;
+  const LiveBlock* live;
+
+  template <typename P, typename I>
+  DeviceBlock<P, I> of(int64_t num_src) const {
+    return {static_cast<const P*>(indptr.data),
+            static_cast<const I*>(indices.data),
+            num_dst,
+            num_src,
+            indices.size,
+            live};
+  }
+
+  // f(Type<P>{}, Type<I>{}).
+  template <typename F>
+  void with_types(const F& f) const {
+    if (indices.wide) return f(Type<int64_t>{}, Type<int64_t>{});
+    if (indptr.wide) return f(Type<int64_t>{}, Type<int32_t>{});
+    f(Type<int32_t>{}, Type<int32_t>{});
+  }
+};
+
+AnyBlock block_of(const BlockArgs& args, const Place& gpu) {
+  const auto& [indptr, indices, num_dst, live] = args;
+  const Place place = live.is_none() ? gpu : Place("meta");
+  AnyBlock block{integers_view(indptr, "indptr", num_dst + 1, place),  // [num_dst + 1]
+                 integers_view(indices, "indices", -1, place),         // [num_edges]
+                 num_dst,
+                 reinterpret_cast<const LiveBlock*>(  // [cuda_live_block_bytes]
+                     optional_view<uint8_t>(live, "live", sizeof(LiveBlock), gpu))};
+  if (block.indices.wide && !block.indptr.wide)
+    throw py::type_error(
+        "indptr has dtype torch.int32; beside indices of torch.int64 it must be torch.int64");
+  return block;
 }
 
-template <typename F>
-void with_index_types(const BlockArgs& args, const F& f) {
-  return with_index_types(std::get<5>(args), std::get<6>(args), f);
+// Rows [num_rows, columns] of a type.
+StridedView rows_of(py::handle tensor, const char* name, Dtype dtype, int64_t num_rows, int64_t columns,
+                    const Place& place) {
+  const StridedView rows = strided_view(tensor, name, place);
+  if (dtype_of_rows(tensor, name) != dtype)
+    throw py::type_error(std::string(name) + " has dtype " + dtype_of(tensor) + "; all rows must have one");
+  if (rows.num_rows != num_rows || rows.columns != columns)
+    throw py::value_error(std::string(name) + " has shape [" + std::to_string(rows.num_rows) + ", " +
+                          std::to_string(rows.columns) + "]; it must be [" + std::to_string(num_rows) + ", " +
+                          std::to_string(columns) + "]");
+  return rows;
+}
+// The same, or none.
+StridedView optional_rows(py::handle tensor, const char* name, Dtype dtype, int64_t num_rows, int64_t columns,
+                          const Place& place) {
+  if (tensor.is_none()) return {nullptr, 0, 0, 0};
+  return rows_of(tensor, name, dtype, num_rows, columns, place);
+}
+
+template <typename T>
+StridedRows<T> typed(const StridedView& rows) {
+  return {reinterpret_cast<T*>(rows.data), rows.stride};
 }
 
 Activation activation(const ActivationArgs& args) {
@@ -88,28 +135,63 @@ Activation activation(const ActivationArgs& args) {
   return {relu, threshold, key, 65536.0 / static_cast<double>(65536 - threshold)};
 }
 
-template <typename T>
-StridedRows<T> rows(const RowsArgs& args) {
-  return {reinterpret_cast<T*>(std::get<0>(args)), std::get<1>(args)};
+// Scales of rows of codes, [1, dim] or [num_rows, 1] float32.
+Scales scales_of(const ScalesArgs& args, int64_t num_rows, int64_t dim, const Place& place) {
+  const auto& [of, by_row] = args;
+  return {optional_view<const float>(of, "scales", by_row ? num_rows : dim, place), by_row};
 }
 
-// x [num_src, dim] or, with `nodes` [num_src], the table whose rows they name; mean and own [num_dst, dim],
-// of one stride; behind the mean `padding` columns; workspace [mean_forward_workspace(num_edges)] bytes.
-void forward(const WhereArgs& where, const BlockArgs& block, int dtype, const RowsArgs& x, uintptr_t nodes,
-             int64_t dim, int out_dtype, const RowsArgs& mean, const RowsArgs& own, int padding,
-             const ActivationArgs& active, uintptr_t workspace, const ScalesArgs& coding) {
+// Writes to `out` [num_dst, columns]: from column `mean_at` on the means, and from `own_at` on, if that is
+// not -1, the own rows; behind the means `padding` columns. x is [num_src, dim] or, with `nodes` [num_src],
+// the table whose rows they name; where the block is live it may be a meta tensor. `workspace`:
+// [mean_forward_workspace(num_edges)] bytes, or None if no row can be a long one.
+void forward(const WhereArgs& where, const BlockArgs& block_args, py::handle x, py::handle nodes,
+             py::handle out, int64_t mean_at, int64_t own_at, int padding, const ActivationArgs& active,
+             py::handle workspace, const ScalesArgs& coding) {
   const Activation f = activation(active);
   const auto [device, stream] = where;
-  const Scales scales{reinterpret_cast<const float*>(std::get<0>(coding)), std::get<1>(coding)};
+  const Place place{kGpu, device};
+  const AnyBlock block = block_of(block_args, place);
+  const bool on_meta = block.live && get_attribute(x, attribute_names().is_meta).ptr() == Py_True;
+  const StridedView from = strided_view(x, "x", on_meta ? Place("meta") : place);
+  const int64_t dim = from.columns;
+  const Dtype dtype = dtype_of_rows(x, "x");
+  IntegersView named{};
+  if (!nodes.is_none()) {
+    named = integers_view(nodes, "nodes", -1, place);
+    if (named.wide != block.indices.wide)
+      throw py::type_error("nodes has dtype " + dtype_of(nodes) + "; it must be that of indices");
+    if (named.size < block.num_dst)
+      throw py::value_error("nodes has " + std::to_string(named.size) + " elements; the block has " +
+                            std::to_string(block.num_dst) + " destinations");
+  }
+  const StridedView to = strided_view(out, "out", place);
+  const Dtype out_dtype = dtype_of_rows(out, "out");
+  const int64_t last = std::max(mean_at + dim + padding, own_at < 0 ? 0 : own_at + dim);
+  if (to.num_rows != block.num_dst || mean_at < 0 || padding < 0 || to.columns < last)
+    throw py::value_error("out has shape [" + std::to_string(to.num_rows) + ", " +
+                          std::to_string(to.columns) + "]; it must have " + std::to_string(block.num_dst) +
+                          " rows and at least " + std::to_string(last) + " columns");
+  const auto column = [&](int64_t at) -> StridedView {
+    return {at < 0 ? nullptr : to.data + at * kDtypeBytes[out_dtype], to.num_rows, dim, to.stride};
+  };
+  const StridedView mean = column(mean_at), own = column(own_at);
+  const int64_t num_edges = block.indices.size;
+  void* const scratch =
+      optional_view<uint8_t>(workspace, "workspace", mean_forward_workspace(num_edges), place);
+  if (!scratch && num_edges > kLongRow)
+    throw py::value_error("workspace is None; a block of " + std::to_string(num_edges) + " edges needs it");
+  // The rows of a live block are those of a table that is not known yet.
+  const Scales scales = scales_of(coding, on_meta ? -1 : from.num_rows, dim, place);
   const auto launch = [&, device = device, stream = stream](auto input, auto output) {
     using T = typename decltype(input)::type;
     using O = typename decltype(output)::type;
-    with_index_types(block, [&](auto p, auto i) {
+    block.with_types([&](auto p, auto i) {
       using P = typename decltype(p)::type;
       using I = typename decltype(i)::type;
-      launch_mean_forward(block_of<P, I>(block), rows<const T>(x), reinterpret_cast<const I*>(nodes), dim,
-                          rows<O>(mean), rows<O>(own), padding, f, reinterpret_cast<void*>(workspace), device,
-                          reinterpret_cast<gpu::Stream>(stream), scales);
+      launch_mean_forward(block.of<P, I>(from.num_rows), typed<const T>(from),
+                          static_cast<const I*>(named.data), dim, typed<O>(mean), typed<O>(own), padding, f,
+                          scratch, device, stream_of(stream), scales);
     });
   };
   const auto launch_coded = [&](auto input) {
@@ -139,59 +221,92 @@ void forward(const WhereArgs& where, const BlockArgs& block, int dtype, const Ro
   });
 }
 
-// grad_mean and grad_own [num_dst, dim]; x [num_src, dim], as `forward` had it, or 0 without ReLU; grad_x
-// [num_src, dim]; sorted_sources and order [num_edges], or 0: the edges by source, for a sum in their order;
-// workspace [mean_backward_workspace(...)] bytes.
-void backward(const WhereArgs& where, const BlockArgs& block, int dtype, uintptr_t sorted_sources,
-              uintptr_t order, const RowsArgs& grad_mean, const RowsArgs& grad_own, const RowsArgs& x,
-              int64_t dim, uintptr_t grad_x, const ActivationArgs& active, uintptr_t workspace) {
+// `grad_x` [num_src, dim], of the type of all rows; grad_mean and grad_own [num_dst, dim], or one of them
+// None; x [num_src, dim], as `forward` had it, or None without ReLU; sorted_sources and order [num_edges], or
+// None: the edges by source, for a sum in their order; workspace [mean_backward_workspace(...)] bytes.
+void backward(const WhereArgs& where, const BlockArgs& block_args, py::handle sorted_sources,
+              py::handle order, py::handle grad_mean, py::handle grad_own, py::handle x, py::handle grad_x,
+              const ActivationArgs& active, py::handle workspace) {
   const Activation f = activation(active);
   const auto [device, stream] = where;
+  const Place place{kGpu, device};
+  const AnyBlock block = block_of(block_args, place);
+  const StridedView to = strided_view(grad_x, "grad_x", place);
+  const Dtype dtype = dtype_of_rows(grad_x, "grad_x");
+  const int64_t num_src = to.num_rows, dim = to.columns, num_edges = block.indices.size;
+  const StridedView of_mean = optional_rows(grad_mean, "grad_mean", dtype, block.num_dst, dim, place);
+  const StridedView of_own = optional_rows(grad_own, "grad_own", dtype, block.num_dst, dim, place);
+  const StridedView read = optional_rows(x, "x", dtype, num_src, dim, place);
+  if (grad_mean.is_none() && grad_own.is_none())
+    throw py::value_error("grad_mean and grad_own are None; there must be one of them");
+  if (f.relu && x.is_none()) throw py::value_error("x is None; the gradient of ReLU needs it");
+  if (sorted_sources.is_none() != order.is_none())
+    throw py::value_error("sorted_sources and order belong together; give both or none");
+  IntegersView sorted{};
+  if (!sorted_sources.is_none()) {
+    sorted = integers_view(sorted_sources, "sorted_sources", num_edges, place);
+    if (sorted.wide != block.indices.wide)
+      throw py::type_error("sorted_sources has dtype " + dtype_of(sorted_sources) +
+                           "; it must be that of indices");
+  }
+  const int64_t* const places = optional_view<const int64_t>(order, "order", num_edges, place);
+  const int64_t bytes =
+      mean_backward_workspace(num_src, num_edges, block.indptr.wide ? 8 : 4, block.indices.wide ? 8 : 4);
+  void* const scratch = view<uint8_t>(workspace, "workspace", bytes, place).data;
   doing("the gradient of the mean over neighbors on the GPU", [&, device = device, stream = stream] {
     const py::gil_scoped_release nogil;
     const gpu::OnDevice current(device);
     with_dtype(dtype, [&](auto type) {
       using T = typename decltype(type)::type;
-      with_index_types(block, [&](auto p, auto i) {
+      block.with_types([&](auto p, auto i) {
         using P = typename decltype(p)::type;
         using I = typename decltype(i)::type;
-        launch_mean_backward(block_of<P, I>(block), reinterpret_cast<const I*>(sorted_sources),
-                             reinterpret_cast<const int64_t*>(order), rows<const T>(grad_mean),
-                             rows<const T>(grad_own), rows<const T>(x), dim, rows<T>({grad_x, dim}), f,
-                             reinterpret_cast<void*>(workspace), device,
-                             reinterpret_cast<gpu::Stream>(stream));
+        launch_mean_backward(block.of<P, I>(num_src), static_cast<const I*>(sorted.data), places,
+                             typed<const T>(of_mean), typed<const T>(of_own), typed<const T>(read), dim,
+                             typed<T>(to), f, scratch, device, stream_of(stream));
       });
     });
   });
 }
 
-// As LiveBlock has them: addresses of indptr and indices, num_dst, num_edges, address and stride of x,
-// address of nodes, key.
-using LiveFields =
-    std::tuple<uintptr_t, uintptr_t, int64_t, int64_t, uintptr_t, int64_t, uintptr_t, uint32_t>;
+// As LiveBlock has them: indptr and indices, num_dst, rows x and nodes, or None, and key.
+using LiveFields = std::tuple<py::object, py::object, int64_t, py::object, py::object, uint32_t>;
 
-void write_live(const std::vector<LiveFields>& fields, uintptr_t to, uintptr_t copy_from, uintptr_t copy_to,
-                int64_t copy_bytes, int device, uintptr_t stream) {
+// Also copies `labels` to the beginning of `labels_to`, of one type.
+void write_live(const std::vector<LiveFields>& fields, py::handle to, py::handle labels, py::handle labels_to,
+                int device, StreamHandle stream) {
   if (fields.size() > kMaxLiveBlocks)
     throw py::value_error("there are " + std::to_string(fields.size()) + " blocks; at most " +
                           std::to_string(kMaxLiveBlocks) + " can be live");
+  const Place place{kGpu, device};
   LiveBlock blocks[kMaxLiveBlocks] = {};
   for (size_t i = 0; i < fields.size(); ++i) {
-    const auto& [indptr, indices, num_dst, num_edges, x, x_stride, nodes, key] = fields[i];
-    blocks[i] = {reinterpret_cast<const void*>(indptr),
-                 reinterpret_cast<const void*>(indices),
-                 num_dst,
-                 num_edges,
-                 reinterpret_cast<const void*>(x),
-                 x_stride,
-                 reinterpret_cast<const void*>(nodes),
-                 key};
+    const auto& [indptr, indices, num_dst, x, nodes, key] = fields[i];
+    const auto lists = integers_view(indptr, "indptr", num_dst + 1, place);  // [num_dst + 1]
+    const auto sources = integers_view(indices, "indices", -1, place);       // [num_edges]
+    StridedView rows{};
+    if (!x.is_none()) {
+      rows = strided_view(x, "x", place);  // [num_src, dim], or the table that nodes name rows of
+      dtype_of_rows(x, "x");
+    }
+    IntegersView named{};
+    if (!nodes.is_none()) named = integers_view(nodes, "nodes", -1, place);  // [num_src]
+    blocks[i] = {lists.data, sources.data, num_dst, sources.size, rows.data, rows.stride, named.data, key};
   }
-  const LiveCopy copy{reinterpret_cast<const void*>(copy_from), reinterpret_cast<void*>(copy_to), copy_bytes};
+  const auto count = static_cast<int64_t>(fields.size());
+  auto* const live = reinterpret_cast<LiveBlock*>(
+      view<uint8_t>(to, "live", count * static_cast<int64_t>(sizeof(LiveBlock)), place).data);
+  const auto from = bytes_view(labels, "labels", place), room = bytes_view(labels_to, "labels_to", place);
+  if (!get_attribute(labels, attribute_names().dtype).is(get_attribute(labels_to, attribute_names().dtype)))
+    throw py::type_error("labels has dtype " + dtype_of(labels) + "; it must be that of labels_to, " +
+                         dtype_of(labels_to));
+  if (from.size > room.size)
+    throw py::value_error("labels has " + std::to_string(from.size) + " bytes; there is room for " +
+                          std::to_string(room.size));
+  const LiveCopy copy{from.data, room.data, from.size};
   doing("writing the live blocks", [&] {
     const gpu::OnDevice current(device);
-    write_live_blocks(blocks, static_cast<int>(fields.size()), reinterpret_cast<LiveBlock*>(to), copy, device,
-                      reinterpret_cast<gpu::Stream>(stream));
+    write_live_blocks(blocks, static_cast<int>(count), live, copy, device, stream_of(stream));
   });
 }
 

@@ -24,12 +24,6 @@ ElementType element_type(const std::string& dtype) {
                        " cannot be converted; torch.float32, torch.float16 and torch.bfloat16 can");
 }
 
-// The address of a tensor that may be left out; nullptr then.
-template <typename T>
-T* optional(const py::object& tensor, const char* name, int64_t size) {
-  return tensor.is_none() ? nullptr : view<T>(tensor, name, size, "cuda").data;
-}
-
 // One table's rows on one GPU, in memory that Python owns.
 class CudaGatherer {
  public:
@@ -37,7 +31,8 @@ class CudaGatherer {
 
   CudaGatherer(const py::object& table, uintptr_t address, const std::string& to, const py::object& raised,
                const py::object& notes, const py::object& cache, const py::object& slots,
-               const py::object& hits, const std::string& code, int64_t columns, const py::object& scales) {
+               const py::object& hits, const std::string& code, int64_t columns, const py::object& scales)
+      : to_(to) {
     const bool on_gpu = table.attr("device").attr("type").cast<std::string>() == "cuda";
     if (slots.is_none() != hits.is_none() || slots.is_none() != cache.is_none())
       throw py::value_error("cache, slots and hits belong together; give all of them or none");
@@ -46,7 +41,7 @@ class CudaGatherer {
     device_ = device_index(raised);
     placement_ = on_gpu ? Placement::kDevice : slots.is_none() ? Placement::kHost : Placement::kCached;
 
-    const RowsView rows = rows_view(table, "table", on_gpu ? "cuda" : "cpu");  // [num_rows, ...]
+    const RowsView rows = rows_view(table, "table", on_gpu ? place() : "cpu");  // [num_rows, ...]
     const auto from = dtype_of(table);
     format_.coded = !scales.is_none();
     format_.convert = from != to && !format_.coded;
@@ -64,10 +59,13 @@ class CudaGatherer {
       const int64_t elements = rows.row_bytes / (format_.from == ElementType::kFloat32 ? 4 : 2);
       format_.out_bytes = elements * (format_.to == ElementType::kFloat32 ? 4 : 2);
     }
+    if (on_gpu && reinterpret_cast<uint8_t*>(address) != rows.data)
+      throw py::value_error("address is " + std::to_string(address) + ", and the table lies on cuda at " +
+                            std::to_string(reinterpret_cast<uintptr_t>(rows.data)) + "; give that");
     args_.table = reinterpret_cast<const uint8_t*>(address);
     args_.num_rows = rows.num_rows;
     if (placement_ == Placement::kCached) {
-      const RowsView cached = rows_view(cache, "cache", "cuda");  // [num_cached, ...], rows of the table
+      const RowsView cached = rows_view(cache, "cache", place());  // [num_cached, ...], rows of the table
       if (cached.row_bytes != rows.row_bytes || dtype_of(cache) != from)
         throw py::value_error("cache has rows of " + std::to_string(cached.row_bytes) +
                               " bytes, the table of " + std::to_string(rows.row_bytes) +
@@ -75,32 +73,32 @@ class CudaGatherer {
       args_.cache = cached.data;
     }
     // [num_rows]; an empty table has one all the same
-    args_.slots = optional<const int32_t>(slots, "slots", std::max<int64_t>(rows.num_rows, 1));
-    args_.hits = reinterpret_cast<unsigned long long*>(optional<int64_t>(hits, "hits", 1));           // [1]
-    args_.raised = reinterpret_cast<unsigned int*>(view<int32_t>(raised, "raised", 1, "cuda").data);  // [1]
+    args_.slots = optional_view<const int32_t>(slots, "slots", std::max<int64_t>(rows.num_rows, 1), place());
+    args_.hits =
+        reinterpret_cast<unsigned long long*>(optional_view<int64_t>(hits, "hits", 1, place()));       // [1]
+    args_.raised = reinterpret_cast<unsigned int*>(view<int32_t>(raised, "raised", 1, place()).data);  // [1]
     args_.notes =
         reinterpret_cast<Notes*>(view<uint8_t>(notes, "notes", sizeof(Notes)).data);  // [cuda_notes_bytes]
     order_from_ = gather_order_from(rows.num_rows * rows.row_bytes, placement_);
   }
 
-  void gather(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t out, uintptr_t scratch,
-              uintptr_t stream_address, int64_t misses_below, uintptr_t marks) {
-    if ((misses_below != kAll || marks) && placement_ != Placement::kCached)
+  void gather(py::handle ids, py::handle out, py::handle scratch, StreamHandle stream, int64_t misses_below,
+              py::handle marks) {
+    const bool marked = !marks.is_none();
+    if ((misses_below != kAll || marked) && placement_ != Placement::kCached)
       throw py::value_error("misses_below or marks are given for a table without a cache");
-    // Not for a part of a gather: another part of it may have reported already.
-    if (misses_below != 0 && !marks) raise_bad_id(stream_address);
-    GatherArgs args = args_;
-    args.ids = reinterpret_cast<const void*>(ids);
-    args.wide_ids = wide_ids;
-    args.n = n;
-    args.out = reinterpret_cast<uint8_t*>(out);
-    args.scratch = reinterpret_cast<void*>(scratch);
+    GatherArgs args = args_of(ids);         // [n]
+    args.out = rows_of(out, args.n);        // [n, ...], rows of `dtype`
+    args.scratch = optional_view<uint8_t>(  // [scratch_bytes(n)]
+        scratch, "scratch", static_cast<int64_t>(gather_scratch(args.n, placement_)), place());
     args.misses_below = misses_below;
-    args.marks = at<const uint32_t>(marks);
+    args.marks = marks_of(marks, args.n);  // [(n + 31) / 32]
+    // Not for a part of a gather: another part of it may have reported already.
+    if (misses_below != 0 && !marked) raise_bad_id(stream);
     doing("gathering on the GPU", [&] {
       const py::gil_scoped_release release;
       const gpu::OnDevice current(device_);
-      launch_gather(args, format_, placement_, device_, reinterpret_cast<gpu::Stream>(stream_address));
+      launch_gather(args, format_, placement_, device_, stream_of(stream));
     });
   }
 
@@ -108,34 +106,36 @@ class CudaGatherer {
     return std::max<int64_t>(1, (args_.num_rows + kMissRanges - 1) / kMissRanges);
   }
 
-  // Addresses of what Python has just allocated, see MissIds.
-  void find_misses(uintptr_t ids, bool wide_ids, int64_t n, int64_t from, uintptr_t found,
-                   uintptr_t positions, uintptr_t counts, uintptr_t stream_address) {
+  // See MissIds.
+  void find_misses(py::handle ids, int64_t from, py::handle found, py::handle positions, py::handle counts,
+                   StreamHandle stream) {
     if (placement_ != Placement::kCached) throw py::value_error("find_misses is of a table with a cache");
-    GatherArgs args = args_;
-    args.ids = reinterpret_cast<const void*>(ids);
-    args.wide_ids = wide_ids;
-    args.n = n;
-    const MissIds to{reinterpret_cast<void*>(found), reinterpret_cast<int64_t*>(positions),
-                     reinterpret_cast<unsigned long long*>(counts), rows_a_range()};
+    const GatherArgs args = args_of(ids);  // [n]
+    const int64_t most = from < args_.num_rows ? args.n : 0;
+    const auto ids_found = integers_view(found, "found", most, place());  // [n], of the type of ids
+    if (ids_found.wide != args.wide_ids)
+      throw py::type_error("found has dtype " + dtype_of(found) + "; it must be that of ids, " +
+                           dtype_of(ids));
+    const MissIds to{ids_found.data, view<int64_t>(positions, "positions", most, place()).data,  // [n]
+                     reinterpret_cast<unsigned long long*>(  // [2 + miss_ranges]
+                         view<int64_t>(counts, "counts", 2 + kMissRanges, place()).data),
+                     rows_a_range()};
     doing("looking for rows that are not cached", [&] {
       const py::gil_scoped_release release;
       const gpu::OnDevice current(device_);
-      launch_find_misses(args, from, to, device_, reinterpret_cast<gpu::Stream>(stream_address));
+      launch_find_misses(args, from, to, device_, stream_of(stream));
     });
   }
 
-  // Addresses of what Python has just allocated: the ids of a gather, and a bit for each of them.
-  void mark_misses(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t marks, uintptr_t stream_address) {
+  // A bit for each of the ids of a gather.
+  void mark_misses(py::handle ids, py::handle marks, StreamHandle stream) {
     if (placement_ != Placement::kCached) throw py::value_error("mark_misses is of a table with a cache");
-    GatherArgs args = args_;
-    args.ids = at<const void>(ids);
-    args.wide_ids = wide_ids;
-    args.n = n;
+    const GatherArgs args = args_of(ids);             // [n]
+    uint32_t* const words = marks_of(marks, args.n);  // [(n + 31) / 32]
     doing("marking rows that are not cached", [&] {
       const py::gil_scoped_release release;
       const gpu::OnDevice current(device_);
-      launch_mark_misses(args, at<uint32_t>(marks), device_, at<CUstream_st>(stream_address));
+      launch_mark_misses(args, words, device_, stream_of(stream));
     });
   }
 
@@ -159,14 +159,14 @@ class CudaGatherer {
   }
 
   // Throws what a kernel has reported so far, once.
-  void raise_bad_id(uintptr_t stream_address) {
+  void raise_bad_id(StreamHandle stream) {
     volatile Notes* const notes = args_.notes;
     if (notes->bad_raised == 0) return;
     const int64_t id = notes->bad_id, position = notes->position;
     notes->bad_raised = 0;
     doing("clearing the report of a bad id", [&] {
       const gpu::OnDevice current(device_);
-      gpu::set_bytes(args_.raised, 0, sizeof(*args_.raised), reinterpret_cast<gpu::Stream>(stream_address));
+      gpu::set_bytes(args_.raised, 0, sizeof(*args_.raised), stream_of(stream));
     });
     throw py::value_error("an earlier gather was given ids[" + std::to_string(position) +
                           "] = " + std::to_string(id) + "; the table has " + std::to_string(args_.num_rows) +
@@ -175,6 +175,32 @@ class CudaGatherer {
   }
 
  private:
+  Place place() const { return {kGpu, device_}; }
+
+  GatherArgs args_of(py::handle ids) const {
+    const auto wanted = integers_view(ids, "ids", -1, place());
+    GatherArgs args = args_;
+    args.ids = wanted.data;
+    args.wide_ids = wanted.wide;
+    args.n = wanted.size;
+    return args;
+  }
+
+  uint8_t* rows_of(py::handle out, int64_t n) const {
+    const RowsView rows = rows_view(out, "out", place());
+    if ((format_.convert || format_.coded) && !to_.is_of(out))  // else they are bytes, of any type
+      throw py::type_error("out has dtype " + dtype_of(out) + "; rows are returned as " + to_.name());
+    if (rows.num_rows != n || rows.row_bytes != format_.out_bytes)
+      throw py::value_error("out has " + std::to_string(rows.num_rows) + " rows of " +
+                            std::to_string(rows.row_bytes) + " bytes; it must have " + std::to_string(n) +
+                            " of " + std::to_string(format_.out_bytes));
+    return rows.data;
+  }
+
+  uint32_t* marks_of(py::handle marks, int64_t n) const {
+    return reinterpret_cast<uint32_t*>(optional_view<int32_t>(marks, "marks", (n + 31) / 32, place()));
+  }
+
   // Where ids lay in order every time that it was asked lately, the next ones are taken to do the same: to
   // ask costs little on an idle GPU, but waits for the thread blocks of whatever runs beside.
   bool taken_to_lie_in_order() {
@@ -185,6 +211,7 @@ class CudaGatherer {
     return false;
   }
 
+  const KnownDtype to_;  // of the rows that are returned
   GatherArgs args_{};
   RowFormat format_{};
   Placement placement_;
@@ -209,9 +236,9 @@ class RowUploader {
           [&] { uploader_ = std::make_unique<Uploader>(memory.data, buffer_bytes_, buffers, device); });
   }
 
-  void upload(py::handle table, py::handle ids, py::handle out, uintptr_t stream_address) {
-    const RowsView from = rows_view(table, "table");    // [num_rows, ...]
-    const RowsView to = rows_view(out, "out", "cuda");  // [n, ...]
+  void upload(py::handle table, py::handle ids, py::handle out, StreamHandle stream) {
+    const RowsView from = rows_view(table, "table");  // [num_rows, ...]
+    const RowsView to = rows_view(out, "out", kGpu);  // [n, ...]
     if (dtype_of(table) != dtype_of(out) || from.row_bytes != to.row_bytes)
       throw py::type_error("out has rows of " + std::to_string(to.row_bytes) + " bytes of " + dtype_of(out) +
                            ", the table of " + std::to_string(from.row_bytes) + " bytes of " +
@@ -223,8 +250,7 @@ class RowUploader {
       doing("copying rows to the GPU", [&] {
         gatherer_.with_pool([&](ThreadPool& pool, bool in_file) {
           uploader_->upload(pool, {from.data, from.num_rows, from.row_bytes, in_file}, wanted.data,
-                            wanted.size, reinterpret_cast<uintptr_t>(to.data),
-                            reinterpret_cast<gpu::Stream>(stream_address));
+                            wanted.size, reinterpret_cast<uintptr_t>(to.data), stream_of(stream));
         });
       });
     });
@@ -244,14 +270,16 @@ class RowUploader {
 // Pages of the host, locked and mapped for all GPUs as long as this lives.
 class HostRegistration {
  public:
-  HostRegistration(uintptr_t address, int64_t nbytes, int device)
-      : address_(reinterpret_cast<void*>(address)), device_(device) {
-    if (nbytes < 1) throw py::value_error("nbytes is " + std::to_string(nbytes) + "; it must be at least 1");
+  HostRegistration(py::handle tensor, int device) : device_(device) {
+    const auto bytes = bytes_view(tensor, "tensor");
+    if (bytes.size < 1) throw py::value_error("tensor has no elements; at least 1 byte can be pinned");
+    address_ = bytes.data;
     const py::gil_scoped_release release;  // gigabytes take seconds
     constexpr unsigned kPortable = 1, kMapped = 2;
     const gpu::OnDevice current(device);
-    gpu::check(gpu::driver().cuMemHostRegister(address_, static_cast<size_t>(nbytes), kPortable | kMapped),
-               ("pinning " + std::to_string(nbytes) + " bytes of host memory").c_str());
+    gpu::check(
+        gpu::driver().cuMemHostRegister(address_, static_cast<size_t>(bytes.size), kPortable | kMapped),
+        ("pinning " + std::to_string(bytes.size) + " bytes of host memory").c_str());
   }
   ~HostRegistration() {
     try {
@@ -274,14 +302,15 @@ class HostRegistration {
     gpu::check(gpu::driver().cuMemHostUnregister(std::exchange(address_, nullptr)), "unpinning host memory");
   }
 
-  void* address_;
+  void* address_ = nullptr;
   const int device_;
 };
 
-uintptr_t device_address(uintptr_t host_address, int device) {
+uintptr_t device_address(py::handle pinned, int device) {
+  void* const at = bytes_view(pinned, "pinned").data;
   const gpu::OnDevice current(device);
   uintptr_t address = 0;
-  gpu::check(gpu::driver().cuMemHostGetDevicePointer(&address, reinterpret_cast<void*>(host_address), 0),
+  gpu::check(gpu::driver().cuMemHostGetDevicePointer(&address, at, 0),
              "asking for the GPU's address of pinned memory");
   return address;
 }
@@ -297,13 +326,13 @@ void bind_features_cuda(py::module_& m) {
            py::arg("notes"), py::arg("cache") = py::none(), py::arg("slots") = py::none(),
            py::arg("hits") = py::none(), py::arg("code") = "", py::arg("columns") = 0,
            py::arg("scales") = py::none())
-      .def("gather", &CudaGatherer::gather, py::arg("ids"), py::arg("wide_ids"), py::arg("n"), py::arg("out"),
-           py::arg("scratch"), py::arg("stream"), py::kw_only(), py::arg("misses_below") = CudaGatherer::kAll,
-           py::arg("marks") = 0)
-      .def("find_misses", &CudaGatherer::find_misses, py::arg("ids"), py::arg("wide_ids"), py::arg("n"),
-           py::arg("from_id"), py::arg("found"), py::arg("positions"), py::arg("counts"), py::arg("stream"))
-      .def("mark_misses", &CudaGatherer::mark_misses, py::arg("ids"), py::arg("wide_ids"), py::arg("n"),
-           py::arg("marks"), py::arg("stream"))
+      .def("gather", &CudaGatherer::gather, py::arg("ids"), py::arg("out"), py::arg("scratch"),
+           py::arg("stream"), py::kw_only(), py::arg("misses_below") = CudaGatherer::kAll,
+           py::arg("marks") = py::none())
+      .def("find_misses", &CudaGatherer::find_misses, py::arg("ids"), py::arg("from_id"), py::arg("found"),
+           py::arg("positions"), py::arg("counts"), py::arg("stream"))
+      .def("mark_misses", &CudaGatherer::mark_misses, py::arg("ids"), py::arg("marks").none(false),
+           py::arg("stream"))
       .def_property_readonly("rows_a_range", &CudaGatherer::rows_a_range)
       .def_property("blocks", &CudaGatherer::blocks, &CudaGatherer::set_blocks,
                     "Thread blocks that read from host memory at a time; 0 for the default.")
@@ -320,9 +349,9 @@ void bind_features_cuda(py::module_& m) {
            "out[i] = table[ids[i]] in the order of the stream; ids int32 or int64, on the CPU as the table.")
       .def("wait", &RowUploader::wait, "Waits for the copies.");
   py::class_<HostRegistration>(m, "HostRegistration", "Locks pages of the host for the GPU while it lives.")
-      .def(py::init<uintptr_t, int64_t, int>(), py::arg("address"), py::arg("nbytes"), py::arg("device"))
+      .def(py::init<py::handle, int>(), py::arg("tensor"), py::arg("device"))
       .def("release", &HostRegistration::release, "Unlocks them now.");
-  m.def("cuda_device_address", &device_address, py::arg("host_address"), py::arg("device"),
+  m.def("cuda_device_address", &device_address, py::arg("pinned"), py::arg("device"),
         "Where a GPU sees pinned host memory.");
   m.attr("cuda_notes_bytes") = sizeof(Notes);
   m.attr("miss_ranges") = kMissRanges;

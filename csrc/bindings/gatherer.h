@@ -16,7 +16,7 @@ namespace loader {
 // f(view) of `size` ids, or of any number if that is -1, of the type that they have.
 template <typename F>
 auto with_ids(py::handle ids, int64_t size, const F& f) {
-  if (dtype_of(ids) == dtype_name<int32_t>()) return f(view<const int32_t>(ids, "ids", size));
+  if (has_dtype<int32_t>(ids)) return f(view<const int32_t>(ids, "ids", size));
   return f(view<const int64_t>(ids, "ids", size));
 }
 

@@ -21,6 +21,8 @@ T* at(uintptr_t address) {
   return reinterpret_cast<T*>(address);
 }
 
+inline gpu::Stream stream_of(StreamHandle stream) { return reinterpret_cast<gpu::Stream>(stream); }
+
 // Calls `f`; says in its error what was done: "<what> failed: ...".
 template <typename F>
 auto doing(const char* what, const F& f) {

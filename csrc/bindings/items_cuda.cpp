@@ -8,14 +8,13 @@ namespace loader {
 namespace {
 
 void take_items(int64_t num_items, uint64_t key, int64_t first, int64_t length, int64_t stride,
-                py::handle out, uintptr_t stream) {
-  const auto items = view<int64_t>(out, "out", -1, "cuda");  // [count]
+                py::handle out, StreamHandle stream) {
+  const auto items = view<int64_t>(out, "out", -1, kGpu);  // [count]
   const Runs runs = checked_runs(num_items, first, length, stride, items.size);
   const int device = device_index(out);
   doing("ordering items on the GPU", [&] {
     const gpu::OnDevice current(device);
-    launch_items_at(Permutation(num_items, key), runs, items.data, device,
-                    reinterpret_cast<gpu::Stream>(stream));
+    launch_items_at(Permutation(num_items, key), runs, items.data, device, stream_of(stream));
   });
 }
 

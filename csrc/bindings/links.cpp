@@ -146,7 +146,7 @@ void negatives(int64_t num_sources, int64_t num_targets, bool one_type, uint64_t
     draw(of_source, of_target, one_type, key, strict, known, ends);
   };
   if (indptr.is_none()) return drawn(CheckedEdges<int64_t, int64_t>{{}, 0});
-  const bool wide_edges = dtype_of(indptr) == "torch.int64", wide_nodes = dtype_of(indices) == "torch.int64";
+  const bool wide_edges = has_dtype<int64_t>(indptr), wide_nodes = has_dtype<int64_t>(indices);
   if (wide_nodes) return drawn(known_of<int64_t, int64_t>(indptr, indices, num_targets));
   if (wide_edges) return drawn(known_of<int64_t, int32_t>(indptr, indices, num_targets));
   drawn(known_of<int32_t, int32_t>(indptr, indices, num_targets));

@@ -15,8 +15,6 @@ namespace {
 
 using Ids = std::pair<int64_t, int64_t>;
 
-gpu::Stream stream_of(uintptr_t stream) { return reinterpret_cast<gpu::Stream>(stream); }
-
 // Calls `f` with values of the types of indptr and indices.
 template <typename F>
 void with_types(bool wide_edges, bool wide_nodes, const F& f) {
@@ -45,26 +43,42 @@ class CudaLinkEngine {
         indices_(std::move(indices)),
         device_(device) {
     if (indptr_.is_none()) return;
-    wide_nodes_ = dtype_of(indices_) == "torch.int64";
-    wide_edges_ = dtype_of(indptr_) == "torch.int64";
+    wide_nodes_ = has_dtype<int64_t>(indices_);
+    wide_edges_ = has_dtype<int64_t>(indptr_);
     with_types(wide_edges_, wide_nodes_, [&](auto edge, auto vertex) {
       known_edges_ = gpu_view<const decltype(edge)>(indptr_, "indptr", int64_t{counts_.targets} + 1).data;
       known_nodes_ = gpu_view<const decltype(vertex)>(indices_, "indices").data;  // [num_edges]
     });
   }
 
-  // Addresses of what Python has just allocated: to look at tensors takes longer than a launch. `pairs` has
-  // [links, 2] entries, `ends` one for each end, see LinkEnds. With `seeds`, each end is kept once: `seeds`
-  // and `local` have as many entries as there are ends, `outcome` has 2.
-  void ends(uintptr_t pairs, bool wide, int64_t links, int64_t negatives, int64_t each, uint64_t key,
-            bool strict, uintptr_t ends, uintptr_t seeds, bool wide_seeds, uintptr_t local, uintptr_t outcome,
-            uintptr_t stream) {
-    const LinkEnds all{at<const void>(pairs), wide,          links,  negatives,        each, key, counts_,
-                       first_source_,         first_target_, strict, at<int64_t>(ends)};
+  // With `seeds`, each end is written there once.
+  void ends(py::handle pairs, int64_t negatives, int64_t each, uint64_t key, bool strict, py::handle ends,
+            py::handle seeds, py::handle local, py::handle outcome, StreamHandle stream) {
+    if (negatives < 0 || each < 0)
+      throw py::value_error("negatives is " + std::to_string(negatives) + " and each is " +
+                            std::to_string(each) + "; both must be at least 0");
+    const Place place{kGpu, device_};
+    const auto links = integers_view(pairs, "pairs", -1, place);  // [links, 2]
+    if (links.size % 2)
+      throw py::value_error("pairs has " + std::to_string(links.size) +
+                            " elements; it must have 2 of each link");
+    LinkEnds all{links.data, links.wide,    links.size / 2, negatives, each,   key,
+                 counts_,    first_source_, first_target_,  strict,    nullptr};
     const int64_t count = all.count();
-    if (seeds && (count < 1 || count > kMostSorted))
+    all.out = view<int64_t>(ends, "ends", count, place).data;  // [count], see LinkEnds
+    const bool once = !seeds.is_none();
+    if (once && (count < 1 || count > kMostSorted))
       throw py::value_error(std::to_string(count) + " ends are sorted; it must be 1 to " +
                             std::to_string(kMostSorted));
+    IntegersView seed_ids{};
+    int64_t* places = nullptr;
+    DistinctEnds* report = nullptr;
+    if (once) {
+      static_assert(sizeof(DistinctEnds) == 2 * sizeof(int64_t));
+      seed_ids = integers_view(seeds, "seeds", count, place);                                      // [count]
+      places = view<int64_t>(local, "local", count, place).data;                                   // [count]
+      report = reinterpret_cast<DistinctEnds*>(view<int64_t>(outcome, "outcome", 2, place).data);  // [2]
+    }
     doing("finding the ends of links on the GPU", [&] {
       const gpu::OnDevice current(device_);
       with_types(wide_edges_, wide_nodes_, [&](auto edge, auto vertex) {
@@ -74,12 +88,12 @@ class CudaLinkEngine {
             all, KnownEdges<P, N>{{static_cast<const P*>(known_edges_), static_cast<const N*>(known_nodes_)}},
             device_, stream_of(stream));
       });
-      if (!seeds) return;
+      if (!once) return;
       const auto keep = [&](auto vertex) {
-        distinct_ends(all.out, count, num_nodes_, at<decltype(vertex)>(seeds), at<int64_t>(local),
-                      at<DistinctEnds>(outcome), device_, stream_of(stream));
+        distinct_ends(all.out, count, num_nodes_, static_cast<decltype(vertex)*>(seed_ids.data), places,
+                      report, device_, stream_of(stream));
       };
-      wide_seeds ? keep(int64_t{}) : keep(int32_t{});
+      seed_ids.wide ? keep(int64_t{}) : keep(int32_t{});
     });
   }
 
@@ -94,61 +108,136 @@ class CudaLinkEngine {
   const void* known_nodes_ = nullptr;
 };
 
-// Of a hop: indptr or 0, sources, destinations or 0, number of edges, where the positions go, and whether
-// indptr and vertices are int64.
-using Hop = std::tuple<uintptr_t, uintptr_t, uintptr_t, int64_t, uintptr_t, bool, bool>;
+// Of a hop: indptr or None, sources, destinations or None, and where the positions go, of the type of indptr.
+using Hop = std::tuple<py::object, py::object, py::object, py::object>;
 
-// All addresses are of memory that Python has just allocated, or of a sample of the loader's own. `slots`
-// [capacity] are -1 and `found` [hops] are 0.
-void find_links(uintptr_t slots, uint64_t capacity, int64_t seeds, uintptr_t sources, uintptr_t targets,
-                int64_t count, bool reverse, const std::vector<Hop>& hops, uintptr_t found, int device,
-                uintptr_t stream) {
-  if (capacity & (capacity - 1) || capacity < static_cast<uint64_t>(reverse ? 2 : 1) * count + 1)
-    throw py::value_error("capacity is " + std::to_string(capacity) + "; it must be a power of two above " +
-                          std::to_string((reverse ? 2 : 1) * count));
-  const EdgeSet set{at<unsigned long long>(slots), capacity - 1, seeds};
+// The same, looked at, of places P and vertices N.
+struct HopView {
+  const void *indptr, *sources, *destinations;
+  int64_t most;  // edges
+  void* gone;
+  bool wide_edges, wide_nodes;
+};
+
+template <typename P, typename N>
+void view_hop(const Hop& hop, int64_t seeds, const Place& place, HopView* found) {
+  const auto& [indptr, sources, destinations, gone] = hop;
+  if (indptr.is_none() == destinations.is_none())
+    throw py::value_error("a hop has either indptr or destinations; the other one must be None");
+  const auto from = view<const N>(sources, "sources of a hop", -1, place);  // [edges]
+  const auto positions = view<P>(gone, "gone", -1, place);                  // [edges, or fewer]
+  // Those to the seeds come first: their number is that of the positions or, on the GPU, in indptr.
+  if (destinations.is_none() ? positions.size != from.size : positions.size > from.size)
+    throw py::value_error("gone has " + std::to_string(positions.size) + " elements; the hop has " +
+                          std::to_string(from.size) + " edges");
+  *found = {nullptr,        from.data,         nullptr,          positions.size,
+            positions.data, found->wide_edges, found->wide_nodes};
+  if (destinations.is_none()) {
+    const auto lists = view<const P>(indptr, "indptr", -1, place);  // [num_dst + 1], of the seeds and others
+    if (lists.size < seeds + 1)
+      throw py::value_error("indptr has " + std::to_string(lists.size) + " elements; with " +
+                            std::to_string(seeds) + " seeds it must have " + std::to_string(seeds + 1));
+    found->indptr = lists.data;
+  } else {
+    found->destinations = view<const N>(destinations, "destinations", from.size, place).data;  // [edges]
+  }
+}
+
+// `slots` are -1 and `found` are 0.
+void find_links(py::handle slots, int64_t seeds, py::handle sources, py::handle targets, bool reverse,
+                const std::vector<Hop>& hops, py::handle found, int device, StreamHandle stream) {
+  const Place place{kGpu, device};
+  const auto free = view<int64_t>(slots, "slots", -1, place);                             // [capacity]
+  const auto from = view<const int64_t>(sources, "sources", -1, place);                   // [links]
+  const auto* const to = view<const int64_t>(targets, "targets", from.size, place).data;  // [links]
+  auto* const counts = reinterpret_cast<unsigned long long*>(
+      view<int64_t>(found, "found", static_cast<int64_t>(hops.size()), place).data);  // [hops]
+  if (seeds < 0) throw py::value_error("seeds is " + std::to_string(seeds) + "; it must be at least 0");
+  const int64_t needed = (reverse ? 2 : 1) * from.size;
+  if (free.size <= needed || free.size & (free.size - 1))
+    throw py::value_error("slots has " + std::to_string(free.size) +
+                          " elements; it must have a power of two above " + std::to_string(needed));
+  std::vector<HopView> views;
+  views.reserve(hops.size());
+  for (const Hop& hop : hops) {
+    HopView one{};
+    one.wide_edges = has_dtype<int64_t>(std::get<3>(hop));
+    one.wide_nodes = has_dtype<int64_t>(std::get<1>(hop));
+    with_types(one.wide_edges, one.wide_nodes, [&](auto edge, auto vertex) {
+      view_hop<decltype(edge), decltype(vertex)>(hop, seeds, place, &one);
+    });
+    views.push_back(one);
+  }
+  const EdgeSet set{reinterpret_cast<unsigned long long*>(free.data), static_cast<uint64_t>(free.size) - 1,
+                    seeds};
   doing("finding links on the GPU", [&] {
     const gpu::OnDevice current(device);
     const gpu::Stream on = stream_of(stream);
-    insert_edges(set, at<const int64_t>(sources), at<const int64_t>(targets), count, reverse, device, on);
-    for (size_t h = 0; h < hops.size(); ++h) {
-      const auto& [indptr, from, to, edges, gone, wide_edges, wide_nodes] = hops[h];
-      const uintptr_t lists = indptr, src = from, dst = to, positions = gone;
-      const int64_t most = edges;
-      with_types(wide_edges, wide_nodes, [&](auto edge, auto vertex) {
+    insert_edges(set, from.data, to, from.size, reverse, device, on);
+    for (size_t h = 0; h < views.size(); ++h) {
+      const HopView& hop = views[h];
+      with_types(hop.wide_edges, hop.wide_nodes, [&](auto edge, auto vertex) {
         using P = decltype(edge);
         using N = decltype(vertex);
-        find_edges<P, N>(set, at<const P>(lists), at<const N>(src), at<const N>(dst), most, at<P>(positions),
-                         at<unsigned long long>(found) + h, device, on);
+        find_edges<P, N>(set, static_cast<const P*>(hop.indptr), static_cast<const N*>(hop.sources),
+                         static_cast<const N*>(hop.destinations), hop.most, static_cast<P*>(hop.gone),
+                         counts + h, device, on);
       });
     }
   });
 }
 
-// An array: where it is read, its length, where it is written, whether its entries are int64.
-using Array = std::tuple<uintptr_t, int64_t, uintptr_t, bool>;
+// An array: where it is read, and where it is written.
+using Array = std::pair<py::object, py::object>;
 
-// Copies `arrays` without the entries at `num_gone` ascending positions, and corrects `indptr`, if there is
+// Copies `arrays` without the entries at the ascending positions `gone`, and corrects `indptr`, if there is
 // one, which has the type of the positions.
-void drop(const std::vector<Array>& arrays, const std::optional<Array>& indptr, uintptr_t gone, bool wide,
-          int64_t num_gone, int device, uintptr_t stream) {
+void drop(const std::vector<Array>& arrays, const std::optional<Array>& indptr, py::handle gone, int device,
+          StreamHandle stream) {
+  const Place place{kGpu, device};
+  const auto positions = integers_view(gone, "gone", -1, place);  // [num_gone]
+  const auto same_type = [](const IntegersView& a, const IntegersView& b, const char* name,
+                            const char* other) {
+    if (a.wide != b.wide)
+      throw py::type_error(std::string(name) + " has dtype torch.int" + (a.wide ? "64" : "32") +
+                           "; it must be that of " + other + ", torch.int" + (b.wide ? "64" : "32"));
+  };
+  std::vector<std::pair<IntegersView, IntegersView>> array_views;
+  array_views.reserve(arrays.size());
+  for (const auto& [in, out] : arrays) {
+    const auto from = integers_view(in, "array", -1, place);  // [entries]
+    if (from.size < positions.size)
+      throw py::value_error("array has " + std::to_string(from.size) + " elements, and " +
+                            std::to_string(positions.size) + " are left out; it must have as many");
+    const auto to = integers_view(out, "out", from.size - positions.size, place);  // [entries - num_gone]
+    same_type(to, from, "out", "the array");
+    array_views.emplace_back(from, to);
+  }
+  IntegersView lists{}, corrected{};
+  if (indptr) {
+    lists = integers_view(indptr->first, "indptr", -1, place);                      // [lists + 1]
+    corrected = integers_view(indptr->second, "out of indptr", lists.size, place);  // [lists + 1]
+    same_type(lists, positions, "indptr", "gone");
+    same_type(corrected, positions, "out of indptr", "gone");
+  }
   doing("leaving out links on the GPU", [&] {
     const gpu::OnDevice current(device);
     const gpu::Stream on = stream_of(stream);
     const auto with = [&](auto position) {
       using P = decltype(position);
-      for (const auto& [in, count, out, wide_entries] : arrays) {
-        const auto* const positions = at<const P>(gone);
-        if (wide_entries)
-          drop_entries(at<const int64_t>(in), count, positions, num_gone, at<int64_t>(out), device, on);
-        else
-          drop_entries(at<const int32_t>(in), count, positions, num_gone, at<int32_t>(out), device, on);
-      }
+      const auto* const removed = static_cast<const P*>(positions.data);
+      const auto copy = [&](auto entry, const IntegersView& from, const IntegersView& to) {
+        using T = decltype(entry);
+        drop_entries(static_cast<const T*>(from.data), from.size, removed, positions.size,
+                     static_cast<T*>(to.data), device, on);
+      };
+      for (const auto& [from, to] : array_views)
+        from.wide ? copy(int64_t{}, from, to) : copy(int32_t{}, from, to);
       if (indptr)
-        drop_from_lists(at<const P>(std::get<0>(*indptr)), std::get<1>(*indptr), at<const P>(gone), num_gone,
-                        at<P>(std::get<2>(*indptr)), device, on);
+        drop_from_lists(static_cast<const P*>(lists.data), lists.size, removed, positions.size,
+                        static_cast<P*>(corrected.data), device, on);
     };
-    wide ? with(int64_t{}) : with(int32_t{});
+    positions.wide ? with(int64_t{}) : with(int32_t{});
   });
 }
 
@@ -159,14 +248,14 @@ void bind_links_cuda(py::module_& m) {
   py::class_<CudaLinkEngine>(m, "CudaLinkEngine")
       .def(py::init<Ids, Ids, int64_t, py::object, py::object, int>(), py::arg("sources"), py::arg("targets"),
            py::arg("num_nodes"), py::arg("indptr"), py::arg("indices"), py::arg("device"))
-      .def("ends", &CudaLinkEngine::ends, py::arg("pairs"), py::arg("wide"), py::arg("links"),
-           py::arg("negatives"), py::arg("each"), py::arg("key"), py::arg("strict"), py::arg("ends"),
-           py::arg("seeds"), py::arg("wide_seeds"), py::arg("local"), py::arg("outcome"), py::arg("stream"));
-  m.def("cuda_find_links", &find_links, py::arg("slots"), py::arg("capacity"), py::arg("seeds"),
-        py::arg("sources"), py::arg("targets"), py::arg("count"), py::arg("reverse"), py::arg("hops"),
-        py::arg("found"), py::arg("device"), py::arg("stream"));
-  m.def("cuda_drop", &drop, py::arg("arrays"), py::arg("indptr"), py::arg("gone"), py::arg("wide"),
-        py::arg("num_gone"), py::arg("device"), py::arg("stream"));
+      .def("ends", &CudaLinkEngine::ends, py::arg("pairs"), py::arg("negatives"), py::arg("each"),
+           py::arg("key"), py::arg("strict"), py::arg("ends"), py::arg("seeds"), py::arg("local"),
+           py::arg("outcome"), py::arg("stream"));
+  m.def("cuda_find_links", &find_links, py::arg("slots"), py::arg("seeds"), py::arg("sources"),
+        py::arg("targets"), py::arg("reverse"), py::arg("hops"), py::arg("found"), py::arg("device"),
+        py::arg("stream"));
+  m.def("cuda_drop", &drop, py::arg("arrays"), py::arg("indptr"), py::arg("gone"), py::arg("device"),
+        py::arg("stream"));
 }
 
 }  // namespace loader

@@ -18,7 +18,8 @@ namespace {
 class CudaRenewal {
  public:
   CudaRenewal(py::handle rows, py::handle slots, py::handle owners, py::handle uses, py::handle leaving,
-              py::handle coming, py::handle tally) {
+              py::handle coming, py::handle tally)
+      : dtype_(dtype_of(rows)) {
     const RowsView cached = rows_view(rows, "rows", kGpu);        // [count, ...]
     const auto places = view<int32_t>(slots, "slots", -1, kGpu);  // [num_rows]
     if (places.size > std::numeric_limits<uint32_t>::max() ||
@@ -42,21 +43,28 @@ class CudaRenewal {
     doing("making a cache that is renewed", [&] { fence_ = std::make_unique<gpu::Fence>(device_); });
   }
 
-  void forget(uintptr_t stream) {
-    launched([&] { launch_forget_uses(cache_, device_, at<CUstream_st>(stream)); });
+  void forget(StreamHandle stream) {
+    launched([&] { launch_forget_uses(cache_, device_, stream_of(stream)); });
   }
 
-  void note(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t next, int turn, uintptr_t stream) {
-    const Reading reading = checked(ids, wide_ids, n, next, turn);
-    launched([&] { launch_note_uses(cache_, reading, device_, at<CUstream_st>(stream)); });
+  void note(py::handle ids, py::handle next, int turn, StreamHandle stream) {
+    const Reading reading = checked(ids, next, turn);
+    launched([&] { launch_note_uses(cache_, reading, device_, stream_of(stream)); });
   }
 
-  void renew(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t next, int turn, uintptr_t rows,
-             uintptr_t choice_stream, uintptr_t bus_stream, uintptr_t stream) {
-    Reading reading = checked(ids, wide_ids, n, next, turn);
-    reading.rows = at<const uint8_t>(rows);
-    const RenewalStreams streams{at<CUstream_st>(choice_stream), at<CUstream_st>(bus_stream),
-                                 at<CUstream_st>(stream)};
+  void renew(py::handle ids, py::handle next, int turn, py::handle rows, StreamHandle choice_stream,
+             StreamHandle bus_stream, StreamHandle stream) {
+    Reading reading = checked(ids, next, turn);
+    const RowsView read = rows_view(rows, "rows", place());  // [n, ...], as those that are cached
+    if (!dtype_.is_of(rows))
+      throw py::type_error("rows has dtype " + dtype_of(rows) + "; those that are cached have " +
+                           dtype_.name());
+    if (read.num_rows != reading.n || read.row_bytes != cache_.row_bytes)
+      throw py::value_error("rows has " + std::to_string(read.num_rows) + " rows of " +
+                            std::to_string(read.row_bytes) + " bytes; it must have " +
+                            std::to_string(reading.n) + " of " + std::to_string(cache_.row_bytes));
+    reading.rows = read.data;
+    const RenewalStreams streams{stream_of(choice_stream), stream_of(bus_stream), stream_of(stream)};
     launched([&] { launch_renewal(cache_, reading, device_, streams, *fence_); });
   }
 
@@ -65,13 +73,19 @@ class CudaRenewal {
     return reinterpret_cast<uint32_t*>(view<int32_t>(tensor, name, cache_.count, kGpu).data);
   }
 
-  static Reading checked(uintptr_t ids, bool wide_ids, int64_t n, uintptr_t next, int turn) {
+  Place place() const { return {kGpu, device_}; }
+
+  // `ids` [n], `next` [n].
+  Reading checked(py::handle ids, py::handle next, int turn) const {
     if (turn < 0 || turn >= kMostTogether)
       throw py::value_error("turn is " + std::to_string(turn) + "; it must be 0 to " +
                             std::to_string(kMostTogether - 1));
-    if (n < 0 || n > std::numeric_limits<int32_t>::max())  // with as many cached rows, 32 bits count them
-      throw py::value_error("a gather of " + std::to_string(n) + " ids cannot renew a cache: 0 to 2^31 - 1");
-    return {at<const void>(ids), wide_ids, n, at<uint8_t>(next), static_cast<uint8_t>(turn), nullptr};
+    const auto read = integers_view(ids, "ids", -1, place());
+    if (read.size > std::numeric_limits<int32_t>::max())  // with as many cached rows, 32 bits count them
+      throw py::value_error("a gather of " + std::to_string(read.size) +
+                            " ids cannot renew a cache: 0 to 2^31 - 1");
+    uint8_t* const following = view<uint8_t>(next, "next", read.size, place()).data;
+    return {read.data, read.wide, read.size, following, static_cast<uint8_t>(turn), nullptr};
   }
 
   template <typename F>
@@ -83,6 +97,7 @@ class CudaRenewal {
     });
   }
 
+  const KnownDtype dtype_;  // of the rows
   RowCache cache_{};
   int device_;
   std::unique_ptr<gpu::Fence> fence_;
@@ -96,11 +111,9 @@ void bind_renewal_cuda(py::module_& m) {
            py::arg("rows"), py::kw_only(), py::arg("slots"), py::arg("owners"), py::arg("uses"),
            py::arg("leaving"), py::arg("coming"), py::arg("tally"))
       .def("forget", &CudaRenewal::forget, py::arg("stream"))
-      .def("note", &CudaRenewal::note, py::arg("ids"), py::arg("wide_ids"), py::arg("n"), py::arg("next"),
-           py::arg("turn"), py::arg("stream"))
-      .def("renew", &CudaRenewal::renew, py::arg("ids"), py::arg("wide_ids"), py::arg("n"), py::arg("next"),
-           py::arg("turn"), py::arg("rows"), py::arg("choice_stream"), py::arg("bus_stream"),
-           py::arg("stream"));
+      .def("note", &CudaRenewal::note, py::arg("ids"), py::arg("next"), py::arg("turn"), py::arg("stream"))
+      .def("renew", &CudaRenewal::renew, py::arg("ids"), py::arg("next"), py::arg("turn"), py::arg("rows"),
+           py::arg("choice_stream"), py::arg("bus_stream"), py::arg("stream"));
   m.attr("renewal_tally_bytes") = sizeof(Tally);
   m.attr("most_together") = kMostTogether;
 }

@@ -126,6 +126,9 @@ class Engine {
     args_.vertex_set = set;
     schedule_ = static_cast<Schedule>(schedule);
     edges_at_ = edges_at;
+    memory_bytes_ = output_bytes<P, N>({frontier_capacity[hops], edge_capacity,
+                                        kTyped ? row_capacity.data() : frontier_capacity.data(), indices_at,
+                                        indptr_at, edge_ids_at, edges_at});
     for (size_t h = 0; h < hops; ++h) {
       args_.edge_capacity[h] = edge_capacity[h];
       args_.indices_at[h] = indices_at[h];
@@ -187,15 +190,15 @@ class Engine {
   // More headers for mini-batches under way: `[n * cuda_header_bytes]` uint8, zero, in pinned host memory.
   void add_headers(const py::object& memory) { results_->add<Header>(memory); }
 
-  // (address of the seeds, their number, its keys, address of the memory, address of the sizes or 0)
+  // (seeds, keys, memory, sizes or None)
   using Keys = std::tuple<uint64_t, uint64_t, uint32_t>;
-  using Batch = std::tuple<uintptr_t, int64_t, Keys, uintptr_t, uintptr_t>;
+  using Batch = std::tuple<py::object, Keys, py::object, py::object>;
 
   // Launches mini-batches by the last plan, in `blocks` thread blocks (0: all that are resident at once).
   // Returns the number of kernels, and what finishes each. What a launch that fails leaves behind, whoever
   // called has to clear: arrays that are zero between launches may not be.
   std::pair<int, std::vector<Result>> launch(const std::vector<Batch>& batches, int blocks,
-                                             uintptr_t stream) {
+                                             StreamHandle stream) {
     if (device_ < 0) throw std::runtime_error("a sampler of device -1 only tells sizes");
     if (!planned_) throw std::runtime_error("there is no plan, or not its arrays");
     if (batches.empty() || static_cast<int64_t>(batches.size()) > slots_)
@@ -203,28 +206,24 @@ class Engine {
                             " mini-batches; the plan is for 1 to " + std::to_string(slots_));
     std::vector<Result> results;
     results.reserve(batches.size());
-    auto* const on = reinterpret_cast<gpu::Stream>(stream);
+    const gpu::Stream on = stream_of(stream);
+    const Place place{kGpu, device_};
     args_.num_batches = static_cast<int>(batches.size());
     args_.lines.fetch_blocks = blocks > 0 ? fetch_blocks_ : 0;
     for (size_t i = 0; i < batches.size(); ++i) {
-      const auto& [seeds, num_seeds, keys, memory, sizes] = batches[i];
+      const auto& [seeds, keys, memory, sizes] = batches[i];
       const auto& [key, next_key, phase] = keys;
-      if (num_seeds < 0 || num_seeds > args_.frontier_capacity[0])
-        throw py::value_error("there are " + std::to_string(num_seeds) + " seeds; the plan is for up to " +
+      const auto from = view<const N>(seeds, "seeds", -1, place);  // [num_seeds]
+      if (from.size > args_.frontier_capacity[0])
+        throw py::value_error("there are " + std::to_string(from.size) + " seeds; the plan is for up to " +
                               std::to_string(args_.frontier_capacity[0]));
+      uint8_t* const to = output_memory(memory, memory_bytes_, place);
+      int64_t* const sizes_out = optional_view<int64_t>(sizes, "sizes", 2 * args_.hops + 1, place);
       int types = 0;
       if constexpr (kTyped) types = args_.lists.num_types;
       results.emplace_back(results_, ++sequence_, args_.hops, device_, on, types);
-      args_.batches[i] = {reinterpret_cast<const void*>(seeds),
-                          num_seeds,
-                          key,
-                          reinterpret_cast<void*>(memory),
-                          reinterpret_cast<void*>(memory + static_cast<uintptr_t>(edges_at_)),
-                          reinterpret_cast<int64_t*>(sizes),
-                          results.back().header(),
-                          sequence_,
-                          next_key,
-                          phase};
+      args_.batches[i] = {from.data, from.size, key,  to, to + edges_at_, sizes_out, results.back().header(),
+                          sequence_, next_key,  phase};
     }
     const int launches = doing("launching the sampler", [&] {
       const gpu::OnDevice current(device_);
@@ -416,7 +415,7 @@ class Engine {
   CommonArgs<Lists>& args_;  // of `launched_`
   N *local_by_vertex_ = nullptr, *local_by_place_ = nullptr;
   Schedule schedule_ = Schedule::kHopwise;
-  int64_t slots_ = 0, edges_at_ = 0;
+  int64_t slots_ = 0, edges_at_ = 0, memory_bytes_ = 0;
   bool hashed_ = false, planned_ = false, by_places_ = false;
   int fetch_blocks_ = kFetchBlocks;
   P* places_ = nullptr;

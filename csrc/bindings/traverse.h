@@ -19,8 +19,8 @@ class TraversedLists {
     if (arrays.size() != 2) throw py::value_error(std::string(name) + " must be (indptr, indices)");
     indptr_ = arrays[0];
     indices_ = arrays[1];
-    wide_edges_ = dtype_of(indptr_) == "torch.int64";
-    wide_nodes_ = dtype_of(indices_) == "torch.int64";
+    wide_edges_ = has_dtype<int64_t>(indptr_);
+    wide_nodes_ = has_dtype<int64_t>(indices_);
     with_types([&](auto edge, auto vertex) {
       check_dimension(indptr_, "indptr");
       const auto offsets = read<const decltype(edge)>(indptr_, "indptr");

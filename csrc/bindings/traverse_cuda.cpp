@@ -14,8 +14,8 @@ constexpr int64_t kMostEdges = int64_t{1} << 40;  // sums of frontiers stay with
 class CudaCall {
  public:
   CudaCall(const py::tuple& lists, const py::tuple& plan, py::handle memory, bool with_numbers, int device,
-           uintptr_t stream)
-      : lists(lists, "lists", kGpu), device_(device), stream_(reinterpret_cast<gpu::Stream>(stream)) {
+           StreamHandle stream)
+      : lists(lists, "lists", kGpu), device_(device), stream_(stream_of(stream)) {
     const auto schedule = plan[0].cast<int>(), access = plan[1].cast<int>(), line = plan[2].cast<int>();
     if (schedule < 1 || schedule > 6 || access < 1 || access > 3 || line < 1)
       throw py::value_error("there is no such schedule or access");
@@ -64,7 +64,7 @@ int64_t memory_bytes(const py::tuple& lists, bool with_numbers) {
 
 void bfs(const py::tuple& onward, const py::object& back, const py::tuple& plan, const py::object& sources,
          int64_t most, bool turns, const py::object& distances, const py::object& memory, int device,
-         uintptr_t stream) {
+         StreamHandle stream) {
   if (most < 0 || most > INT32_MAX) throw py::value_error("most is " + std::to_string(most));
   if (back.is_none() && turns) throw py::value_error("there is no `back`");
   const CudaCall call(onward, plan, memory, false, device, stream);
@@ -89,7 +89,7 @@ void bfs(const py::tuple& onward, const py::object& back, const py::tuple& plan,
 
 void sssp(const py::tuple& onward, const py::object& weights, const py::tuple& plan,
           const py::object& sources, double delta, const py::object& least_weight, const py::object& lengths,
-          const py::object& memory, int device, uintptr_t stream) {
+          const py::object& memory, int device, StreamHandle stream) {
   if (!(delta > 0)) throw py::value_error("delta is " + std::to_string(delta) + "; it must be above 0");
   const CudaCall call(onward, plan, memory, false, device, stream);
   call.lists.with_types([&](auto edge, auto vertex) {
@@ -120,7 +120,7 @@ void sssp(const py::tuple& onward, const py::object& weights, const py::tuple& p
 }
 
 void components(const py::tuple& lists, bool symmetric, const py::tuple& plan, const py::object& labels,
-                const py::object& memory, int device, uintptr_t stream) {
+                const py::object& memory, int device, StreamHandle stream) {
   const CudaCall call(lists, plan, memory, false, device, stream);
   call.lists.with_types([&](auto edge, auto vertex) {
     using P = decltype(edge);
@@ -134,7 +134,7 @@ void components(const py::tuple& lists, bool symmetric, const py::tuple& plan, c
 
 void pagerank(const py::tuple& back, uint64_t damping, const py::object& own, uint64_t close,
               int64_t max_iter, const py::tuple& plan, const py::object& ranks, const py::object& memory,
-              int device, uintptr_t stream) {
+              int device, StreamHandle stream) {
   const CudaCall call(back, plan, memory, true, device, stream);
   const int64_t n = call.lists.num_nodes();
   const RankLaw law = checked_law(damping, n, close, max_iter,

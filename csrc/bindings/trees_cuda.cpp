@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bindings/sampler_result.h"
+#include "bindings/sampler_room.h"
 #include "bindings/trees.h"
 #include "sampler/cuda/tree_launch.h"
 
@@ -121,6 +122,8 @@ class TreeEngine {
           if (frontier_capacity.back() > int64_t{std::numeric_limits<N>::max()})
             throw std::overflow_error("the trees have up to " + std::to_string(frontier_capacity.back()) +
                                       " nodes together, which exceeds 32-bit ids; use fewer seeds");
+          memory_bytes_ = output_bytes<P, N>({frontier_capacity.back(), edge_capacity, row_capacity.data(),
+                                              indices_at, indptr_at, edge_ids_at, edges_at});
           args.shared_places = static_cast<int>(shared_places);
           args.shared_sorted = static_cast<int>(shared_sorted);
         },
@@ -169,39 +172,37 @@ class TreeEngine {
 
   void add_headers(const py::object& memory) { results_->add<TypedHeader>(memory); }
 
-  // (address of the seeds, their number, keys, address of the memory, of the trees)
-  using Batch =
-      std::tuple<uintptr_t, int64_t, std::tuple<uint64_t, uint64_t, uint32_t>, uintptr_t, uintptr_t>;
+  // (seeds, keys, memory, trees)
+  using Batch = std::tuple<py::object, std::tuple<uint64_t, uint64_t, uint32_t>, py::object, py::object>;
 
   // Launches mini-batches by the last plan, see Engine::launch.
   std::pair<int, std::vector<Result>> launch(const std::vector<Batch>& batches, int blocks,
-                                             uintptr_t stream) {
+                                             StreamHandle stream) {
     if (!planned_) throw std::runtime_error("there is no plan, or not its arrays");
     if (batches.empty() || static_cast<int64_t>(batches.size()) > slots_)
       throw py::value_error("there are " + std::to_string(batches.size()) +
                             " mini-batches; the plan is for 1 to " + std::to_string(slots_));
     std::vector<Result> results;
     results.reserve(batches.size());
-    auto* const on = reinterpret_cast<gpu::Stream>(stream);
+    const gpu::Stream on = stream_of(stream);
+    const Place place{kGpu, device_};
     const int most = static_cast<int>(blocks > 0 ? std::min<int64_t>(blocks, blocks_) : blocks_);
     const int launches = std::visit(
         [&](auto& args) {
           args.num_batches = static_cast<int>(batches.size());
           for (size_t i = 0; i < batches.size(); ++i) {
-            const auto& [seeds, num_seeds, keys, memory, trees] = batches[i];
-            if (num_seeds < 0 || num_seeds > args.frontier_capacity[0] || num_seeds > args.trees_capacity)
+            const auto& [seeds, keys, memory, trees] = batches[i];
+            const auto [from, num_seeds] = seeds_of(seeds, args.times.are_there, place);
+            if (num_seeds > args.frontier_capacity[0] || num_seeds > args.trees_capacity)
               throw py::value_error("there are " + std::to_string(num_seeds) +
                                     " seeds; the plan is for up to " +
                                     std::to_string(args.frontier_capacity[0]));
+            uint8_t* const to = output_memory(memory, memory_bytes_, place);
+            int32_t* const of_trees =  // [nodes within all hops, at most]
+                view<int32_t>(trees, "trees", args.frontier_capacity[args.hops], place).data;
             results.emplace_back(results_, ++sequence_, args.hops, device_, on, args.lists.num_types);
-            args.batches[i] = {reinterpret_cast<const void*>(seeds),
-                               num_seeds,
-                               std::get<0>(keys),
-                               reinterpret_cast<void*>(memory),
-                               reinterpret_cast<void*>(memory + static_cast<uintptr_t>(edges_at_)),
-                               reinterpret_cast<int32_t*>(trees),
-                               results.back().header(),
-                               sequence_};
+            args.batches[i] = {from,           num_seeds, std::get<0>(keys),       to,
+                               to + edges_at_, of_trees,  results.back().header(), sequence_};
           }
           return doing("launching the sampler", [&] {
             const gpu::OnDevice current(device_);
@@ -215,6 +216,19 @@ class TreeEngine {
   size_t free_headers() const { return results_->count(); }
 
  private:
+  // Where seeds lie, [num_seeds] or with their times [num_seeds, 2], and how many there are.
+  static std::pair<const void*, int64_t> seeds_of(py::handle seeds, bool with_times, const Place& place) {
+    if (!with_times) {
+      const auto ids = view<const N>(seeds, "seeds", -1, place);
+      return {ids.data, ids.size};
+    }
+    const auto pairs = view<const int64_t>(seeds, "seeds", -1, place);
+    if (pairs.size % 2)
+      throw py::value_error("seeds has " + std::to_string(pairs.size) +
+                            " elements; it must have an id and a time of each");
+    return {pairs.data, pairs.size / 2};
+  }
+
   template <typename Choice>
   using Args = TreeArgs<P, N, Choice>;
 
@@ -267,7 +281,8 @@ class TreeEngine {
   const int device_;
   std::variant<Args<UniformChoice>, Args<LastChoice>> args_;
   bool takes_all_ = false, planned_ = false;
-  int64_t slots_ = 0, edges_at_ = 0, seeds_ = 0, rows_ = 0, picks_ = 0, table_ = 0, blocks_ = 0;
+  int64_t slots_ = 0, edges_at_ = 0, memory_bytes_ = 0, seeds_ = 0, rows_ = 0, picks_ = 0, table_ = 0,
+          blocks_ = 0;
   int threads_ = 0;
   std::shared_ptr<Results> results_;
   uint64_t sequence_ = 0;

@@ -120,8 +120,8 @@ class WalkArrays {
     if (groups < 0 || groups > kMaxMetapath)
       throw py::value_error("groups is " + std::to_string(groups) + "; it must be 0 to " +
                             std::to_string(kMaxMetapath));
-    wide_edges_ = dtype_of(indptr_) == "torch.int64";
-    wide_nodes_ = dtype_of(indices_) == "torch.int64";
+    wide_edges_ = has_dtype<int64_t>(indptr_);
+    wide_nodes_ = has_dtype<int64_t>(indices_);
     with_types([&](auto edge, auto vertex) { look<decltype(edge), decltype(vertex)>(); });
   }
 

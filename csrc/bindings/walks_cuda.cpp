@@ -22,46 +22,36 @@ class CudaWalkEngine {
         bad_at_(gpu_view<int64_t>(bad_, "bad", 2).data),
         device_(device) {}
 
-  // Addresses of what Python has just allocated: to look at tensors takes longer than a launch. `vertices`
-  // has [count, length + 1] entries of the vertices' type, `places` [count, length] of indptr's, or is 0.
-  void walk(uintptr_t starts, bool wide, int64_t count, uint64_t first_lane, uint64_t key, int64_t length,
-            uint64_t stop_below, uint64_t home_below, const Acceptance& accept,
-            const std::vector<int64_t>& path, uintptr_t vertices, uintptr_t places, uintptr_t stream) {
-    const WalkStarts from{reinterpret_cast<const void*>(starts), wide, arrays_.num_nodes(), bad_at_};
+  void walk(py::handle starts, uint64_t first_lane, uint64_t key, int64_t length, uint64_t stop_below,
+            uint64_t home_below, const Acceptance& accept, const std::vector<int64_t>& path,
+            py::handle vertices, py::handle places, StreamHandle stream) {
+    const auto from = integers_view(starts, "starts", -1, place());  // [count]
     arrays_.with_types([&](auto edge, auto vertex) {
       using P = decltype(edge);
       using N = decltype(vertex);
-      WalkOut<P, N> out{};
-      out.count = count;
+      auto out = out_of<P, N>(from.size, length, vertices, places);
       out.first_lane = first_lane;
-      out.vertices = reinterpret_cast<N*>(vertices);
-      out.places = reinterpret_cast<P*>(places);
       arrays_.with_law<P, N>({key, length, stop_below, home_below, accept, path}, out,
                              [&](const auto& law, const auto& lists, const WalkOut<P, N>& to) {
                                launch("walking on the GPU", stream, [&](gpu::Stream on) {
-                                 walk_on_gpu(law, lists, to, from, device_, on);
+                                 walk_on_gpu(law, lists, to, starts_of(from), device_, on);
                                });
                              });
     });
   }
 
-  // One step of the same walks, of the first order: `order` [count] are the walkers, int64, in memory of the
-  // GPU. The steps before it were taken.
-  void step(uintptr_t starts, bool wide, int64_t count, uint64_t key, int64_t length, uint64_t stop_below,
-            uint64_t home_below, uintptr_t order, int64_t step, uintptr_t vertices, uintptr_t places,
-            uintptr_t stream) {
+  // One step of the same walks, of the first order: `order` are the walkers. The steps before it were taken.
+  void step(py::handle starts, uint64_t key, int64_t length, uint64_t stop_below, uint64_t home_below,
+            py::handle order, int64_t step, py::handle vertices, py::handle places, StreamHandle stream) {
     if (step < 0 || step >= length)
       throw py::value_error("step is " + std::to_string(step) + " of " + std::to_string(length));
-    const WalkStarts from{reinterpret_cast<const void*>(starts), wide, arrays_.num_nodes(), bad_at_};
+    const auto from = integers_view(starts, "starts", -1, place());                            // [count]
+    const auto* const walkers = view<const int64_t>(order, "order", from.size, place()).data;  // [count]
     arrays_.with_types([&](auto edge, auto vertex) {
       using P = decltype(edge);
       using N = decltype(vertex);
-      WalkOut<P, N> out{};
-      out.count = count;
-      out.vertices = reinterpret_cast<N*>(vertices);
-      out.places = reinterpret_cast<P*>(places);
       arrays_.with_law<P, N>(
-          {key, length, stop_below, home_below, {}, {}}, out,
+          {key, length, stop_below, home_below, {}, {}}, out_of<P, N>(from.size, length, vertices, places),
           [&](const auto& law, const auto& lists, const WalkOut<P, N>& to) {
             using Law = std::decay_t<decltype(law)>;
             using Lists = std::decay_t<decltype(lists)>;
@@ -69,53 +59,51 @@ class CudaWalkEngine {
               throw py::value_error("step by step there are walks of the first order, without a metapath");
             else
               launch("walking on the GPU", stream, [&](gpu::Stream on) {
-                step_on_gpu(law, lists, to, from, reinterpret_cast<const int64_t*>(order),
-                            static_cast<uint32_t>(step), device_, on);
+                step_on_gpu(law, lists, to, starts_of(from), walkers, static_cast<uint32_t>(step), device_,
+                            on);
               });
           });
     });
   }
 
-  // Walks by a user's function, which `header` has. What it does wrong is written to `fault` [5], in memory
-  // that the host sees, as WalkEngine::walk_by gives it; `reported` is 0 in the memory of the GPU until then.
-  void walk_by(const std::string& header, uintptr_t starts, bool wide, int64_t count, uint64_t first_lane,
-               uint64_t key, int64_t length, int64_t turns, const std::vector<int64_t>& constants,
-               const py::object& weights, bool searches, bool by_weight, uintptr_t vertices,
-               const py::object& fault, const py::object& reported, uintptr_t stream) {
+  // Walks by a user's function, which `header` has. What it does wrong is written to `fault`, in memory
+  // that the host sees, as WalkEngine::walk_by gives it; `reported` is 0 until then.
+  void walk_by(const std::string& header, py::handle starts, uint64_t first_lane, uint64_t key,
+               int64_t length, int64_t turns, const std::vector<int64_t>& constants,
+               const py::object& weights, bool searches, bool by_weight, py::handle vertices,
+               const py::object& fault, const py::object& reported, StreamHandle stream) {
     static_assert(sizeof(Fault) == 5 * sizeof(int64_t));
     const CustomWalkCall call{key, length, turns, constants, weights, searches, by_weight};
     const CustomRules rules = checked_rules(call);
-    const WalkStarts from{reinterpret_cast<const void*>(starts), wide, arrays_.num_nodes(), bad_at_};
-    auto* const faults = reinterpret_cast<Fault*>(gpu_view<int64_t>(fault, "fault", 5).data);
-    int32_t* const claimed = view<int32_t>(reported, "reported", 1, kGpu).data;
+    const auto from = integers_view(starts, "starts", -1, place());                            // [count]
+    auto* const faults = reinterpret_cast<Fault*>(gpu_view<int64_t>(fault, "fault", 5).data);  // [5]
+    int32_t* const claimed = view<int32_t>(reported, "reported", 1, place()).data;             // [1]
     arrays_.with_types([&](auto edge, auto vertex) {
       using P = decltype(edge);
       using N = decltype(vertex);
       const CustomLists<P, N> lists = arrays_.custom<P, N>(call);
-      WalkOut<P, N> out{};
-      out.count = count;
+      auto out = out_of<P, N>(from.size, length, vertices, py::none());
       out.first_lane = first_lane;
       out.length = checked_length(length);
-      out.vertices = reinterpret_cast<N*>(vertices);
       launch("walking on the GPU", stream, [&](gpu::Stream on) {
-        walk_custom_on_gpu(header, rules, lists, out, from, faults, claimed, device_, on);
+        walk_custom_on_gpu(header, rules, lists, out, starts_of(from), faults, claimed, device_, on);
       });
     });
   }
 
   void negatives(uint64_t first_lane, uint64_t key, int64_t walkers, int64_t count, int64_t bound,
-                 const py::object& out, uintptr_t stream) {
+                 const py::object& out, StreamHandle stream) {
     arrays_.with_types([&](auto, auto vertex) {
       check_negatives(bound, walkers, count, sizeof(vertex));
       const Negatives law{key, static_cast<uint32_t>(bound)};
-      const auto memory = view<decltype(vertex)>(out, "out", walkers * count, kGpu);
+      const auto memory = view<decltype(vertex)>(out, "out", walkers * count, place());  // [walkers, count]
       launch("drawing negatives on the GPU", stream, [&](gpu::Stream on) {
         draw_negatives_on_gpu(law, first_lane, walkers, count, memory.data, device_, on);
       });
     });
   }
 
-  void sift_by(const py::object& words, uintptr_t stream) {
+  void sift_by(const py::object& words, StreamHandle stream) {
     const EdgeFilter filter = arrays_.filter_in(words);
     arrays_.with_types([&](auto edge, auto vertex) {
       const auto lists = arrays_.plain<decltype(edge), decltype(vertex)>();
@@ -138,12 +126,29 @@ class CudaWalkEngine {
   void set_copies(const py::object& copies, const py::object& most) { arrays_.set_copies(copies, most); }
 
  private:
+  Place place() const { return {kGpu, device_}; }
+
+  WalkStarts starts_of(const IntegersView& starts) const {
+    return {starts.data, starts.wide, arrays_.num_nodes(), bad_at_};
+  }
+
+  // Where walks are written: `vertices` [count, length + 1], and `places` [count, length] or None.
+  template <typename P, typename N>
+  WalkOut<P, N> out_of(int64_t count, int64_t length, py::handle vertices, py::handle places) const {
+    checked_length(length);
+    WalkOut<P, N> out{};
+    out.count = count;
+    out.vertices = view<N>(vertices, "nodes", count * (length + 1), place()).data;
+    out.places = optional_view<P>(places, "places", count * length, place());
+    return out;
+  }
+
   template <class F>
-  void launch(const char* what, uintptr_t stream, const F& f) {
+  void launch(const char* what, StreamHandle stream, const F& f) {
     doing(what, [&] {
       const py::gil_scoped_release release;
       const gpu::OnDevice current(device_);
-      f(reinterpret_cast<gpu::Stream>(stream));
+      f(stream_of(stream));
     });
   }
 
@@ -160,17 +165,16 @@ void bind_walks_cuda(py::module_& m) {
       .def(py::init<py::object, py::object, py::object, py::object, int64_t, py::object, int>(),
            py::arg("indptr"), py::arg("indices"), py::arg("sorted"), py::arg("cells"), py::arg("groups"),
            py::arg("bad"), py::arg("device"))
-      .def("walk", &CudaWalkEngine::walk, py::arg("starts"), py::arg("wide"), py::arg("count"),
-           py::arg("first_lane"), py::arg("key"), py::arg("length"), py::arg("stop_below"),
-           py::arg("home_below"), py::arg("accept"), py::arg("path"), py::arg("nodes"), py::arg("places"),
+      .def("walk", &CudaWalkEngine::walk, py::arg("starts"), py::arg("first_lane"), py::arg("key"),
+           py::arg("length"), py::arg("stop_below"), py::arg("home_below"), py::arg("accept"),
+           py::arg("path"), py::arg("nodes"), py::arg("places"), py::arg("stream"))
+      .def("step", &CudaWalkEngine::step, py::arg("starts"), py::arg("key"), py::arg("length"),
+           py::arg("stop_below"), py::arg("home_below"), py::arg("order"), py::arg("step"), py::arg("nodes"),
+           py::arg("places"), py::arg("stream"))
+      .def("walk_by", &CudaWalkEngine::walk_by, py::arg("header"), py::arg("starts"), py::arg("first_lane"),
+           py::arg("key"), py::arg("length"), py::arg("turns"), py::arg("constants"), py::arg("weights"),
+           py::arg("searches"), py::arg("by_weight"), py::arg("nodes"), py::arg("fault"), py::arg("reported"),
            py::arg("stream"))
-      .def("step", &CudaWalkEngine::step, py::arg("starts"), py::arg("wide"), py::arg("count"),
-           py::arg("key"), py::arg("length"), py::arg("stop_below"), py::arg("home_below"), py::arg("order"),
-           py::arg("step"), py::arg("nodes"), py::arg("places"), py::arg("stream"))
-      .def("walk_by", &CudaWalkEngine::walk_by, py::arg("header"), py::arg("starts"), py::arg("wide"),
-           py::arg("count"), py::arg("first_lane"), py::arg("key"), py::arg("length"), py::arg("turns"),
-           py::arg("constants"), py::arg("weights"), py::arg("searches"), py::arg("by_weight"),
-           py::arg("nodes"), py::arg("fault"), py::arg("reported"), py::arg("stream"))
       .def("negatives", &CudaWalkEngine::negatives, py::arg("first_lane"), py::arg("key"), py::arg("walkers"),
            py::arg("count"), py::arg("bound"), py::arg("out"), py::arg("stream"))
       .def("set_copies", &CudaWalkEngine::set_copies, py::arg("copies"), py::arg("most"))

@@ -66,7 +66,7 @@ class PinnedTensor:
                     f"{error}; {nbytes / 2**30:.2f} GiB had to be locked (`ulimit -l` may limit it). Rows can stay in "
                     "pageable memory by features=staged, a graph can lie on the GPU"
                 ) from error
-        self.address = _core.cuda_device_address(self.tensor.data_ptr(), torch.cuda.current_device())
+        self.address = _core.cuda_device_address(self.tensor, torch.cuda.current_device())
 
     def release(self) -> None:
         """Waits for the GPU and unlocks the memory, unless another holds it too."""
@@ -91,7 +91,10 @@ class PinnedTensor:
                 return  # by torch, which keeps it so as long as the tensor lives
             if key not in _locked:
                 use_huge_pages(self.tensor)  # locked pages stay where they are
-            registration, holders = _locked.get(key) or (_core.HostRegistration(*key, torch.cuda.current_device()), 0)
+            registration, holders = _locked.get(key) or (
+                _core.HostRegistration(self.tensor, torch.cuda.current_device()),
+                0,
+            )
             _locked[key] = (registration, holders + 1)
         self._finalizer = weakref.finalize(
             self, free_when_done, torch.cuda.current_device(), partial(_release, key, self.tensor)

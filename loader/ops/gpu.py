@@ -15,9 +15,9 @@ from loader.machine.gpu import current_stream_handle, require_cuda
 from loader.ops.live import LiveBlock, draw_keys
 from loader.samples import Block
 
-_DTYPES = {getattr(torch, name): number for number, name in enumerate(getattr(_core, "cuda_mean_dtypes", ()))}
+_DTYPES = tuple(getattr(torch, name) for name in getattr(_core, "cuda_mean_dtypes", ()))
 # Rows of codes, which only a first layer reads.
-_CODES = {getattr(torch, name): len(_DTYPES) + i for i, name in enumerate(getattr(_core, "cuda_mean_codes", ()))}
+_CODES = tuple(getattr(torch, name) for name in getattr(_core, "cuda_mean_codes", ()))
 _INDEX_DTYPES = ((torch.int32, torch.int32), (torch.int64, torch.int32), (torch.int64, torch.int64))
 _DROPOUT_STEPS = 65536  # a dropped element is told by 16 random bits
 _PADDING_BYTES = 16
@@ -35,12 +35,12 @@ IDENTITY = Activation()
 
 
 class Edges(NamedTuple):
-    """A block's arrays, and where they are looked up if it is live (else 0)."""
+    """A block's arrays, and where they are looked up if it is live (else None)."""
 
     indptr: Tensor
     indices: Tensor
     num_dst: int
-    live: int
+    live: Tensor | None
 
 
 class Scales(NamedTuple):
@@ -64,7 +64,7 @@ def draw_activation(relu: bool, dropout: float, block: Block) -> Activation:
 
 
 def check(x: Tensor, block: Block, *, codes: bool = False) -> None:
-    """What can be known without waiting for the GPU: the kernels get no more than addresses."""
+    """What can be known without waiting for the GPU, before anything is made."""
     if not _DTYPES:
         require_cuda("an aggregation on the GPU")
     if codes:
@@ -72,7 +72,7 @@ def check(x: Tensor, block: Block, *, codes: bool = False) -> None:
             raise TypeError(f"the table has dtype {x.dtype}; rows with scales are int8 or float8_e4m3fn")
     elif x.dtype not in _DTYPES:
         raise TypeError(f"x has dtype {x.dtype}; on the GPU it must be float32, float64, float16 or bfloat16")
-    if block.live:
+    if block.live is not None:
         return
     indptr, indices = block.indptr, block.indices
     if indptr.get_device() != x.get_device():
@@ -97,7 +97,7 @@ def mean_of(x: Tensor, edges: Edges) -> Tensor:
     """`[num_dst, F]`, without autograd."""
     mean = x.new_empty(edges.num_dst, x.shape[1])
     if mean.numel():
-        _forward(_rows(x), edges, mean.data_ptr(), 0, mean, 0, IDENTITY)
+        _forward(_rows(x), edges, mean, 0, -1, 0, IDENTITY)
     return mean
 
 
@@ -118,15 +118,13 @@ def concat_of(
     dim = x.shape[1]
     both = torch.empty(edges.num_dst, 2 * dim + padding, dtype=dtype, device=device)
     if edges.num_dst and dim:
-        begin = both.data_ptr()
-        mean = begin + dim * both.element_size()
-        _forward(_rows(x), edges, mean, begin, both, padding, activation, nodes, scales)
+        _forward(_rows(x), edges, both, dim, 0, padding, activation, nodes, scales)
     return both
 
 
 class Mean(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int, live: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int, live: Tensor | None) -> Tensor:
         ctx.save_for_backward(indptr, indices)
         ctx.num_src, ctx.num_dst, ctx.live = x.shape[0], num_dst, live
         return mean_of(x, Edges(indptr, indices, num_dst, live))
@@ -141,7 +139,9 @@ class Mean(torch.autograd.Function):
 
 class SelfAndMean(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int, live: int) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int, live: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(indptr, indices)
         ctx.set_materialize_grads(False)
         ctx.num_src, ctx.num_dst, ctx.live = x.shape[0], num_dst, live
@@ -165,7 +165,7 @@ class ConcatSelfMean(torch.autograd.Function):
         indptr: Tensor,
         indices: Tensor,
         num_dst: int,
-        live: int,
+        live: Tensor | None,
         dtype: torch.dtype,
         activation: Activation,
     ) -> Tensor:
@@ -200,7 +200,7 @@ class LinearOfSelfAndMean(torch.autograd.Function):
         indptr: Tensor,
         indices: Tensor,
         num_dst: int,
-        live: int,
+        live: Tensor | None,
         dtype: torch.dtype,
         activation: Activation,
         nodes: Tensor | None,
@@ -245,36 +245,23 @@ def _rows(x: Tensor) -> Tensor:
 def _forward(
     x: Tensor,
     edges: Edges,
-    mean: int,
-    own: int,
     out: Tensor,
+    mean_at: int,
+    own_at: int,
     padding: int,
     activation: Activation,
     nodes: Tensor | None = None,
     scales: Scales | None = None,
 ) -> None:
-    """Launches the mean to addresses inside of `out`."""
+    """Launches the mean to columns of `out` from `mean_at` on, and own rows from `own_at` on unless that is -1."""
     num_edges = edges.indices.shape[0]
     workspace = None  # for the list of long rows
     if num_edges > _core.cuda_mean_long_row:
         workspace = out.new_empty(_core.cuda_mean_forward_workspace(num_edges), dtype=torch.uint8)
     device = out.get_device()
-    stride = out.stride(0)
-    _core.cuda_mean_forward(
-        (device, current_stream_handle(device)),
-        _block(edges, out.shape[0], x.shape[0]),
-        (_DTYPES if scales is None else _CODES)[x.dtype],
-        (x.data_ptr(), x.stride(0)),
-        0 if nodes is None else nodes.data_ptr(),
-        x.shape[1],
-        _DTYPES[out.dtype],
-        (mean, stride),
-        (own, stride),
-        padding,
-        activation,
-        0 if workspace is None else workspace.data_ptr(),
-        (0, False) if scales is None else (scales.of.data_ptr(), scales.by_row),
-    )
+    where = device, current_stream_handle(device)
+    codes = (None, False) if scales is None else scales
+    _core.cuda_mean_forward(where, edges, x, nodes, out, mean_at, own_at, padding, activation, workspace, codes)
 
 
 def _concat_backward(
@@ -299,13 +286,13 @@ def _backward(
     grad_mean = None if grad_mean is None else _rows(grad_mean)
     grad = grad_self if grad_mean is None else grad_mean
     assert grad is not None
-    num_dst, dim = grad.shape
+    dim = grad.shape[1]
     grad_x = grad.new_empty(num_src, dim)
     if not grad_x.numel():
         return grad_x
     sources = order = None
     if grad_mean is not None and torch.are_deterministic_algorithms_enabled():
-        if edges.live:
+        if edges.live is not None:
             raise RuntimeError(
                 "torch.use_deterministic_algorithms(True) sorts a block's edges, but a live block has none; train "
                 "without CUDA graphs"
@@ -318,37 +305,6 @@ def _backward(
     needed = _core.cuda_mean_backward_workspace(num_src, num_edges, *sizes)
     workspace = grad.new_empty(needed, dtype=torch.uint8)
     device = grad.get_device()
-    _core.cuda_mean_backward(
-        (device, current_stream_handle(device)),
-        _block(edges, num_dst, num_src),
-        _DTYPES[grad.dtype],
-        0 if sources is None else sources.data_ptr(),
-        0 if order is None else order.data_ptr(),
-        _address_and_stride(grad_mean),
-        _address_and_stride(grad_self),
-        _address_and_stride(x),
-        dim,
-        grad_x.data_ptr(),
-        activation,
-        workspace.data_ptr(),
-    )
+    where = device, current_stream_handle(device)
+    _core.cuda_mean_backward(where, edges, sources, order, grad_mean, grad_self, x, grad_x, activation, workspace)
     return grad_x
-
-
-def _block(edges: Edges, num_dst: int, num_src: int) -> tuple[int, int, int, int, int, int, int, int]:
-    """As the core takes it."""
-    indptr, indices = edges.indptr, edges.indices
-    return (
-        indptr.data_ptr(),
-        indices.data_ptr(),
-        num_dst,
-        num_src,
-        indices.shape[0],
-        indptr.element_size(),
-        indices.element_size(),
-        edges.live,
-    )
-
-
-def _address_and_stride(t: Tensor | None) -> tuple[int, int]:
-    return (0, 0) if t is None else (t.data_ptr(), t.stride(0))

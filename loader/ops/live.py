@@ -129,11 +129,11 @@ class LiveBlock(Block):
     """A block as launches see it that are captured: how large it may be. Its arrays have no memory.
 
     Attributes:
-        live: address in GPU memory where the kernels find the block of the moment.
+        live: `[cuda_live_block_bytes]` uint8 in GPU memory, where the kernels find the block of the moment.
         draws: activations with dropout that were captured on it; each replay needs a key for them.
     """
 
-    def __init__(self, num_src: int, num_dst: int, num_edges: int, like: Block, live: int) -> None:
+    def __init__(self, num_src: int, num_dst: int, num_edges: int, like: Block, live: Tensor) -> None:
         indptr = torch.empty(num_dst + 1, dtype=like.indptr.dtype, device="meta")
         indices = torch.empty(num_edges, dtype=like.indices.dtype, device="meta")
         super().__init__(indptr, indices, num_src, num_dst)
@@ -171,8 +171,8 @@ class LiveBatch:
         self._live = torch.empty(hops * _core.cuda_live_block_bytes, dtype=torch.uint8, device=kind.device)
         dst, src = room.frontiers[:-1][::-1], room.frontiers[1:][::-1]
         self.blocks = tuple(
-            LiveBlock(src[i], dst[i], room.edges[i], block, self._live.data_ptr() + i * _core.cuda_live_block_bytes)
-            for i, block in enumerate(like.blocks)
+            LiveBlock(src[i], dst[i], room.edges[i], block, live)
+            for i, (block, live) in enumerate(zip(like.blocks, self._live.view(hops, -1), strict=True))
         )
         nodes = torch.empty(room.frontiers[-1], dtype=like.nodes.dtype, device="meta")
         size = (room.frontiers[-1], kind.features[1])
@@ -235,22 +235,18 @@ class LiveBatch:
         assert features is not None
         assert batch.y is not None
         assert self.batch.y is not None
-        if isinstance(features, LazyRows):
-            rows = (features.table.data_ptr(), features.table.stride(0), features.nodes.data_ptr())
-        else:
-            rows = (features.data_ptr(), features.stride(0), 0)
+        rows: tuple[Tensor | None, Tensor | None] = (
+            (features.table, features.nodes) if isinstance(features, LazyRows) else (features, None)
+        )
         values = []
         keys = iter(draw_keys(sum(live.draws for live in self.blocks)))
         for block, live in zip(batch.blocks, self.blocks, strict=True):
             key = next(keys) if live.draws else 0
-            values.append(
-                (block.indptr.data_ptr(), block.indices.data_ptr(), block.num_dst, block.num_edges, *rows, key)
-            )
-            rows = (0, 0, 0)  # the other blocks read what the layer before them wrote
+            values.append((block.indptr, block.indices, block.num_dst, *rows, key))
+            rows = None, None  # the other blocks read what the layer before them wrote
         device = self.kind.device.index
-        y = batch.y.contiguous()
-        labels = y.data_ptr(), self.batch.y.data_ptr(), y.nbytes
-        _core.cuda_write_live_blocks(values, self._live.data_ptr(), *labels, device, current_stream_handle(device))
+        labels = batch.y.contiguous(), self.batch.y
+        _core.cuda_write_live_blocks(values, self._live, *labels, device, current_stream_handle(device))
         if batch.batch_size < self.kind.batch_size:
             assert self._ignored is not None
             self.batch.y[batch.batch_size :].fill_(self._ignored)

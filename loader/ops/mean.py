@@ -94,7 +94,7 @@ def aggregate_row_mean(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
         first, last = int(indptr[0]), int(indptr[-1])
         indptr, indices = indptr - first if first else indptr, indices[first:last]
     if x.is_cuda:
-        mean: Tensor = ops_gpu.Mean.apply(x, indptr.contiguous(), indices.contiguous(), rows, 0)
+        mean: Tensor = ops_gpu.Mean.apply(x, indptr.contiguous(), indices.contiguous(), rows, None)
         return mean
     _, mean = _CpuSelfAndMean.apply(x, indptr, indices, rows)
     return mean
@@ -184,10 +184,10 @@ def linear_self_mean(
     if isinstance(x, LazyRows):
         _check_lazy(x, block)
         dtype = working_dtype(x)
-        nodes = None if block.live else x.nodes
+        nodes = None if block.live is not None else x.nodes
         scales = None if x.scales is None else ops_gpu.Scales(x.scales, x.by_row)
         x = x.table
-    elif not (x.is_cuda or block.live):
+    elif not (x.is_cuda or block.live is not None):
         both = concat_self_mean(x, block, relu=relu, dropout=dropout)
         return F.linear(both, torch.cat((weight_self, weight_mean), 1), bias)
     else:
@@ -222,7 +222,7 @@ def _check(x: Tensor, block: Block, *, may_be_live: bool = False) -> None:
         raise TypeError(f"x is {kind_of(x)} and block is {kind_of(block)}; give a tensor, then a Block")
     if x.dim() != 2 or x.shape[0] != block.num_src:
         raise ValueError(f"x has shape {tuple(x.shape)}; the block needs [{block.num_src}, F], a row per source")
-    if block.live:
+    if block.live is not None:
         if not (x.is_cuda or (x.is_meta and may_be_live)):
             raise ValueError(f"x lies on {x.device}; a live block needs it on the GPU, or live in linear_self_mean")
         ops_gpu.check(x, block)
@@ -260,7 +260,7 @@ def _check_lazy(x: LazyRows, block: Block) -> None:
             f"the table has shape {tuple(x.table.shape)}, nodes {tuple(x.nodes.shape)}; "
             f"the block needs [num_nodes, F] and [{block.num_src}]"
         )
-    if block.live:  # the table of the moment is of this kind
+    if block.live is not None:  # the table of the moment is of this kind
         return ops_gpu.check(x.table, block, codes=True)
     if not x.table.is_cuda or x.table.device != block.indices.device or x.nodes.device != x.table.device:
         raise ValueError(

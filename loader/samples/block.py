@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
@@ -37,7 +37,7 @@ class Block:
     edge_features: Tensor | None = None
 
     # Where kernels find arrays and sizes when they run, instead of those above: see `loader.ops.live`.
-    live = 0
+    live = cast("Tensor | None", None)
 
     @property
     def num_edges(self) -> int:

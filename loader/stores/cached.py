@@ -20,7 +20,7 @@ from loader.stores.abilities import Abilities
 from loader.stores.base import StoreContext
 from loader.stores.host_part import HostPart, Misses
 from loader.stores.hotness import count_visits, degree_hotness, pagerank_hotness
-from loader.stores.kernel import ALL, KernelStore, address
+from loader.stores.kernel import ALL, KernelStore
 from loader.stores.renewal import BYTES_PER_ROW, BYTES_PER_SLOT, Gathers, Renewal
 from loader.stores.rows import RowFormat, RowOptions
 
@@ -239,10 +239,16 @@ class CachedFeatures(KernelStore):
         return _Gathers(self)
 
     def _launch(
-        self, gatherer: _core.CudaGatherer, ids: Tensor, out: Tensor, *, misses_below: int = ALL, marks: int = 0
+        self,
+        gatherer: _core.CudaGatherer,
+        ids: Tensor,
+        out: Tensor,
+        *,
+        misses_below: int = ALL,
+        marks: Tensor | None = None,
     ) -> None:
         super()._launch(gatherer, ids, out, misses_below=misses_below, marks=marks)
-        if not marks:  # the part of a gather that reads what is cached counts for both
+        if marks is None:  # the part of a gather that reads what is cached counts for both
             with self._count_lock:
                 self._gathered += ids.numel()
 
@@ -269,11 +275,11 @@ class _Gathers:
 
     def mark_misses(self, ids: Tensor) -> Tensor:
         marks = torch.empty((ids.numel() + 31) // 32, dtype=torch.int32, device=ids.device)
-        self._store._open().mark_misses(*address(ids), marks.data_ptr(), current_stream_handle(ids.device.index))
+        self._store._open().mark_misses(ids, marks, current_stream_handle(ids.device.index))
         return marks
 
     def read_misses(self, ids: Tensor, marks: Tensor, rows: Tensor) -> None:
-        self._store._launch(self._store._open(), ids, rows, marks=marks.data_ptr())
+        self._store._launch(self._store._open(), ids, rows, marks=marks)
 
     def read_cached(self, ids: Tensor, rows: Tensor) -> None:
         self._store._launch(self._store._open(), ids, rows, misses_below=0)
@@ -289,14 +295,7 @@ class _Kernels:
         device, n = ids.device, ids.numel() if first < self._store.num_rows else 0
         found, positions = (torch.empty(n, dtype=dtype, device=device) for dtype in (ids.dtype, torch.int64))
         counts = torch.zeros(2 + _core.miss_ranges, dtype=torch.int64, device=device)
-        self._gatherer.find_misses(
-            *address(ids),
-            first,
-            found.data_ptr(),
-            positions.data_ptr(),
-            counts.data_ptr(),
-            current_stream_handle(device.index),
-        )
+        self._gatherer.find_misses(ids, first, found, positions, counts, current_stream_handle(device.index))
         return Misses(found, positions, counts)
 
     def launch(self, ids: Tensor, out: Tensor, *, misses_below: int) -> None:

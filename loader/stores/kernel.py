@@ -18,11 +18,6 @@ from loader.stores.rows import RowFormat, StoreOfRows, check_ids, check_range
 ALL = 2**63 - 1  # ids below it: any
 
 
-def address(ids: Tensor) -> tuple[int, bool, int]:
-    """Ids as the core wants them: where they lie, whether they are int64, and how many."""
-    return ids.data_ptr(), ids.dtype == torch.int64, ids.numel()
-
-
 class KernelStore(StoreOfRows):
     """Rows gathered by one kernel on the current stream of `device`. The host never waits.
 
@@ -86,23 +81,23 @@ class KernelStore(StoreOfRows):
         return ids
 
     def _launch(
-        self, gatherer: _core.CudaGatherer, ids: Tensor, out: Tensor, *, misses_below: int = ALL, marks: int = 0
+        self,
+        gatherer: _core.CudaGatherer,
+        ids: Tensor,
+        out: Tensor,
+        *,
+        misses_below: int = ALL,
+        marks: Tensor | None = None,
     ) -> None:
         """Gathers the rows of `ids` into `out`, on the current stream, in the order in which they lie, if that pays.
 
         `misses_below`: rows that are not in the cache, of ids from this one on, are left as they are.
-        `marks`: address of those of the core's `mark_misses`. Only marked rows are read.
+        `marks`: those of the core's `mark_misses`. Only marked rows are read.
         """
         nbytes = gatherer.scratch_bytes(ids.numel()) if misses_below else 0  # what is cached needs no order
         scratch = torch.empty(nbytes, dtype=torch.uint8, device=self._device) if nbytes else None
-        gatherer.gather(
-            *address(ids),
-            out.data_ptr(),
-            0 if scratch is None else scratch.data_ptr(),
-            current_stream_handle(self._device.index),
-            misses_below=misses_below,
-            marks=marks,
-        )
+        stream = current_stream_handle(self._device.index)
+        gatherer.gather(ids, out, scratch, stream, misses_below=misses_below, marks=marks)
 
     def _empty(self, ids: Tensor) -> Tensor:
         """Memory for the rows of `ids`."""

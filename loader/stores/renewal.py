@@ -14,7 +14,6 @@ from torch import Tensor
 from loader import _core
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream, current_stream_handle
-from loader.stores.kernel import address
 
 BYTES_PER_SLOT = 12  # its row, and its places in the two lists of rows that go and come
 BYTES_PER_ROW = 1  # the gather that reads it next
@@ -152,7 +151,7 @@ class Renewal:
             gathers.read_cached(ids, rows)
             stream = self._handle()
             try:
-                core.renew(*address(ids), following.data_ptr(), turn, rows.data_ptr(), choice, bus, stream)
+                core.renew(ids, following, turn, rows, choice, bus, stream)
             except BaseException:
                 self._core = None  # slots may name rows that were not copied
                 raise
@@ -167,7 +166,7 @@ class Renewal:
         for turn in range(len(group.gathers) - 1, first - 1, -1):
             ids, following = group.gather(turn)
             self._reads(ids, following)
-            core.note(*address(ids), following.data_ptr(), turn, stream)
+            core.note(ids, following, turn, stream)
         self._noted = group
 
     def _reads(self, *tensors: Tensor) -> None:

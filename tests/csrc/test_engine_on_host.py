@@ -374,6 +374,12 @@ class TestRefusals:
         graph = graph_of()
         return engine.CudaSampler_i32_i32(graph.indptr, graph.indices, **self.OPTIONS)
 
+    def batch(self, **changed: Any) -> Any:
+        """No seeds, and memory for what is planned."""
+        arrays = {"seeds": torch.zeros(0, dtype=torch.int32), "memory": torch.zeros(40, dtype=torch.int32)}
+        arrays |= {"sizes": None, **changed}
+        return arrays["seeds"], (0, 0, 0), arrays["memory"], arrays["sizes"]
+
     def test_bad_arrays_of_the_graph_are_refused(self, engine: Any) -> None:
         graph = graph_of()
         with pytest.raises(TypeError, match=r"indptr has dtype torch.int64; it must be torch.int32"):
@@ -391,6 +397,7 @@ class TestRefusals:
             ({"frontier_capacity": [4, 2]}, ValueError, "must not decrease"),
             ({"indices_at": [3]}, ValueError, "aligned to 16 bytes"),
             ({"indptr_at": [0, 0]}, ValueError, "each of 1 hops"),
+            ({"indptr_at": [-1]}, ValueError, "an offset is -1 and a capacity 2; both must be at least 0"),
         ],
     )
     def test_bad_plans_are_refused(
@@ -404,21 +411,47 @@ class TestRefusals:
         wanted = made.plan(**self.PLAN)
         arrays = {name: torch.zeros(length, dtype=getattr(torch, dtype)) for name, dtype, length, _ in wanted}
         with pytest.raises(RuntimeError, match="there is no plan, or not its arrays"):
-            made.launch([(0, 0, (0, 0, 0), 0, 0)], 0, 0)
+            made.launch([self.batch()], 0, 0)
         with pytest.raises(ValueError, match="there is no array row_begin"):
             made.use({name: held for name, held in arrays.items() if name != "row_begin"})
         with pytest.raises(ValueError, match=r"bitmaps has \d+ elements; it must have \d+"):
             made.use({**arrays, "bitmaps": arrays["bitmaps"][1:]})
         made.use(arrays)
         with pytest.raises(RuntimeError, match="no header left"):
-            made.launch([(0, 0, (0, 0, 0), 0, 0)], 0, 0)
+            made.launch([self.batch()], 0, 0)
         with pytest.raises(ValueError, match="there are 2 mini-batches; the plan is for 1 to 1"):
-            made.launch([(0, 0, (0, 0, 0), 0, 0)] * 2, 0, 0)
-        with pytest.raises(ValueError, match="there are 3 seeds; the plan is for up to 2"):
-            made.launch([(0, 3, (0, 0, 0), 0, 0)], 0, 0)
+            made.launch([self.batch()] * 2, 0, 0)
         made.plan(**self.PLAN)
         with pytest.raises(RuntimeError, match="there is no plan, or not its arrays"):
-            made.launch([(0, 0, (0, 0, 0), 0, 0)], 0, 0)
+            made.launch([self.batch()], 0, 0)
+
+    @pytest.mark.parametrize(
+        ("name", "wrong", "error", "message"),
+        [
+            ("seeds", torch.zeros(3, dtype=torch.int32), ValueError, "there are 3 seeds; the plan is for up to 2"),
+            ("seeds", torch.zeros(2), TypeError, r"seeds has dtype torch.float32; it must be torch.int32"),
+            ("seeds", torch.zeros(2, dtype=torch.int32, device="meta"), ValueError, "seeds lies on meta"),
+            ("seeds", torch.zeros(4, dtype=torch.int32)[::2], ValueError, "seeds is not contiguous"),
+            ("seeds", 4096, TypeError, "seeds is int; it must be a tensor"),
+            ("memory", torch.zeros(39, dtype=torch.int32), ValueError, "memory has 156 bytes; the plan needs 160"),
+            ("memory", torch.zeros(160, dtype=torch.uint8, device="meta"), ValueError, "memory lies on meta"),
+            ("memory", torch.zeros(320, dtype=torch.uint8)[::2], ValueError, "memory is not contiguous"),
+            ("sizes", torch.zeros(2, dtype=torch.int64), ValueError, "sizes has 2 elements; it must have 3"),
+            ("sizes", torch.zeros(3), TypeError, r"sizes has dtype torch.float32; it must be torch.int64"),
+            ("sizes", torch.zeros(3, dtype=torch.int64, device="meta"), ValueError, "sizes lies on meta"),
+            ("sizes", torch.zeros(6, dtype=torch.int64)[::2], ValueError, "sizes is not contiguous"),
+        ],
+    )
+    def test_bad_arrays_of_a_mini_batch_are_refused(
+        self, engine: Any, name: str, wrong: Any, error: type[Exception], message: str
+    ) -> None:
+        made = self.made(engine)
+        wanted = made.plan(**self.PLAN)
+        made.use({name: torch.zeros(length, dtype=getattr(torch, dtype)) for name, dtype, length, _ in wanted})
+        with pytest.raises(error, match=message):
+            made.launch([self.batch(**{name: wrong})], 0, 0)
+        with pytest.raises(RuntimeError, match="no header left"):  # what comes after these arrays
+            made.launch([self.batch(sizes=torch.zeros(3, dtype=torch.int64))], 0, 0)
 
 
 PICKS: dict[str, dict[str, Any]] = {

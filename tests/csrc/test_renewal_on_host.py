@@ -293,14 +293,44 @@ def test_mini_batches_have_the_same_bytes(prefetch: int, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("turn", "n", "message"), [(16, 1, "turn is 16; it must be 0 to 15"), (0, -1, "a gather of -1")]
+    ("name", "wrong", "error", "message"),
+    [
+        ("turn", 16, ValueError, "turn is 16; it must be 0 to 15"),
+        ("ids", torch.zeros(3), TypeError, r"ids has dtype torch.float32; it must be torch.int32 or torch.int64"),
+        ("ids", torch.zeros(3, dtype=torch.int64, device="meta"), ValueError, "ids lies on meta; it must lie on cpu"),
+        ("ids", torch.zeros(6, dtype=torch.int64)[::2], ValueError, "ids is not contiguous"),
+        ("ids", 17, TypeError, "ids is int; it must be a tensor"),
+        ("next", torch.zeros(2, dtype=torch.uint8), ValueError, "next has 2 elements; it must have 3"),
+        ("next", torch.zeros(3), TypeError, r"next has dtype torch.float32; it must be torch.uint8"),
+        ("next", torch.zeros(3, dtype=torch.uint8, device="meta"), ValueError, "next lies on meta"),
+        ("next", torch.zeros(6, dtype=torch.uint8)[::2], ValueError, "next is not contiguous"),
+        (
+            "rows",
+            torch.zeros(2, 16, dtype=torch.uint8),
+            ValueError,
+            "rows has 2 rows of 16 bytes; it must have 3 of 16",
+        ),
+        ("rows", torch.zeros(3, 8, dtype=torch.uint8), ValueError, "rows has 3 rows of 8 bytes; it must have 3 of 16"),
+        ("rows", torch.zeros(3, 16, dtype=torch.int8), TypeError, r"rows has dtype torch.int8; those that are cached"),
+        ("rows", torch.zeros(3, 16, dtype=torch.uint8, device="meta"), ValueError, "rows lies on meta"),
+        ("rows", torch.zeros(16, 3, dtype=torch.uint8).t(), ValueError, "rows is not contiguous"),
+    ],
 )
-def test_the_core_refuses_odd_numbers(core: Any, turn: int, n: int, message: str) -> None:
-    cache = Cache(10, 2)
-    ids, following = torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.uint8)
-    assert cache.renewal._core is not None
-    with pytest.raises(ValueError, match=message):
-        cache.renewal._core.note(ids.data_ptr(), True, n, following.data_ptr(), turn, 0)
+def test_what_does_not_fit_a_gather_is_refused(name: str, wrong: Any, error: type[Exception], message: str) -> None:
+    cache, ids = Cache(10, 2), torch.arange(3)
+    core = cache.renewal._core
+    assert core is not None
+    good = {"ids": ids, "next": torch.zeros(3, dtype=torch.uint8), "turn": 0}
+    read: dict[str, Any] = {"rows": torch.zeros(3, 16, dtype=torch.uint8)}
+    streams = dict.fromkeys(("choice_stream", "bus_stream", "stream"), 0)
+    core.forget(0)
+    core.note(**good, stream=0)
+    core.renew(**good, **read, **streams)
+    with pytest.raises(error, match=message):
+        core.renew(**{**good, **read, name: wrong}, **streams)
+    if name != "rows":
+        with pytest.raises(error, match=message):
+            core.note(**{**good, name: wrong}, stream=0)
 
 
 def test_arrays_that_do_not_fit_are_refused(core: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -74,3 +74,65 @@ def test_bad_seeds_are_told(gpu: FakeGPU) -> None:
     with pytest.raises(ValueError, match="mixed"):
         session.begin([Request(torch.tensor([[100, 3], [5, 3]]), 0, 0)])[0]()
     assert session.begin([Request(torch.tensor([[5, 30], [5, 20]]), 0, 0)])[0]().batch_size == 2
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong", "error", "message"),
+    [
+        (0, lambda seeds: seeds.int(), TypeError, r"seeds has dtype torch.int32; it must be torch.int64"),
+        (
+            0,
+            lambda seeds: seeds.view(-1)[:3],
+            ValueError,
+            "seeds has 3 elements; it must have an id and a time of each",
+        ),
+        (0, lambda seeds: seeds.repeat(50, 1), ValueError, "there are 100 seeds; the plan is for up to 2"),
+        (0, lambda seeds: seeds.t(), ValueError, "seeds is not contiguous"),
+        (0, lambda seeds: seeds.to("meta"), ValueError, "seeds lies on meta; it must lie on cpu"),
+        (2, lambda memory: memory[: len(memory) // 2], ValueError, r"memory has \d+ bytes; the plan needs \d+"),
+        (2, lambda memory: memory.to("meta"), ValueError, "memory lies on meta"),
+        (3, lambda trees: trees[1:], ValueError, r"trees has \d+ elements; it must have \d+"),
+        (3, lambda trees: trees.long(), TypeError, r"trees has dtype torch.int64; it must be torch.int32"),
+        (3, lambda trees: trees.to("meta"), ValueError, "trees lies on meta"),
+        (3, lambda trees: None, TypeError, "trees is NoneType; it must be a tensor"),
+    ],
+)
+def test_bad_arrays_of_trees_are_refused(
+    gpu: FakeGPU,
+    monkeypatch: pytest.MonkeyPatch,
+    place: int,
+    wrong: Callable[[torch.Tensor], Any],
+    error: type[Exception],
+    message: str,
+) -> None:
+    session = TreeSampler([4, 3], device="cuda", times="node").open(graph_of())
+    launch, launched = gpu_trees.TreeWorkspace.launch, []
+
+    def noted(space: Any, batches: list[Any], plan: Any) -> Any:
+        launched.append((space.engine, batches[0], plan))
+        return launch(space, batches, plan)
+
+    monkeypatch.setattr(gpu_trees.TreeWorkspace, "launch", noted)
+    session.begin([Request(torch.tensor([[5, 30], [5, 20]]), 0, 0)])[0]()
+    engine, batch, plan = launched[-1]
+    with pytest.raises(error, match=message):
+        engine.launch([(*batch[:place], wrong(batch[place]), *batch[place + 1 :])], plan.blocks, 0)
+    assert session.begin([Request(torch.tensor([[5, 30]]), 0, 0)])[0]().batch_size == 1
+
+
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+def test_seeds_have_times_where_no_edge_has_one(
+    gpu: FakeGPU, monkeypatch: pytest.MonkeyPatch, index: torch.dtype
+) -> None:
+    """The kernels get the ids alone, which are given beside the times."""
+    if index == torch.int64:  # as if there were as many nodes
+        for module in ("csc", "hetero"):
+            monkeypatch.setattr(f"loader.graph.{module}._INT32_MAX", -1)
+    edges = torch.zeros(2, 0, dtype=torch.int64)
+    graph = HeteroGraph.from_edges({("p", "c", "p"): edges}, {"p": 70}, node_times={"p": torch.arange(70)})
+    assert graph.lists.indices.dtype == index
+    sampler: dict[str, Any] = {"times": "node", "seed": 1}
+    pairs = torch.tensor([[5, 30], [6, 20], [7, 60]])
+    found = TreeSampler([2], device="cuda", **sampler).open(graph).begin([Request(pairs, 0, 0)])[0]()
+    expected = TreeSampler([2], **sampler).open(graph).begin([Request(pairs, 0, 0)])[0]()
+    assert found.digest() == expected.digest()

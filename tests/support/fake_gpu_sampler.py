@@ -257,9 +257,11 @@ class FakeEngine:
         return 1, results
 
     def _sample(
-        self, seeds_at: int, num_seeds: int, keys: tuple[int, int, int], nodes: int, sizes_at: int
+        self, seeds: Tensor, keys: tuple[int, int, int], memory: Tensor, sizes_to: Tensor | None
     ) -> tuple[int, int, int, list[int], list[int], int]:
-        seeds, edges = at(seeds_at, num_seeds, self.node_dtype), nodes + self.edges_at
+        assert seeds.dtype == self.node_dtype
+        num_seeds, nodes = seeds.numel(), memory.data_ptr()
+        edges = nodes + self.edges_at
         bad = seeds[(seeds < 0) | (seeds >= self.num_nodes)]
         if bad.numel():
             return _SEED_RANGE, int(bad[0]), 0, [], [], 0
@@ -294,6 +296,6 @@ class FakeEngine:
         for array, offset in zip(arrays, offsets, strict=True):
             if array.numel():
                 array.copy_(torch.frombuffer(buffer, dtype=array.dtype, count=array.numel(), offset=offset))
-        if sizes_at:
-            at(sizes_at, len(frontiers) + len(sizes), torch.int64).copy_(torch.tensor(frontiers + sizes))
+        if sizes_to is not None:
+            sizes_to.copy_(torch.tensor(frontiers + sizes))
         return _OK, 0, len(sizes), frontiers, sizes, 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import pytest
@@ -31,9 +30,9 @@ def kind_of(batch: MiniBatch) -> Kind:
     return Kind(batch.x.device, batch.batch_size, dtypes, features, labels)
 
 
-def copy_labels(values: Any, to: int, source: int, target: int, size: int, device: Any, stream: int) -> None:
+def copy_labels(values: Any, to: Tensor, labels: Tensor, labels_to: Tensor, device: Any, stream: int) -> None:
     """What of `cuda_write_live_blocks` can be seen without kernels."""
-    ctypes.memmove(target, source, size)
+    labels_to[: len(labels)].copy_(labels)
 
 
 class ReplayedOnCPU:

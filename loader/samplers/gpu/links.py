@@ -69,26 +69,13 @@ class GpuLinks:
         sorted_here = 0 < count <= _core.most_sorted_ends
         with made_current(device):
             ends = torch.empty(count, dtype=torch.int64, device=device)
-            local, seeds, outcome = ends, ends, ends  # in place of no tensors
+            local = outcome = seeds = None
             if sorted_here:
                 local, outcome = torch.empty_like(ends), torch.empty(2, dtype=torch.int64, device=device)
                 seeds = torch.empty(count, dtype=self._dtype, device=device)
-            self._engine.ends(
-                pairs.data_ptr(),
-                pairs.dtype == torch.int64,
-                links,
-                negatives,
-                each,
-                key,
-                self._known is not None,
-                ends.data_ptr(),
-                seeds.data_ptr() if sorted_here else 0,
-                self._dtype == torch.int64,
-                local.data_ptr(),
-                outcome.data_ptr(),
-                current_stream_handle(device.index),
-            )
-            if sorted_here:
+            strict, stream = self._known is not None, current_stream_handle(device.index)
+            self._engine.ends(pairs, negatives, each, key, strict, ends, seeds, local, outcome, stream)
+            if seeds is not None and local is not None and outcome is not None:
                 distinct, bad = outcome.tolist()
                 if bad >= 0:
                     self._refuse(pairs, bad, each)
@@ -133,19 +120,8 @@ def without_links(sample: Any, sources: Tensor, targets: Tensor, *, reverse: boo
         slots = torch.full((capacity,), -1, dtype=torch.int64, device=device)
         found = torch.zeros(len(hops), dtype=torch.int64, device=device)
         stream = current_stream_handle(device.index)
-        _core.cuda_find_links(
-            slots.data_ptr(),
-            capacity,
-            sample.batch_size,
-            sources.data_ptr(),
-            targets.data_ptr(),
-            links,
-            reverse,
-            [hop.asked() for hop in hops],
-            found.data_ptr(),
-            device.index,
-            stream,
-        )
+        asked = [hop.asked() for hop in hops]
+        _core.cuda_find_links(slots, sample.batch_size, sources, targets, reverse, asked, found, device.index, stream)
         made = [hop.without(count, stream) for hop, count in zip(hops, found.tolist(), strict=True)]
     return sample.replace(blocks=tuple(made)) if isinstance(sample, MiniBatch) else made[0]
 
@@ -168,12 +144,9 @@ class _Hop:
         like = self._arrays[0] if self._indptr is None else self._indptr
         self._gone = torch.empty(self._first, dtype=like.dtype, device=like.device)
 
-    def asked(self) -> tuple[int, int, int, int, int, bool, bool]:
+    def asked(self) -> tuple[Tensor | None, Tensor, Tensor | None, Tensor]:
         """What `cuda_find_links` wants."""
-        src = self._arrays[0]
-        starts, dst = (0, self._arrays[1].data_ptr()) if self._indptr is None else (self._indptr.data_ptr(), 0)
-        wide = self._gone.dtype == torch.int64, src.dtype == torch.int64
-        return starts, src.data_ptr(), dst, self._first, self._gone.data_ptr(), *wide
+        return self._indptr, self._arrays[0], self._arrays[1] if self._indptr is None else None, self._gone
 
     def without(self, count: int, stream: int) -> Block | Subgraph:
         """Without the `count` edges that were found."""
@@ -184,18 +157,8 @@ class _Hop:
         total = self._arrays[0].numel()
         rest = [torch.empty(total - count, dtype=a.dtype, device=a.device) for a in self._arrays]
         lists = None if indptr is None else torch.empty_like(indptr)
-        _core.cuda_drop(
-            [
-                (a.data_ptr(), total, b.data_ptr(), a.dtype == torch.int64)
-                for a, b in zip(self._arrays, rest, strict=True)
-            ],
-            None if indptr is None or lists is None else (indptr.data_ptr(), indptr.numel(), lists.data_ptr(), False),
-            gone.data_ptr(),
-            gone.dtype == torch.int64,
-            count,
-            gone.device.index,
-            stream,
-        )
+        corrected = None if indptr is None or lists is None else (indptr, lists)
+        _core.cuda_drop(list(zip(self._arrays, rest, strict=True)), corrected, gone, gone.device.index, stream)
         if isinstance(edges, Block):
             assert lists is not None
             ids = rest[1] if len(rest) > 1 else None

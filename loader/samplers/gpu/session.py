@@ -120,12 +120,12 @@ class CudaSession(Session):
             seeds = self._as_seeds(seeds).to(self._device, non_blocking=True)
         return Begun(self, seeds, seeds.numel(), epoch, batch, ahead)
 
-    def _extra_output(self, begun: Begun) -> Any:
-        """What else its launch is told: where its sizes go, if it is padded."""
+    def _extra_output(self, begun: Begun) -> Tensor | None:
+        """What else its launch writes to: its sizes, if it is padded."""
         if not self._pad:
-            return 0
+            return None
         begun.sizes = torch.empty(2 * self._num_hops + 1, dtype=torch.int64, device=self._device)
-        return begun.sizes.data_ptr()
+        return begun.sizes
 
     def _outgrew(self, space: Workspace, report: Sequence[Any]) -> None:
         """Remembers what is known of a mini-batch that did not fit; see `Result.wait` of the extension."""
@@ -167,7 +167,7 @@ class CudaSession(Session):
             b.plan, b.stream, b.counts = plan, stream, b is first
             memory = b.memory = torch.empty(length, dtype=dtype, device=device)
             keys = batch_keys(self._picking, seed, b.epoch, b.index)
-            batches.append((b.seeds.data_ptr(), b.num_seeds, keys, memory.data_ptr(), self._extra_output(b)))
+            batches.append((b.seeds, keys, memory, self._extra_output(b)))
         self.launches, results = space.launch(batches, plan)
         self.launched, self.launched_set = plan.schedule, plan.node_set
         if count == 1:

@@ -194,13 +194,13 @@ class TreeCudaSession(TypedCudaSession):
         begun = TreeBegun(self, seeds, seeds.shape[0], request.epoch, request.batch, ahead)
         begun.times, begun.numbers = seeds[:, 1], request.numbers
         if not sight.sees_times:
-            begun.seeds = seeds[:, 0].to(self._dtype)
+            begun.seeds = seeds[:, 0].to(self._dtype).contiguous()
         return begun
 
-    def _extra_output(self, begun: Begun) -> int:
+    def _extra_output(self, begun: Begun) -> Tensor:
         assert isinstance(begun, TreeBegun)
         begun.tree = torch.empty(begun.plan.frontiers[-1], dtype=torch.int32, device=self._device)
-        return begun.tree.data_ptr()
+        return begun.tree
 
     def _launch(self, space: Workspace, together: list[Begun]) -> None:
         assert isinstance(space, TreeWorkspace)

@@ -125,9 +125,7 @@ class CudaWalkedGraph:
                 self._walk_by_steps(starts, length, law, key, nodes, places)
             else:
                 self._engine.walk(
-                    starts.data_ptr(),
-                    starts.dtype == torch.int64,
-                    count,
+                    starts,
                     0,
                     key,
                     length,
@@ -135,8 +133,8 @@ class CudaWalkedGraph:
                     law.home_below,
                     law.acceptance(weighted=self._weighted),
                     self._path,
-                    nodes.data_ptr(),
-                    0 if places is None else places.data_ptr(),
+                    nodes,
+                    places,
                     current_stream_handle(device.index),
                 )
             order = self._order if follows_sorted else self._places
@@ -154,20 +152,7 @@ class CudaWalkedGraph:
         stream = current_stream_handle(self._device.index)
         for step in range(length):
             order = (nodes[:, step] if step else starts).sort().indices
-            self._engine.step(
-                starts.data_ptr(),
-                starts.dtype == torch.int64,
-                starts.shape[0],
-                key,
-                length,
-                law.stop_below,
-                law.home_below,
-                order.data_ptr(),
-                step,
-                nodes.data_ptr(),
-                0 if places is None else places.data_ptr(),
-                stream,
-            )
+            self._engine.step(starts, key, length, law.stop_below, law.home_below, order, step, nodes, places, stream)
 
     def prepare(self, step: Next) -> None:
         """Makes what `step` reads, and its kernel's source; the kernel is compiled by its first walk.
@@ -197,9 +182,7 @@ class CudaWalkedGraph:
             nodes = torch.empty((starts.shape[0], length + 1), dtype=graph.indices.dtype, device=device)
             self._engine.walk_by(
                 step.gpu_header(),
-                starts.data_ptr(),
-                starts.dtype == torch.int64,
-                starts.shape[0],
+                starts,
                 0,
                 key,
                 length,
@@ -208,7 +191,7 @@ class CudaWalkedGraph:
                 self._weights if "weight" in step.uses else None,
                 step.searches,
                 "by_weight" in step.uses,
-                nodes.data_ptr(),
+                nodes,
                 self._fault,
                 self._reported,
                 current_stream_handle(device.index),

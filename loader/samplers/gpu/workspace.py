@@ -134,7 +134,9 @@ class Workspace(Sizes):
             self._planned = plan
         return plan
 
-    def launch(self, batches: list[tuple[int, int, Keys, int, int]], plan: Plan) -> tuple[int, Sequence[Any]]:
+    def launch(
+        self, batches: list[tuple[Tensor, Keys, Tensor, Tensor | None]], plan: Plan
+    ) -> tuple[int, Sequence[Any]]:
         """Launches mini-batches by the plan. Returns the number of kernels, and the functions that finish each
         mini-batch.
         """

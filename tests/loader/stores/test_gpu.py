@@ -361,7 +361,7 @@ class TestOnGPU:
 
         def positions(nodes: Tensor) -> Tensor:
             ids = nodes.cuda()
-            gatherer.gather(ids.data_ptr(), True, n, out.data_ptr(), scratch.data_ptr(), 0)
+            gatherer.gather(ids, out, scratch, 0)
             torch.cuda.synchronize()
             return scratch[-4 * n :].view(torch.int32).long().cpu()
 
@@ -385,8 +385,7 @@ class TestOnGPU:
             nbytes: int = store._gatherer.scratch_bytes(n)  # as the gather asks, which is then not asked itself
             scratch, out = torch.empty(nbytes, dtype=torch.uint8, device="cuda"), torch.empty(n, 9, device="cuda")
             ids = nodes.cuda()
-            at = scratch.data_ptr() if nbytes else 0
-            store._gatherer.gather(ids.data_ptr(), True, n, out.data_ptr(), at, 0)
+            store._gatherer.gather(ids, out, scratch if nbytes else None, 0)
             torch.cuda.synchronize()
             return nbytes > 0
 

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from on_gpu import OnGPU
 
 from loader import _core
 
 IDS, ROWS = 50_000, 1 << 21
-
-
-class OnGPU:
-    """A tensor on the CPU that says it lay on a GPU: nothing is launched here."""
-
-    device = SimpleNamespace(type="cuda", index=0)
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self._tensor = tensor
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tensor, name)
 
 
 class Gatherer:

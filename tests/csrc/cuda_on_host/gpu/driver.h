@@ -1,6 +1,7 @@
 // Stands in for the core's header of that name: a driver whose GPUs are the host's threads.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -21,6 +22,13 @@ class Error : public std::runtime_error {
 };
 
 struct Driver {
+  Status (*cuMemHostRegister)(void*, size_t, unsigned) = [](void*, size_t, unsigned) { return kSuccess; };
+  Status (*cuMemHostUnregister)(void*) = [](void*) { return kSuccess; };
+  Status (*cuMemHostGetDevicePointer)(uintptr_t*, void*, unsigned) = [](uintptr_t* found, void* at,
+                                                                        unsigned) {
+    *found = reinterpret_cast<uintptr_t>(at);
+    return kSuccess;
+  };
   Status (*cuStreamQuery)(Stream) = [](Stream) { return kSuccess; };
 };
 

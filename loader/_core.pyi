@@ -862,24 +862,20 @@ def subgraph_scratch(nodes: int, edges: int) -> int:
     """How many int32 of scratch memory `cuda_find_subgraph` wants for a mini-batch of this size."""
 
 def cuda_find_subgraph(
-    hops: list[tuple[int, int, int, int]],
-    wide_edges: bool,
-    wide_nodes: bool,
-    wide_ids: bool,
+    hops: list[tuple[Tensor, Tensor, Tensor | None, int]],
     seeds: int,
-    nodes: int,
-    edges: int,
-    scratch: int,
-    sizes: int,
-    out_nodes: int,
-    out_edges: int,
-    out_ids: int,
+    nodes: Tensor,
+    scratch: Tensor,
+    sizes: Tensor,
+    out_nodes: Tensor,
+    out_edges: Tensor,
+    out_ids: Tensor | None,
     device: int,
     stream: int,
 ) -> None:
-    """Finds the subgraph of a mini-batch. A hop, from the seeds outward, is the addresses of indptr, indices and edge
-    ids, or 0, and its number of source nodes. `sizes` `[2, hops + 1]` receives the numbers of nodes after each
-    hop, then those of edges. `out_edges` `[2 * edges]` receives sources, then destinations, one row after the other."""
+    """Finds the subgraph of a mini-batch. A hop, from the seeds outward, is indptr, indices, edge ids or None, and its
+    number of source nodes. `sizes` `[2, hops + 1]` receives the numbers of nodes after each hop, then those of edges.
+    `out_edges` `[2 * edges]` receives sources, then destinations, one row after the other."""
 
 class InducedEdges:
     """The edges of lists (indptr, indices) among nodes, on the CPU.

@@ -15,12 +15,6 @@ inline int device_index(py::handle tensor) {
   return index.is_none() ? 0 : index.cast<int>();
 }
 
-// An address as Python has it.
-template <typename T>
-T* at(uintptr_t address) {
-  return reinterpret_cast<T*>(address);
-}
-
 inline gpu::Stream stream_of(StreamHandle stream) { return reinterpret_cast<gpu::Stream>(stream); }
 
 // Calls `f`; says in its error what was done: "<what> failed: ...".

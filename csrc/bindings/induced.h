@@ -15,13 +15,13 @@ class InducedQuestion {
  public:
   // lists: (indptr, indices). sets, rows, of_rows: may be None.
   InducedQuestion(const py::tuple& lists, int64_t num_ids, py::object nodes, py::object sets, py::object rows,
-                  py::object of_rows, int64_t num_sets, const char* device)
+                  py::object of_rows, int64_t num_sets, const Place& place)
       : num_ids_(num_ids),
         nodes_(std::move(nodes)),
         sets_(std::move(sets)),
         rows_(std::move(rows)),
         of_rows_(std::move(of_rows)),
-        device_(device) {
+        place_(place) {
     if (lists.size() != 2) throw py::value_error("lists must be (indptr, indices)");
     indptr_ = lists[0];
     indices_ = lists[1];
@@ -52,12 +52,13 @@ class InducedQuestion {
   // An array of lists may be read from pinned memory.
   template <typename T>
   View<const T> read(const py::object& tensor, const char* name) const {
-    return device_ == std::string_view("cpu") ? view<const T>(tensor, name) : gpu_view<const T>(tensor, name);
+    return place_.type == std::string_view("cpu") ? view<const T>(tensor, name)
+                                                  : gpu_view<const T>(tensor, name);
   }
 
   template <typename T>
   const T* optional(const py::object& tensor, const char* name, int64_t size) const {
-    return tensor.is_none() ? nullptr : view<const T>(tensor, name, size, device_).data;
+    return tensor.is_none() ? nullptr : view<const T>(tensor, name, size, place_).data;
   }
 
   template <typename P, typename N>
@@ -67,7 +68,7 @@ class InducedQuestion {
     if (offsets.size < 1) throw py::value_error("indptr is empty");
     num_lists_ = offsets.size - 1;
     num_edges_ = sources.size;
-    const auto nodes = view<const N>(nodes_, "nodes", -1, device_);
+    const auto nodes = view<const N>(nodes_, "nodes", -1, place_);
     if (nodes.size >= INT32_MAX) throw py::value_error("there are 2**31 nodes or more");
     InducedAsked<P, N> all{};
     all.lists = {offsets.data, sources.data};
@@ -76,7 +77,7 @@ class InducedQuestion {
     all.num_nodes = all.num_rows = nodes.size;
     all.sets = optional<int32_t>(sets_, "sets", nodes.size);
     if (!rows_.is_none()) {
-      const auto rows = view<const int64_t>(rows_, "rows", -1, device_);
+      const auto rows = view<const int64_t>(rows_, "rows", -1, place_);
       all.rows = rows.data;
       all.num_rows = rows.size;
       all.of_rows = optional<int32_t>(of_rows_, "of_rows", rows.size);
@@ -86,7 +87,7 @@ class InducedQuestion {
 
   const int64_t num_ids_;
   const py::object nodes_, sets_, rows_, of_rows_;
-  const char* const device_;
+  const Place place_;
   py::object indptr_, indices_;
   bool wide_edges_ = false, wide_nodes_ = false;
   mutable int64_t num_lists_ = 0, num_edges_ = 0;

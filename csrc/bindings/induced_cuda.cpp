@@ -39,8 +39,10 @@ class CudaInducedEdges {
   // memory: [induced_words(...)] int64, whose first `report_words` are the report.
   CudaInducedEdges(const py::tuple& lists, int64_t num_ids, const py::object& nodes, const py::object& sets,
                    const py::object& rows, const py::object& of_rows, int64_t num_sets, py::object memory,
-                   int64_t room, int device, uintptr_t stream)
-      : question_(lists, num_ids, nodes, sets, rows, of_rows, num_sets, kGpu), memory_(std::move(memory)) {
+                   int64_t room, int device, StreamHandle stream)
+      : question_(lists, num_ids, nodes, sets, rows, of_rows, num_sets, Place(kGpu, device)),
+        memory_(std::move(memory)),
+        place_(kGpu, device) {
     if (room < 0) throw py::value_error("room must not be negative");
     question_.with_types([&](const auto& asked, int64_t num_lists, int64_t) {
       using P = typename std::decay_t<decltype(asked.lists)>::Edge;
@@ -50,14 +52,14 @@ class CudaInducedEdges {
       call.num_lists = num_lists;
       call.room = room;
       call.bits = table_bits(asked.num_nodes);
-      const auto words = view<int64_t>(memory_, "memory", induced_lay_out(call, nullptr), kGpu);
+      const auto words = view<int64_t>(memory_, "memory", induced_lay_out(call, nullptr), place_);
       induced_lay_out(call, words.data);
-      on_gpu(device, [&] { find_induced(call, device, reinterpret_cast<gpu::Stream>(stream)); });
+      on_gpu(device, [&] { find_induced(call, device, stream_of(stream)); });
       write_ = [call, device, stream](int64_t entries, int64_t edges, int64_t* out) mutable {
         call.out_sources = out;
         call.out_rows = out + edges;
         call.out_edges = out + 2 * edges;
-        on_gpu(device, [&] { write_induced(call, entries, device, reinterpret_cast<gpu::Stream>(stream)); });
+        on_gpu(device, [&] { write_induced(call, entries, device, stream_of(stream)); });
       };
     });
   }
@@ -65,7 +67,7 @@ class CudaInducedEdges {
   // out: [3, edges], to become the sources, the lists and the places of the edges.
   void write(const py::object& out, int64_t entries, int64_t edges) {
     if (entries < 0 || edges < 0) throw py::value_error("entries and edges must not be negative");
-    write_(entries, edges, view<int64_t>(out, "out", 3 * edges, kGpu).data);
+    write_(entries, edges, view<int64_t>(out, "out", 3 * edges, place_).data);
   }
 
  private:
@@ -80,6 +82,7 @@ class CudaInducedEdges {
 
   const InducedQuestion question_;
   const py::object memory_;
+  const Place place_;
   std::function<void(int64_t entries, int64_t edges, int64_t* out)> write_;
 };
 
@@ -105,7 +108,7 @@ void bind_induced_cuda(py::module_& m) {
   m.def("induced_words", &induced_words, py::arg("num_nodes"), py::arg("num_rows"), py::arg("room"));
   py::class_<CudaInducedEdges>(m, "CudaInducedEdges")
       .def(py::init<const py::tuple&, int64_t, const py::object&, const py::object&, const py::object&,
-                    const py::object&, int64_t, py::object, int64_t, int, uintptr_t>(),
+                    const py::object&, int64_t, py::object, int64_t, int, StreamHandle>(),
            py::arg("lists"), py::arg("num_ids"), py::arg("nodes"), py::arg("sets"), py::arg("rows"),
            py::arg("of_rows"), py::arg("num_sets"), py::arg("memory"), py::arg("room"), py::arg("device"),
            py::arg("stream"))

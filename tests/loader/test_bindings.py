@@ -309,7 +309,51 @@ def live_blocks() -> Binding:
     )
 
 
+def subgraph() -> Binding:
+    """Of 2 seeds, a hop of 4 edges, and 5 nodes."""
+    return Binding(
+        lambda **given: _core.cuda_find_subgraph(
+            [(given.pop("indptr"), given.pop("indices"), given.pop("edge_ids"), 5)], 2, **given, device=0, stream=0
+        ),
+        {
+            "indptr": on_gpu(3, dtype=torch.int32),
+            "indices": on_gpu(4, dtype=torch.int32),
+            "edge_ids": on_gpu(4),
+            "nodes": on_gpu(5, dtype=torch.int32),
+            "scratch": on_gpu(_core.subgraph_scratch(5, 4), dtype=torch.int32),
+            "sizes": on_gpu(4),
+            "out_nodes": on_gpu(5),
+            "out_edges": on_gpu(8),
+            "out_ids": on_gpu(4),
+        },
+        {
+            "indptr": "indptr has 2 elements; with 2 seeds it must have 3",
+            "indices": "edge_ids has 4 elements; it must have 3",
+        },
+    )
+
+
+def induced() -> Binding:
+    """Among 3 of 4 nodes, in two sets, with room for 9 entries of the lists."""
+    lists = (on_gpu(5, dtype=torch.int32), on_gpu(6, dtype=torch.int32))
+    return Binding(
+        lambda **given: _core.CudaInducedEdges(
+            lists, 4, given["nodes"], given["sets"], given["rows"], given["of_rows"], 2, given["memory"], 9, 0, 0
+        ),
+        {
+            "nodes": on_gpu(3, dtype=torch.int32),
+            "sets": on_gpu(3, dtype=torch.int32),
+            "rows": on_gpu(2),
+            "of_rows": on_gpu(2, dtype=torch.int32),
+            "memory": on_gpu(_core.induced_words(3, 2, 9)),
+        },
+        {"nodes": "sets has 3 elements; it must have 2", "rows": "of_rows has 2 elements; it must have 1"},
+    )
+
+
 BINDINGS: dict[str, Callable[[], Binding]] = {
+    "cuda_find_subgraph": subgraph,
+    "CudaInducedEdges": induced,
     "cuda_mean_forward": mean_forward,
     "cuda_mean_forward, codes": mean_forward_of_codes,
     "cuda_mean_forward, live": mean_forward_of_a_live_block,

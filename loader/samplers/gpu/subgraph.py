@@ -24,15 +24,7 @@ def subgraph_on_gpu(batch: MiniBatch) -> Subgraph:
         return subgraph_of(batch)[0]
     device, first = batch.nodes.device, blocks[0]
     ids = first.edge_ids
-    hops = [
-        (
-            block.indptr.data_ptr(),
-            block.indices.data_ptr(),
-            0 if block.edge_ids is None else block.edge_ids.data_ptr(),
-            block.num_src,
-        )
-        for block in blocks
-    ]
+    hops = [(block.indptr, block.indices, block.edge_ids, block.num_src) for block in blocks]
     with made_current(device):
         scratch = torch.empty(_core.subgraph_scratch(most_nodes, edges), dtype=torch.int32, device=device)
         sizes = torch.empty((2, len(blocks) + 1), dtype=torch.int64, device=device)
@@ -41,17 +33,13 @@ def subgraph_on_gpu(batch: MiniBatch) -> Subgraph:
         edge_ids = None if ids is None else torch.empty(edges, dtype=torch.int64, device=device)
         _core.cuda_find_subgraph(
             hops,
-            first.indptr.dtype == torch.int64,
-            first.indices.dtype == torch.int64,
-            ids is not None and ids.dtype == torch.int64,
             batch.batch_size,
-            batch.nodes.data_ptr(),
-            edges,
-            scratch.data_ptr(),
-            sizes.data_ptr(),
-            nodes.data_ptr(),
-            ends.data_ptr(),
-            0 if edge_ids is None else edge_ids.data_ptr(),
+            batch.nodes,
+            scratch,
+            sizes,
+            nodes,
+            ends,
+            edge_ids,
             device.index,
             current_stream_handle(device.index),
         )

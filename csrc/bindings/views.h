@@ -292,7 +292,7 @@ inline StridedView strided_view(py::handle tensor, const char* name, const Place
                           " dimensions; it must have 2");
   const auto rows = shape[0].cast<int64_t>(), columns = shape[1].cast<int64_t>();
   const auto strides = call_method(tensor, attribute_names().stride).cast<py::tuple>();
-  if (columns > 1 && strides[1].cast<int64_t>() != 1)
+  if (rows > 0 && columns > 1 && strides[1].cast<int64_t>() != 1)
     throw py::value_error(std::string(name) + " is not contiguous along its rows; call .contiguous() first");
   const auto at = address_of(tensor, name, rows * columns, place.type);
   return {reinterpret_cast<uint8_t*>(at), rows, columns, strides[0].cast<int64_t>()};

@@ -441,3 +441,10 @@ def test_gaps_between_elements_are_refused(name: str, tensor: str) -> None:
 @pytest.mark.parametrize(("name", "tensor"), TENSORS)
 def test_what_is_no_tensor_is_refused(name: str, tensor: str) -> None:
     assert str(refusal(name, tensor, 4096)) == f"{tensor} is int; it must be a tensor"
+
+
+def test_no_rows_may_have_any_stride() -> None:
+    """As torch has it: a tensor without elements is contiguous, whatever its strides."""
+    none = torch.zeros(10).as_strided((0, 5), (10, 2))
+    error = refusal("cuda_mean_backward", "grad_mean", OnGPU(none))
+    assert str(error) == "grad_mean has shape [0, 5]; it must be [3, 5]"

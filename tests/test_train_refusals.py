@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from train_runs import CONF, FAST, Composer, in_process, run
 
-from models.training import option_checks
+from models.training import targets
 from models.training.command_line import choices
 from models.training.errors import one_line_errors
 
@@ -239,7 +239,7 @@ def test_a_transform_of_something_else_is_named(composed: Composer, capsys: pyte
 def test_a_logger_that_is_missing_names_its_extra(
     composed: Composer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
-    monkeypatch.setattr(option_checks, "find_spec", lambda _: None)
+    monkeypatch.setattr(targets, "find_spec", lambda _: None)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(SystemExit), one_line_errors():
         in_process(composed, f"logger={package}")

@@ -158,6 +158,7 @@ def composing(conf: Path) -> Iterator[None]:
 
     `composed()` ends this: what is raised afterwards is the job's.
     """
+    OmegaConf.register_new_resolver("declared_values", _declared_values, replace=True)  # for --help
     if os.environ.get(_FULL) == "1":  # asked for
         sys.argv[1:] = with_new_names(sys.argv[1:], warn=True)
         yield
@@ -178,6 +179,12 @@ def composing(conf: Path) -> Iterator[None]:
         fail(line)
     finally:
         composed()
+
+
+def _declared_values() -> str:
+    from models.training.options import described  # imports torch
+
+    return described()
 
 
 def composed() -> None:

@@ -14,10 +14,10 @@ from typed_datasets import make_typed, write_typed
 
 from loader.datamodules.nodes import GraphDataModule
 from loader.samplers import FusedSampler
+from models.training.checkpoints import read_checkpoint
 from models.training.hetero_classifier import HGTClassifier, ToHeteroClassifier
 from models.training.past_run_job import use_past_run
 from models.training.rgcn_classifier import RGCNClassifier
-from models.training.run_checks import read_checkpoint
 
 pytest.importorskip("torch_geometric")
 

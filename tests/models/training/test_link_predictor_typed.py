@@ -10,8 +10,8 @@ import torch
 from train_runs import FAST, Composer, in_process
 from typed_datasets import make_purchases, write_typed
 
+from models.training.checkpoints import read_checkpoint
 from models.training.past_run_job import use_past_run
-from models.training.run_checks import read_checkpoint
 
 pytest.importorskip("torch_geometric")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from loader.samples import Block, MiniBatch
 from models.training import own_classes
 from models.training.classifier import Classifier
 from models.training.errors import one_line_errors
+from models.training.own_classes import check_depth
 
 HERE = "own_of_test"
 
@@ -263,3 +265,14 @@ def test_a_module_not_found_names_the_path(composed: Composer) -> None:
         ValueError, match=r"No module named 'nowhere'.*put nowhere.py into this folder, or let PYTHONPATH"
     ):
         in_process(composed, "model._target_=nowhere.Net")
+
+
+def test_hops_and_layers_that_differ_are_named() -> None:
+    model = SimpleNamespace(net=SimpleNamespace(num_layers=2))
+    two, three = SimpleNamespace(num_hops=2), SimpleNamespace(num_hops=3)
+    check_depth(model, SimpleNamespace(sampler=two, eval_sampler=two))
+    check_depth(SimpleNamespace(), SimpleNamespace(sampler=three))
+    with pytest.raises(
+        ValueError, match=r"^eval_sampler samples 3 hops, the model has 2 layers; give eval_sampler.num"
+    ):
+        check_depth(model, SimpleNamespace(sampler=two, eval_sampler=three))

@@ -16,9 +16,9 @@ from shop import edit, write_shop
 from train_runs import FAST, Composer, in_process
 
 from loader.datasets import DatasetError
+from models.training.checkpoints import read_checkpoint
 from models.training.past_run_job import use_past_run
 from models.training.relational_job import WrittenItems, watch_task
-from models.training.run_checks import read_checkpoint
 
 pytestmark = needs_frame
 parquet = pytest.importorskip("pyarrow.parquet")

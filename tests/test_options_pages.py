@@ -33,7 +33,7 @@ def leaves(config: Any, path: str = "") -> Iterator[str]:
 
 def test_the_pages_are_up_to_date() -> None:
     written = {path.name: path.read_text(encoding="utf-8") for path in options.FOLDER.glob("*.md")}
-    assert written == options.render(), "run python docs/options.py"
+    assert written == options.render(), "run PYTHONPATH=. python docs/options.py"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")

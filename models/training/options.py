@@ -205,7 +205,7 @@ OPTIONS: dict[str, dict[str, Kind]] = {
             ),
         ),
         "max_time": _TIME,
-        "accelerator": one_of("auto", "cpu", "gpu", "cuda", way=": leave it out, and give device"),
+        "accelerator": one_of("auto", "cpu", "gpu", "cuda", way=": leave it out, and give device")._replace(null=False),
         "strategy": Kind("auto, or name of a strategy of Lightning", null=False),
         "precision": Kind("name of a precision of Lightning, e.g. bf16-mixed"),
         "gradient_clip_algorithm": Kind("norm or value"),
@@ -214,7 +214,7 @@ OPTIONS: dict[str, dict[str, Kind]] = {
     "callbacks.*": {
         "monitor": Kind("name of a metric"),
         "patience": integer(0),
-        "mode": among("min or max", lambda value: value in ("min", "max")),
+        "mode": among("min or max", lambda value: value in ("min", "max"))._replace(null=False),
         "min_delta": Kind("number", as_number),
         **_PLACES,
     },

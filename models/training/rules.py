@@ -16,7 +16,9 @@ NEW_LINKS = 10  # by default, see conf/train.yaml
 
 
 class Facts:
-    """A configuration, and what rules ask of it. Words in braces in a message are keys of it, or of the configuration.
+    """A configuration, and what rules ask of it.
+
+    A word in braces in a message is an attribute, or else an option of the configuration.
 
     Args:
         cfg: of a run whose parts all have a class.
@@ -26,26 +28,15 @@ class Facts:
         self.cfg, self.trainer, self.model, self.sampler = cfg, cfg.trainer, cfg.model, cfg.sampler
         self.links, self.walks = cfg.task == "link", "walk_length" in cfg.sampler
         self.embeds = "context_size" in cfg.model  # model=node2vec
-        self.on_cpu = cfg.get("device") == "cpu"
-        self.store, self.kind = class_name(cfg.features), class_name(cfg.sampler)
+        self.predicts_nodes = cfg.mode == "predict" and not self.links
+        self.predicts_links = cfg.mode == "predict" and self.links
+        self.on_cpu = cfg.device == "cpu"
+        self.store, self.kind, self.choice = class_name(cfg.features), class_name(cfg.sampler), chosen("model", cfg)
+        self.tested = "task=link" if self.links else "model=node2vec"
         self.most = MOST_PROCESSES * (os.cpu_count() or 1)
-        self.said = {
-            "store": self.store,
-            "kind": self.kind,
-            "choice": chosen("model", cfg),
-            "tested": "task=link" if self.links else "model=node2vec",
-            "most": self.most,
-        }
 
     def __getitem__(self, key: str) -> Any:
-        return self.said[key] if key in self.said else self.cfg[key]
-
-    def given(self, name: str) -> Any:
-        """An option at the top; None where there is none."""
-        return self.cfg.get(name)
-
-    def predicts(self, *, links: bool) -> bool:
-        return self.cfg.mode == "predict" and self.links == links
+        return getattr(self, key) if hasattr(self, key) else self.cfg[key]
 
     def window_is_longer(self) -> bool:
         """Than a walk."""
@@ -126,15 +117,15 @@ OF_PARTS = (
 # Of the values, once the device is known.
 OF_VALUES = (
     Rule(
-        lambda run: run.given("new_links") not in (None, NEW_LINKS) and not run.predicts(links=True),
+        lambda run: run.cfg.new_links != NEW_LINKS and not run.predicts_links,
         "new_links is {new_links}, but only mode=predict of task=link writes links; leave it out",
     ),
     Rule(
-        lambda run: run.given("embeddings") and (run.embeds or not run.predicts(links=False)),
+        lambda run: run.cfg.embeddings and (run.embeds or not run.predicts_nodes),
         "embeddings is true, but only mode=predict of a model with classes adds them; leave it out",
     ),
     Rule(
-        lambda run: run.given("embeddings") and not run.cfg.exact_test,
+        lambda run: run.cfg.embeddings and not run.cfg.exact_test,
         "embeddings is true, but with exact_test=false predictions are of sampled neighbors, which have none; leave "
         "one of them out",
     ),
@@ -153,16 +144,16 @@ OF_VALUES = (
         "model.cuda_graph is true, but this run has no GPU (device=cpu); leave it null, or false",
     ),
     Rule(
-        lambda run: run.given("exact_test") in (False,) and (run.links or run.embeds),
+        lambda run: not run.cfg.exact_test and (run.links or run.embeds),
         "exact_test is false, but {tested} is only tested on the whole graph; leave exact_test out",
     ),
     Rule(
-        lambda run: run.given("timeline") and not run.records(),
+        lambda run: run.cfg.timeline and not run.records(),
         "timeline is true, but no callback records one (callbacks=default has callbacks.timeline, task=link leaves it "
         "out); leave timeline out",
     ),
     Rule(
-        lambda run: run.given("timeline") and run.embeds,
+        lambda run: run.cfg.timeline and run.embeds,
         "timeline is true, but model=node2vec has no such stages; leave timeline out",
     ),
     Rule(

@@ -39,6 +39,7 @@ from models.training.options import OPTIONS, check_values, declared_values, desc
         ({"val_check_interval": "0:0:0:-5"}, "val_check_interval is '0:0:0:-5'; it must be days:hours:minutes:sec"),
         ({"profiler": "fast"}, "profiler is 'fast'; it must be null, one of simple, advanced"),
         ({"profiler": 3}, "profiler is 3; it must be null, one of simple, advanced"),
+        ({"accelerator": None}, "accelerator is None; it must be one of auto, cpu, gpu, cuda"),
         ({"accelerator": "tpu"}, "accelerator is 'tpu'; it must be one of auto, cpu, gpu, cuda"),
         ({"max_time": 12}, "max_time is 12; it must be days:hours:minutes:seconds"),
         ({"max_time": "an hour"}, "max_time is 'an hour'; it must be days:hours:minutes:seconds"),
@@ -136,8 +137,9 @@ def test_a_bad_option_of_the_run_is_named(changes: dict[str, Any], message: str)
 
 def test_a_mode_without_monitor_is_not_checked() -> None:
     check_values(config(callbacks={"own": {"mode": "fast"}}))
-    with pytest.raises(ValueError, match=r"^callbacks\.best\.mode is 'fast'; it must be min or max$"):
-        check_values(config(callbacks={"best": {"mode": "fast"}}))
+    for mode in ("fast", None):
+        with pytest.raises(ValueError, match=rf"^callbacks\.best\.mode is {mode!r}; it must be min or max$"):
+            check_values(config(callbacks={"best": {"mode": mode}}))
 
 
 def test_options_of_runs_are_declared() -> None:
@@ -155,8 +157,8 @@ def test_options_of_stores_are_declared(path: Path) -> None:
 def test_values_are_shown_in_words() -> None:
     assert declared_values("seed") == "integer of at least 0 and below 2**32"
     assert declared_values("trainer.max_epochs") == "integer of at least -1, but not 0, or null"
-    assert declared_values("callbacks.best.mode") == "min or max, or null"
-    assert declared_values("trainer.accelerator") == "one of auto, cpu, gpu, cuda, or null"
+    assert declared_values("callbacks.best.mode") == "min or max"
+    assert declared_values("trainer.accelerator") == "one of auto, cpu, gpu, cuda"
     assert declared_values("model.hidden") == ""
     assert "\nfeatures.gpu_share: in (0, 1], or null\n" in described()
     assert "trainer.logger" not in described()

@@ -109,6 +109,7 @@ def test_an_unused_empty_split_is_allowed() -> None:
             },
             "optimized_metric is val/auc, but trainer.limit_val_batches is 0; .* optimized_metric=train/loss",
         ),
+        ({"task": "link", "optimized_metric": 3}, "optimized_metric is '3'; it must be one of train/loss"),
     ],
 )
 def test_a_metric_that_is_not_logged_is_named(changes: dict[str, Any], message: str) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from loader.machine.whole_files import check_archive
+from models.training.renamed import with_new_hparams
 
 _OF_OPTIMIZER = ("lr", "weight_decay", "optimizer", "schedule")  # a checkpoint brings them back
 _NEEDED = ("state_dict", "optimizer_states", "loops", "hyper_parameters")  # of a checkpoint that training goes on from
@@ -66,7 +67,7 @@ def check_model(path: Path, saved: Mapping[str, Any], model: nn.Module, hparams:
     """
     shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
     theirs = {name: list(value.shape) for name, value in saved["state_dict"].items() if isinstance(value, Tensor)}
-    before = saved["hyper_parameters"]
+    before = with_new_hparams(saved["hyper_parameters"], hparams)
     changed = [name for name in hparams if name in before and before[name] != hparams[name]]
     if shapes == theirs:
         changed_here = [name for name in _OF_OPTIMIZER if name in changed]

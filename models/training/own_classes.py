@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from hydra.utils import get_class, instantiate
@@ -14,6 +14,7 @@ from omegaconf import DictConfig, open_dict
 from loader.machine.arguments import shown
 from loader.samplers import Sampler
 from models.training.classifier import Classifier
+from models.training.renamed import RENAMED
 from models.training.targets import object_of
 
 _ALWAYS = ("training_step", "test_step", "configure_optimizers")  # methods
@@ -40,6 +41,7 @@ def keep_options_of_own_classes(cfg: DictConfig, overrides: Sequence[str]) -> No
             raise ValueError(_no_module(cfg.model["_target_"], "which is none"))
         taken = keywords(made)
         with open_dict(cfg):
+            _use_own_names(cfg[group], group, taken or ())
             for key in [key for key in map(str, cfg[group]) if not key.startswith("_")]:
                 if taken is None or key in taken or f"{group}.{key}" in given:
                     continue
@@ -49,6 +51,14 @@ def keep_options_of_own_classes(cfg: DictConfig, overrides: Sequence[str]) -> No
                         "to __init__, or give sampler.num_hops=..."
                     )
                 del cfg[group][key]
+
+
+def _use_own_names(options: DictConfig, group: str, taken: Collection[str]) -> None:
+    """Gives an option its old name again where that is what an own class calls its own."""
+    for old, new in RENAMED.items():
+        (of, _, before), after = old.rpartition("."), new.rpartition(".")[2]
+        if of == group and after in options and before in taken and after not in taken:
+            options[before] = options.pop(after)
 
 
 def parameters(made: Any) -> dict[str, inspect.Parameter]:

@@ -14,7 +14,7 @@ from models.training.module import NodeClassifier
 
 @pytest.fixture
 def model() -> NodeClassifier:
-    return NodeClassifier(3, 2, hidden=4)
+    return NodeClassifier(3, 2, hidden_channels=4)
 
 
 def write(path: Path, model: NodeClassifier, **changes: Any) -> Path:
@@ -33,14 +33,16 @@ def test_a_checkpoint_of_the_same_model_is_taken(model: NodeClassifier, tmp_path
 
 
 def test_a_checkpoint_of_another_model_names_the_changes(model: NodeClassifier, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.ckpt", NodeClassifier(5, 2, hidden=8))
-    with pytest.raises(ValueError, match=r"of another model: num_features was 5 and is 3, hidden was 8 and is 4; give"):
+    path = write(tmp_path / "a.ckpt", NodeClassifier(5, 2, hidden_channels=8))
+    with pytest.raises(
+        ValueError, match=r"of another model: num_features was 5 and is 3, hidden_channels was 8 and is 4; give"
+    ):
         check_checkpoint(path, model, model.hparams)
 
 
 def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.ckpt", NodeClassifier(3, 2, hidden=4, optimizer={"name": "SGD"}))
-    other = NodeClassifier(3, 2, hidden=4, optimizer={"name": "Adam"})
+    path = write(tmp_path / "a.ckpt", NodeClassifier(3, 2, hidden_channels=4, optimizer={"name": "SGD"}))
+    other = NodeClassifier(3, 2, hidden_channels=4, optimizer={"name": "Adam"})
     with pytest.raises(ValueError, match=r"optimizer was {'name': 'SGD'} and is {'name': 'Adam'}; give those"):
         check_checkpoint(path, other, dict(other.hparams))
 

@@ -22,7 +22,7 @@ from models.training.rgcn_classifier import RGCNClassifier
 pytest.importorskip("torch_geometric")
 
 MODELS = ("model=to_hetero", "model=hgt", "model=rgcn")
-SMALL = "dataset=hetero_npz", "model.hidden=8", "model.lr=0.02", "datamodule.batch_size=8", "callbacks=quiet"
+SMALL = "dataset=hetero_npz", "model.hidden_channels=8", "model.lr=0.02", "datamodule.batch_size=8", "callbacks=quiet"
 
 
 @pytest.fixture

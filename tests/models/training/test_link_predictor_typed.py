@@ -18,7 +18,7 @@ pytest.importorskip("torch_geometric")
 LINKS = (
     "task=link", "dataset=hetero_npz", "datamodule.edge_type=user__buys__item",
     "datamodule.reverse=item__rev_buys__user", "datamodule.batch_size=64", "datamodule.eval_negatives=5",
-    "model.hidden=8", "model.out=8", "callbacks.early_stopping=null",
+    "model.hidden_channels=8", "model.out=8", "callbacks.early_stopping=null",
 )  # fmt: skip
 
 

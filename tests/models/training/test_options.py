@@ -159,6 +159,6 @@ def test_values_are_shown_in_words() -> None:
     assert declared_values("trainer.max_epochs") == "integer of at least -1, but not 0, or null"
     assert declared_values("callbacks.best.mode") == "min or max"
     assert declared_values("trainer.accelerator") == "one of auto, cpu, gpu, cuda"
-    assert declared_values("model.hidden") == ""
+    assert declared_values("model.hidden_channels") == ""
     assert "\nfeatures.gpu_share: in (0, 1], or null\n" in described()
     assert "trainer.logger" not in described()

@@ -18,6 +18,7 @@ from models.training import own_classes
 from models.training.classifier import Classifier
 from models.training.errors import one_line_errors
 from models.training.own_classes import check_depth
+from models.training.renamed import with_new_names
 
 HERE = "own_of_test"
 
@@ -137,15 +138,29 @@ def test_only_the_options_that_it_takes_are_kept(composed: Composer) -> None:
 
 
 def test_an_option_that_was_given_stays(composed: Composer) -> None:
-    overrides = [target("Net"), "model.hidden=3"]
-    with pytest.raises(Exception, match="unexpected keyword argument 'hidden'"):
+    overrides = [target("Net"), "model.hidden_channels=3"]
+    with pytest.raises(Exception, match="unexpected keyword argument 'hidden_channels'"):
         in_process(composed, *overrides)
+
+
+class Narrow(Net):
+    def __init__(self, num_features: int, num_classes: int, *, hidden: int = 5, **options: Any) -> None:
+        super().__init__(num_features, num_classes, **options)
+        self.hidden = hidden
+
+
+def test_an_own_class_may_have_an_old_name(composed: Composer) -> None:
+    overrides = with_new_names([target("Narrow"), "model.hidden=3"], warn=True)
+    cfg = composed(*overrides)
+    own_classes.keep_options_of_own_classes(cfg, overrides)
+    assert (cfg.model.hidden, "hidden_channels" in cfg.model) == (3, False)
+    in_process(composed, *overrides, "trainer.max_epochs=1")
 
 
 def test_own_model_and_sampler_train(composed: Composer, tmp_path: Path) -> None:
     overrides = [target("Net"), target("OwnSampler", "sampler"), "+sampler.every=2", "model.lr=0.03"]
     assert in_process(composed, *overrides, "optimized_metric=test/val_acc", "trainer.max_epochs=4") > 0.5
-    assert "hidden" not in (tmp_path / "config.yaml").read_text()
+    assert "hidden_channels" not in (tmp_path / "config.yaml").read_text()
 
 
 @pytest.mark.parametrize("name", ["OnlyForward", "Foreign"])

@@ -20,7 +20,13 @@ from models.training.pyg_classifier import PyGClassifier
 parquet = pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("torch_geometric")
 
-SIZES = "model.hidden=16", "trainer.max_epochs=4", "model.lr=0.02", "datamodule.batch_size=10", "callbacks=quiet"
+SIZES = (
+    "model.hidden_channels=16",
+    "trainer.max_epochs=4",
+    "model.lr=0.02",
+    "datamodule.batch_size=10",
+    "callbacks=quiet",
+)
 
 
 @pytest.fixture

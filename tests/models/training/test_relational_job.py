@@ -24,7 +24,7 @@ pytestmark = needs_frame
 parquet = pytest.importorskip("pyarrow.parquet")
 
 SMALL = (
-    "dataset=relational", "model=rsage", "model.hidden=8", "model.encoder_layers=1", "model.dropout=0",
+    "dataset=relational", "model=rsage", "model.hidden_channels=8", "model.encoder_layers=1", "model.dropout=0",
     "sampler.fanouts=[8,4]", "datamodule.batch_size=32", "callbacks=quiet",
 )  # fmt: skip
 

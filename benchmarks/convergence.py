@@ -56,7 +56,7 @@ def summarise(jobs: list[dict[str, Any]], against: str, margin: float, level: fl
                 "layers": layers,
                 "fanouts": config["sampler"]["fanouts"],
                 "batch_size": config["datamodule"]["batch_size"],
-                "hidden": config["model"]["hidden"],
+                "hidden": config["model"]["hidden_channels"],
                 "epochs": config["trainer"]["max_epochs"],
                 "sides": {name: _side(of, final[name], level) for name, of in sorted(sides.items())},
                 "differences": {

@@ -188,7 +188,7 @@ def make_classifier(training: Training) -> Classifier:
         training.model.first.in_dim,
         NUM_CLASSES,
         num_layers=training.model.num_layers,
-        hidden=HIDDEN,
+        hidden_channels=HIDDEN,
         lr=3e-3,
         cuda_graph=bool(training.graphed),
     )

@@ -47,7 +47,9 @@ class Ours:
 
     def __init__(self, sizes: dict[str, Any], hops: int, device: str, graph: bool) -> None:
         torch.manual_seed(0)
-        self.model = RGCNClassifier(**sizes, num_layers=hops, hidden=HIDDEN, cuda_graph=graph or None).to(device)
+        self.model = RGCNClassifier(**sizes, num_layers=hops, hidden_channels=HIDDEN, cuda_graph=graph or None).to(
+            device
+        )
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.003, fused=device == "cuda")
         self.adam, self.graph = ReplayedAdam(self.optimizer), graph
 

@@ -96,7 +96,9 @@ class Setting:
         return Training(self.x.shape[1], len(self.fanouts), graphed=True)
 
     def classifier(self, kind: type[Classifier]) -> Classifier:
-        return kind(self.x.shape[1], NUM_CLASSES, num_layers=len(self.fanouts), hidden=HIDDEN, lr=3e-3, cuda_graph=True)
+        return kind(
+            self.x.shape[1], NUM_CLASSES, num_layers=len(self.fanouts), hidden_channels=HIDDEN, lr=3e-3, cuda_graph=True
+        )
 
     def cached(
         self, share: float = 0.25, lookahead: int = 0, beside: int = 0, graph: Graph | None = None

@@ -47,7 +47,7 @@ class Ours:
 
     def __init__(self, module: TaskDataModule, device: str, unique_rows: bool, graph: bool) -> None:
         torch.manual_seed(0)
-        options: dict[str, Any] = {"hidden": HIDDEN, "unique_rows": unique_rows, "cuda_graph": graph or None}
+        options: dict[str, Any] = {"hidden_channels": HIDDEN, "unique_rows": unique_rows, "cuda_graph": graph or None}
         sampler: Any = module.sampler
         self.model = TaskPredictor(**module.sizes, **options, num_layers=len(sampler.fanouts)).to(device)
         self.optimizer = torch.optim.Adam(self.model.net.parameters(), lr=0.005, fused=device == "cuda")

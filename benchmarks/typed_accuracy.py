@@ -145,7 +145,7 @@ def compare_loaders(arguments: argparse.Namespace, dataset: str, model: str) -> 
         "epochs": arguments.epochs,
         "batch_size": config.datamodule.batch_size,
         "fanout": config.sampler.fanouts,
-        "hidden": config.model.hidden,
+        "hidden": config.model.hidden_channels,
         "layers": config.model.num_layers,
         "lr": config.model.lr,
         **{side: {"f1": of, "mean": round(float(np.mean(of)), 3), "std": round(float(np.std(of, ddof=1)), 3)}

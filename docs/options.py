@@ -1,16 +1,27 @@
-"""Writes docs/options/ from conf/: `python docs/options.py`. A test fails if the pages differ from the files."""
+"""Writes docs/options/ from conf/ and what declares the options: `PYTHONPATH=. python docs/options.py`.
+
+A test fails if the pages differ from the files. What an option means is the comment in conf/. Its values are those of
+`models.training.options`, or else the type that its class gives to its parameter.
+"""
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from hydra.utils import get_object
+
+from models.training.options import declared_values
+from models.training.own_classes import parameters
+
 ROOT = Path(__file__).resolve().parents[1]
 CONF, FOLDER = ROOT / "conf", ROOT / "docs" / "options"
-WRITTEN = "<!-- `python docs/options.py` writes this page from `conf/`: do not edit it. -->\n"
+WRITTEN = "<!-- `PYTHONPATH=. python docs/options.py` writes this page from `conf/`: do not edit it. -->\n"
 # The pages: title, what it says first, and the groups of conf/ on it.
 PAGES: dict[str, tuple[str, str, Sequence[str]]] = {
     "run": (
@@ -49,6 +60,14 @@ PAGES: dict[str, tuple[str, str, Sequence[str]]] = {
         ("experiment", "hparams_search"),
     ),
 }
+_WORDS = {  # of types
+    **{"int": "integer", "float": "number", "bool": "true or false", "str": "text", "Path": "path", "None": "null"},
+    **dict.fromkeys(("torch.device", "Tensor"), ""),  # which no configuration has
+    **{"Sequence[int]": "list of integers", "Sequence[float]": "list of numbers", "Sequence[str]": "list of texts"},
+    **dict.fromkeys(("Mapping[str, Any]", "Mapping[Any, Any]"), "dict"),
+    **{"Callable[[Data], Data]": "object", "Sequence[Callable[[Data], Data]]": "list of objects"},
+}
+_HANDED_ON = {"loader.samplers.fused": "loader.samplers.CudaSampler"}  # function -> the class that takes its **options
 _LINE = re.compile(r"^( *)([\w/ -]+):(?: +(.*?))??(?: +# (.*))?$")
 
 
@@ -64,11 +83,12 @@ class Option(NamedTuple):
 
 
 class File(NamedTuple):
-    """A file of conf/: its comment, the class that it configures, its options."""
+    """A file of conf/: its comment, the class that it configures, its options, and the classes of all its parts."""
 
     help: str
     target: str
     options: list[Option]
+    targets: dict[str, str]
 
 
 def read(path: Path) -> File:
@@ -85,6 +105,7 @@ def read(path: Path) -> File:
     groups: list[tuple[int, str]] = []
     before: list[str] = []
     options: list[Option] = []
+    targets: dict[str, str] = {}
     target, goes_on = "", False
     for line in lines:
         text = line.strip()
@@ -104,8 +125,9 @@ def read(path: Path) -> File:
         indent, key, value, comment = match.groups()
         groups = [(depth, name) for depth, name in groups if depth < len(indent)]
         name = ".".join([*([package] if package else []), *(group for _, group in groups), key])
-        if key == "_target_" and not groups:
-            target = value
+        if key == "_target_":
+            targets[name.rpartition(".")[0]] = value
+            target = target if groups else value
         elif value is None:
             groups.append((len(indent), key))
             before = [comment] if comment else []
@@ -113,15 +135,56 @@ def read(path: Path) -> File:
         elif not key.startswith("_") and not name.startswith(("defaults", "hydra")):
             options.append(Option(name, value, " ".join([*before, *([comment] if comment else [])])))
         before, goes_on = [], bool(comment)
-    return File(" ".join(head), target, options)
+    return File(" ".join(head), target, options, targets)
 
 
-def _table(options: Sequence[Option]) -> list[str]:
+def values(name: str, targets: Mapping[str, str]) -> str:
+    """The values of an option in words: as they are declared, else by its type; "" if that is any.
+
+    Args:
+        name: of the option.
+        targets: the parts of the file that has it -> their classes.
+    """
+    place, _, key = name.rpartition(".")
+    return declared_values(name) or _by_type(targets.get(place, ""), key) or _types_of_all().get(name, "")
+
+
+def _by_type(target: str, key: str) -> str:
+    known = [parameters(get_object(one)) for one in (target, _HANDED_ON.get(target)) if one]
+    found = next((one[key] for one in known if key in one), None)
+    if found is None or found.annotation is inspect.Parameter.empty:
+        return ""
+    words = [_WORDS.get(one) for one in str(found.annotation).replace("str | Path", "Path").split(" | ")]
+    if None in words or words == ["null"]:
+        return ""
+    said = [word for word in words if word]
+    return ", or ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
+
+
+@cache
+def _types_of_all() -> dict[str, str]:
+    """Option -> its values, by the first class that has it: for files that set options of other parts."""
+    found: dict[str, str] = {}
+    for path in sorted(CONF.glob("**/*.yaml")):
+        file = read(path)
+        for option in file.options:
+            place, _, key = option.name.rpartition(".")
+            if words := _by_type(file.targets.get(place, ""), key):
+                found.setdefault(option.name, words)
+    return found
+
+
+def _table(options: Sequence[Option], targets: Mapping[str, str]) -> list[str]:
     def code(text: str) -> str:
         return f"`{text}`".replace("|", "\\|")
 
-    rows = [f"| {code(o.name)} | {code(o.default)} | {o.help.replace('|', chr(92) + '|')} |" for o in options]
-    return ["| option | default | meaning |", "|---|---|---|", *rows, ""] if rows else []
+    def plain(text: str) -> str:
+        return text.replace("|", "\\|")
+
+    rows = [
+        f"| {code(o.name)} | {code(o.default)} | {plain(values(o.name, targets))} | {plain(o.help)} |" for o in options
+    ]
+    return ["| option | default | values | meaning |", "|---|---|---|---|", *rows, ""] if rows else []
 
 
 def _group(folder: str) -> list[str]:
@@ -132,14 +195,14 @@ def _group(folder: str) -> list[str]:
     ]
     page = []
     if shared:
-        page += [f"Every `{folder}=` has these:", "", *_table(shared)]
+        page += [f"Every `{folder}=` has these:", "", *_table(shared, next(iter(files.values())).targets)]
     for name, file in files.items():
         title = "All runs" if folder == "." else f"`{folder}={name}`"
         said = [file.help] if file.help else []
         if file.target:
             said.append(f"Class: `{file.target}`.")
         page += [f"## {title}", "", *([" ".join(said), ""] if said else [])]
-        page += _table([o for o in file.options if o not in shared])
+        page += _table([o for o in file.options if o not in shared], file.targets)
     return page
 
 
@@ -153,7 +216,7 @@ def render() -> dict[str, str]:
         "# Options of `train.py`",
         "",
         "`train.py` reads its options from the files of `conf/`. These pages are made from those files. "
-        "`python train.py --help` shows the options of a run as they are set. "
+        "`python train.py --help` shows the options of a run as they are set, and their values. "
         "{doc}`Without a checkout <../installed>`, the command is `gnn-loader train`.",
         "",
         "```{toctree}",

@@ -10,9 +10,11 @@ from loader.ops import aggregate_mean
 class GraphSAGE(nn.Module):
     """Two layers. Each joins a node's own features with the mean of its neighbors' features."""
 
-    def __init__(self, num_features: int, hidden: int, num_classes: int) -> None:
+    def __init__(self, num_features: int, hidden_channels: int, num_classes: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(2 * num_features, hidden), nn.Linear(2 * hidden, num_classes)])
+        self.layers = nn.ModuleList(
+            [nn.Linear(2 * num_features, hidden_channels), nn.Linear(2 * hidden_channels, num_classes)]
+        )
 
     def forward(self, blocks: tuple, x: Tensor) -> Tensor:
         for layer, block in zip(self.layers, blocks, strict=True):

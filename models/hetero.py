@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from loader.machine.arguments import as_number, as_size
 from loader.machine.optional import import_optional
+from loader.machine.renamed import renamed_arguments
 from loader.ops.autocast import autocast_dtype
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.segments import EdgeType
@@ -135,6 +136,7 @@ class HeteroNet(nn.Module):
         self.train(training)
 
 
+@renamed_arguments({"hidden": "hidden_channels"})
 class ToHetero(HeteroNet):
     """GraphSAGE or GAT of torch_geometric, with weights of its own per relation: `torch_geometric.nn.to_hetero`.
 
@@ -143,7 +145,7 @@ class ToHetero(HeteroNet):
     Args:
         base: "graphsage", "gat" or "gatv2".
         in_dims, edge_types, target, num_layers, input_dropout: see `HeteroNet`.
-        hidden, out_dim: widths of the hidden layers and of the output.
+        hidden_channels, out_dim: widths of the hidden layers and of the output.
         dropout, norm, act, heads, attention_dropout: see `models.pyg.PyGNet`.
 
     Raises:
@@ -157,7 +159,7 @@ class ToHetero(HeteroNet):
         in_dims: Mapping[str, int],
         edge_types: Sequence[EdgeType],
         target: str,
-        hidden: int,
+        hidden_channels: int,
         out_dim: int,
         num_layers: int = 2,
         *,
@@ -175,7 +177,7 @@ class ToHetero(HeteroNet):
         net = make_net(
             base,
             (-1, -1),
-            hidden,
+            hidden_channels,
             out_dim,
             num_layers,
             dropout=dropout,
@@ -195,14 +197,15 @@ class ToHetero(HeteroNet):
         return out
 
 
+@renamed_arguments({"hidden": "hidden_channels"})
 class HGT(HeteroNet):
     """Heterogeneous graph transformer (Hu et al. 2020, https://arxiv.org/abs/2003.01332): layers `HGTConv` of
     torch_geometric between a linear layer per type and one for the output.
 
     Args:
         in_dims, edge_types, target, num_layers, input_dropout: see `HeteroNet`.
-        hidden, out_dim: widths of the hidden layers and of the output.
-        heads: of the attention, which divide `hidden`.
+        hidden_channels, out_dim: widths of the hidden layers and of the output.
+        heads: of the attention, which divide `hidden_channels`.
         dropout: probability in [0, 1) that an element of a hidden layer is dropped in training.
 
     Raises:
@@ -215,7 +218,7 @@ class HGT(HeteroNet):
         in_dims: Mapping[str, int],
         edge_types: Sequence[EdgeType],
         target: str,
-        hidden: int,
+        hidden_channels: int,
         out_dim: int,
         num_layers: int = 2,
         *,
@@ -226,13 +229,20 @@ class HGT(HeteroNet):
         super().__init__(in_dims, edge_types, target, num_layers, input_dropout)
         if not 0 <= as_number("dropout", dropout) < 1:
             raise ValueError(f"dropout is {dropout}; it must be in [0, 1)")
-        if as_size("hidden", hidden) % as_size("heads", heads):
-            raise ValueError(f"hidden is {hidden}, heads {heads}; the heads share the width, so it must be a multiple")
+        if as_size("hidden_channels", hidden_channels) % as_size("heads", heads):
+            raise ValueError(
+                f"hidden_channels is {hidden_channels}, heads {heads}; the heads share the width, so it must be a "
+                "multiple"
+            )
         conv = import_optional("torch_geometric.nn", "model=hgt", "datasets").HGTConv
         self.dropout = dropout
-        self.first = nn.ModuleDict({name: nn.Linear(width or 1, hidden) for name, width in self.in_dims.items()})
-        self.convs = nn.ModuleList(conv(hidden, hidden, self.metadata, heads) for _ in range(num_layers))
-        self.last = nn.Linear(hidden, as_size("out_dim", out_dim))
+        self.first = nn.ModuleDict(
+            {name: nn.Linear(width or 1, hidden_channels) for name, width in self.in_dims.items()}
+        )
+        self.convs = nn.ModuleList(
+            conv(hidden_channels, hidden_channels, self.metadata, heads) for _ in range(num_layers)
+        )
+        self.last = nn.Linear(hidden_channels, as_size("out_dim", out_dim))
         self._freeze_unread()
 
     def outputs(self, x: dict[str, Tensor], edges: dict[EdgeType, Tensor]) -> Tensor:

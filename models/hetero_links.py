@@ -9,23 +9,25 @@ import torch
 from torch import Tensor, nn
 
 from loader.machine.arguments import as_size
+from loader.machine.renamed import renamed_arguments
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.segments import EdgeType
 from models.hetero import ToHetero
 
 
+@renamed_arguments({"hidden": "hidden_channels"})
 class LinkEncoder(ToHetero):
     """GraphSAGE of torch_geometric, with weights of its own per relation, whose outputs are embeddings of the nodes of
     both types that a relation joins.
 
-    For each node of a type without features it trains a row of `hidden` numbers, which it reads in their place.
+    For each node of a type without features it trains a row of `hidden_channels` numbers, read in their place.
 
     Args:
         num_features: node type -> width of its features, 0 if it has none.
         num_nodes: node type -> number of nodes.
         edge_types: the relations.
         edge_type: the relation of the links.
-        hidden, out: widths of the hidden layers and of an embedding.
+        hidden_channels, out: widths of the hidden layers and of an embedding.
         num_layers, dropout, input_dropout, norm: see `models.hetero.ToHetero`.
 
     Raises:
@@ -39,7 +41,7 @@ class LinkEncoder(ToHetero):
         num_nodes: Mapping[str, int],
         edge_types: Sequence[EdgeType],
         edge_type: EdgeType,
-        hidden: int,
+        hidden_channels: int,
         out: int,
         num_layers: int,
         *,
@@ -48,12 +50,12 @@ class LinkEncoder(ToHetero):
         norm: str,
     ) -> None:
         self.ends = edge_type[0], edge_type[2]
-        as_size("hidden", hidden)
-        widths = {name: width or hidden for name, width in num_features.items()}
+        as_size("hidden_channels", hidden_channels)
+        widths = {name: width or hidden_channels for name, width in num_features.items()}
         options: dict[str, Any] = {"dropout": dropout, "input_dropout": input_dropout, "norm": norm}
-        super().__init__("graphsage", widths, edge_types, edge_type[2], hidden, out, num_layers, **options)
+        super().__init__("graphsage", widths, edge_types, edge_type[2], hidden_channels, out, num_layers, **options)
         self.rows = nn.ModuleDict(
-            {name: nn.Embedding(num_nodes[name], hidden) for name in self.in_dims if not num_features[name]}
+            {name: nn.Embedding(num_nodes[name], hidden_channels) for name in self.in_dims if not num_features[name]}
         )
         for name, table in self.rows.items():
             table.requires_grad_(name in self.read)

@@ -54,7 +54,7 @@ def layerwise_outputs(
     linear in the depth (a full neighborhood per node grows exponentially). The dense part runs on the model's
     device. Means are taken there, too, where it is a GPU whose memory has room for the rows of all nodes; the graph
     comes along, whole or, without room for it, in chunks. Else they are taken on the CPU. In host memory there are at
-    most three arrays of `[num_nodes, hidden]` at a time, besides `chunk_bytes` for a chunk; features that are
+    most three arrays of `[num_nodes, hidden_channels]` at a time, besides `chunk_bytes` for a chunk; features that are
     memory-mapped stay on disk.
 
     Args:
@@ -66,8 +66,8 @@ def layerwise_outputs(
         progress: show a progress bar.
 
     Returns:
-        `[num_nodes, out_dim]`, and with `embeddings` `[num_nodes, hidden]`, else None. Both are on the CPU, in the
-        nodes' order, and of the dtype of the model's parameters.
+        `[num_nodes, out_dim]`, and with `embeddings` `[num_nodes, hidden_channels]`, else None. Both are on the CPU,
+        in the nodes' order, and of the dtype of the model's parameters.
 
     Raises:
         TypeError: `graph` is no `Graph`, `features` no tensor, or `chunk_bytes` no integer.

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from loader.graph import Graph
 from loader.machine.arguments import as_number, as_size
 from loader.machine.optional import import_optional
+from loader.machine.renamed import renamed_arguments
 from loader.samples import Block, MiniBatch
 from loader.samples.subgraph import subgraph_of
 
@@ -22,6 +23,7 @@ _PNA = {
 _EDGES = 2**26  # of which loops are counted at a time
 
 
+@renamed_arguments({"hidden": "hidden_channels"})
 class PyGNet(nn.Module):
     """One of torch_geometric's models, on sampled mini-batches and layer by layer.
 
@@ -35,13 +37,13 @@ class PyGNet(nn.Module):
 
     Args:
         architecture: "gcn", "gat", "gatv2", "gin" or "pna".
-        in_dim, hidden, out_dim: widths of the features, of the hidden layers and of the output.
+        in_dim, hidden_channels, out_dim: widths of the features, of the hidden layers and of the output.
         num_layers: depth; the sampler needs as many hops.
         dropout: probability in [0, 1) that an element of a hidden layer is dropped in training.
         input_dropout: the same for the input features.
         norm: "none" or "layer" (`torch.nn.LayerNorm`), applied to the hidden layers.
         act: activation of the hidden layers, by torch_geometric's name for it.
-        heads: of gat and gatv2, which divide `hidden`; the last layer's are averaged. None: 1.
+        heads: of gat and gatv2, which divide `hidden_channels`; the last layer's are averaged. None: 1.
         attention_dropout: of gat and gatv2, likewise for the weights of the edges. None: as `dropout`.
 
     Raises:
@@ -53,7 +55,7 @@ class PyGNet(nn.Module):
         self,
         architecture: str,
         in_dim: int,
-        hidden: int,
+        hidden_channels: int,
         out_dim: int,
         num_layers: int = 2,
         *,
@@ -71,7 +73,7 @@ class PyGNet(nn.Module):
         self.net = make_net(
             architecture,
             in_dim,
-            hidden,
+            hidden_channels,
             out_dim,
             num_layers,
             dropout=dropout,
@@ -183,7 +185,7 @@ class PyGNet(nn.Module):
 def make_net(
     architecture: str,
     in_dim: int | tuple[int, int],
-    hidden: int,
+    hidden_channels: int,
     out_dim: int,
     num_layers: int,
     *,
@@ -206,7 +208,7 @@ def make_net(
         ImportError: torch_geometric is missing.
         ValueError: a value out of its range, or an option that this architecture does not have.
     """
-    sizes = {"hidden": hidden, "out_dim": out_dim, "num_layers": num_layers}
+    sizes = {"hidden_channels": hidden_channels, "out_dim": out_dim, "num_layers": num_layers}
     for name, size in sizes.items():
         as_size(name, size)
     attends = architecture.startswith("gat")
@@ -223,8 +225,10 @@ def make_net(
             "mini-batch, whose neighbors were not sampled"
         )
     heads = 1 if heads is None else as_size("heads", heads)
-    if attends and num_layers > 1 and hidden % heads:
-        raise ValueError(f"hidden is {hidden}, heads {heads}; the heads share the width, so it must be a multiple")
+    if attends and num_layers > 1 and hidden_channels % heads:
+        raise ValueError(
+            f"hidden_channels is {hidden_channels}, heads {heads}; the heads share the width, so it must be a multiple"
+        )
     models = import_optional("torch_geometric.nn.models", f"model={architecture}", "datasets")
     if architecture == "gcn":
         options |= {"normalize": False, "add_self_loops": False}  # the weights of the edges are ours, see there
@@ -235,12 +239,12 @@ def make_net(
     try:
         net: Any = getattr(models, _CLASSES[architecture])(
             in_dim,
-            hidden,
+            hidden_channels,
             num_layers,
             out_dim,
             dropout=dropout,
             act=act,
-            norm=nn.LayerNorm(hidden) if norm == "layer" else None,
+            norm=nn.LayerNorm(hidden_channels) if norm == "layer" else None,
             **options,
         )
     except ValueError as error:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from loader.machine.arguments import as_flag, as_number, as_size
 from loader.machine.optional import import_optional
+from loader.machine.renamed import renamed_arguments
 from loader.ops import aggregate_sum
 from loader.ops.grouped import Grouped, sum_of_relations
 from loader.ops.live_trees import LiveTrees
@@ -22,6 +23,7 @@ from models.row_encoder import RowEncoder
 _DAY = 86_400
 
 
+@renamed_arguments({"hidden": "hidden_channels"})
 class RelationalSAGE(nn.Module):
     """GraphSAGE on rows of tables, with weights of its own per relation: RelBench's baseline (Robinson et al. 2024,
     https://arxiv.org/abs/2407.20060).
@@ -36,7 +38,7 @@ class RelationalSAGE(nn.Module):
         columns: table -> its columns, see `RowEncoder`.
         edge_types: the relations.
         target: the table of the seeds.
-        hidden, out_dim: widths of rows and of the output.
+        hidden_channels, out_dim: widths of rows and of the output.
         num_layers: depth; the sampler needs as many hops.
         encoder_layers, encoder_norm, dropout: see `RowEncoder`.
         unique_rows: encode each distinct row of a mini-batch once, whose copies then share its dropout. False encodes
@@ -54,7 +56,7 @@ class RelationalSAGE(nn.Module):
         target: str,
         out_dim: int,
         *,
-        hidden: int = 128,
+        hidden_channels: int = 128,
         num_layers: int = 2,
         encoder_layers: int = 4,
         encoder_norm: str = "layer",
@@ -64,8 +66,8 @@ class RelationalSAGE(nn.Module):
         super().__init__()
         self.num_layers, self.target = as_size("num_layers", num_layers), target
         self.unique_rows, self.dropout = as_flag("unique_rows", unique_rows), float(dropout)
-        if as_size("hidden", hidden) % 2:
-            raise ValueError(f"hidden is {hidden}; times are encoded by pairs, so it must be even")
+        if as_size("hidden_channels", hidden_channels) % 2:
+            raise ValueError(f"hidden_channels is {hidden_channels}; times are encoded by pairs, so it must be even")
         if not 0 <= as_number("dropout", dropout) < 1:
             raise ValueError(f"dropout is {dropout}; it must be in [0, 1)")
         if encoder_norm not in ("layer", "none"):
@@ -83,18 +85,21 @@ class RelationalSAGE(nn.Module):
             written.append(written[-1] | {s for s, _, d in self.edge_types if d in written[-1]})
         *layers, read = written
         self.edge_types = [key for key in self.edge_types if key[2] in layers[-1]]  # no layer reads the others
-        shape = (hidden, encoder_layers, float(dropout), encoder_norm)
+        shape = (hidden_channels, encoder_layers, float(dropout), encoder_norm)
         self.encoders = table_dict({name: RowEncoder(of, *shape) for name, of in columns.items() if name in read})
         self.timed = [name for name, of in columns.items() if name in read and of and of[-1]["kind"] == "known"]
-        self.since = table_dict({name: nn.Linear(hidden, hidden) for name in self.timed})
-        self.encode_time = gnn.PositionalEncoding(hidden)
+        self.since = table_dict({name: nn.Linear(hidden_channels, hidden_channels) for name in self.timed})
+        self.encode_time = gnn.PositionalEncoding(hidden_channels)
         self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
         for names in reversed(layers):
             into = [key for key in self.edge_types if key[2] in names]
-            sums = {"__".join(key): gnn.SAGEConv((hidden, hidden), hidden, aggr="sum") for key in into}
+            sums = {
+                "__".join(key): gnn.SAGEConv((hidden_channels, hidden_channels), hidden_channels, aggr="sum")
+                for key in into
+            }
             self.convs.append(nn.ModuleDict(sums))
-            self.norms.append(table_dict({key[2]: nn.LayerNorm(hidden) for key in into}))
-        self.head = nn.Linear(hidden, as_size("out_dim", out_dim))
+            self.norms.append(table_dict({key[2]: nn.LayerNorm(hidden_channels) for key in into}))
+        self.head = nn.Linear(hidden_channels, as_size("out_dim", out_dim))
         self._ends: dict[Any, Any] = {}  # types of the ends of relations, by graph and device
 
     def forward(self, batch: TreeMiniBatch | LiveTrees) -> Tensor:
@@ -138,7 +143,7 @@ class RelationalSAGE(nn.Module):
         return out
 
     def rows(self, batch: TreeMiniBatch) -> dict[str, Tensor]:
-        """Table -> encoded rows `[n, hidden]` of the nodes of the mini-batch, with the time since each.
+        """Table -> encoded rows `[n, hidden_channels]` of the nodes of the mini-batch, with the time since each.
 
         Raises:
             ValueError: the seeds have no times, or there are no rows of a table.
@@ -189,9 +194,9 @@ class RelationalSAGE(nn.Module):
         encoders = _held(self.encoders, names)
         nets = [None if encoder is None else encoder.net for encoder in encoders]
         some = next((net for net in nets if net is not None), None)
-        hidden = self.head.in_features
+        width = self.head.in_features
         lone = [None if encoder is None else encoder.row for encoder in encoders]
-        rows = _stack(lone, self.head.weight.new_zeros(hidden))
+        rows = _stack(lone, self.head.weight.new_zeros(width))
         if some is None:
             return group.rows(group.spread(rows))
 
@@ -214,7 +219,7 @@ class RelationalSAGE(nn.Module):
         def end(x: Tensor, at: str) -> Tensor:
             return nn.functional.dropout((norm(x, at) if normed else x).relu(), self.dropout, self.training)
 
-        x, shortcut = first.split(hidden, 1)
+        x, shortcut = first.split(width, 1)
         for number in range(count):
             at = f"backbone.{number}."
             if number:
@@ -227,7 +232,7 @@ class RelationalSAGE(nn.Module):
         return x + group.rows(group.spread(rows))
 
     def _since(self, trees: TreeLayout) -> Tensor | None:
-        """`[nodes, hidden]` encoded differences of the seeds' times and the rows' own; of tables with times only."""
+        """`[nodes, hidden_channels]` encoded differences of seeds' times and the rows'; of tables with times only."""
         if not self.timed:
             return None
         if trees.seed_times is None:
@@ -245,9 +250,9 @@ class RelationalSAGE(nn.Module):
     def _of_times(self, names: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Weights and biases of the times by table, zeros of tables without."""
         layers = _held(self.since, names)
-        hidden, zeros = self.head.in_features, self.head.weight.new_zeros
-        weight = _stack([None if layer is None else layer.weight for layer in layers], zeros(hidden, hidden))
-        return weight, _stack([None if layer is None else layer.bias for layer in layers], zeros(hidden))
+        width, zeros = self.head.in_features, self.head.weight.new_zeros
+        weight = _stack([None if layer is None else layer.weight for layer in layers], zeros(width, width))
+        return weight, _stack([None if layer is None else layer.bias for layer in layers], zeros(width))
 
     def _sums_of_times(
         self, trees: TreeLayout, since: Tensor, weights: _Weights, of_times: tuple[Tensor, Tensor], slots: list[int]
@@ -277,16 +282,16 @@ class RelationalSAGE(nn.Module):
         relations = [r for of_type in segments.into for r in of_type]
         keys = ["__".join(segments.edge_types[r]) for r in relations]
         convs = _held(self.convs[i], keys)
-        hidden, zeros = self.head.in_features, self.head.weight.new_zeros
-        square, vector = zeros(hidden, hidden), zeros(hidden)
+        width, zeros = self.head.in_features, self.head.weight.new_zeros
+        square, vector = zeros(width, width), zeros(width)
         sources, into = self._ends_of(segments.edge_types, segments.names, relations)
         own = _stack([None if conv is None else conv.lin_r.weight for conv in convs], square)
         bias = _stack([None if conv is None else conv.lin_l.bias for conv in convs], vector)
         known = _held(self.norms[i], segments.names)
         return _Weights(
             _stack([None if conv is None else conv.lin_l.weight.t() for conv in convs], square),
-            zeros(len(known), hidden, hidden).index_add(0, into, own),
-            zeros(len(known), hidden).index_add(0, into, bias),
+            zeros(len(known), width, width).index_add(0, into, own),
+            zeros(len(known), width).index_add(0, into, bias),
             _stack([None if norm is None else norm.weight for norm in known], vector),
             _stack([None if norm is None else norm.bias for norm in known], vector),
             sources,

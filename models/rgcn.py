@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from loader.machine.arguments import as_number, as_size
+from loader.machine.renamed import renamed
 from loader.ops import aggregate_row_mean
 from loader.ops.autocast import autocast_dtype
 from loader.ops.grouped import sum_of_relations
@@ -21,6 +22,7 @@ from loader.samples.segments import EdgeType
 _WIDE = 8  # times the hidden width: wider features are narrowed before means are taken
 
 
+@renamed({"hidden": "hidden_channels"})
 class RGCN(nn.Module):
     """Relational graph convolutions (Schlichtkrull et al. 2018, https://arxiv.org/abs/1703.06103), as for ogbn-mag.
 
@@ -33,7 +35,7 @@ class RGCN(nn.Module):
         in_dims: node type -> width of its features, 0 if it has none, in the order of the graph's types.
         edge_types: the relations, in the order of the graph's.
         target: the node type of the seeds.
-        hidden, out_dim: widths of the hidden layers and of the output.
+        hidden_channels, out_dim: widths of the hidden layers and of the output.
         num_layers: depth; the sampler needs as many hops.
         bases: a relation's weights are sums of so many matrices that a layer's relations share (section 2.2 of the
             paper). None gives each relation its own.
@@ -52,7 +54,7 @@ class RGCN(nn.Module):
         in_dims: Mapping[str, int],
         edge_types: Sequence[EdgeType],
         target: str,
-        hidden: int,
+        hidden_channels: int,
         out_dim: int,
         num_layers: int = 2,
         *,
@@ -63,7 +65,7 @@ class RGCN(nn.Module):
     ) -> None:
         super().__init__()
         self.num_layers, self.target = as_size("num_layers", num_layers), target
-        self.hidden = as_size("hidden", hidden)
+        self.hidden_channels = as_size("hidden_channels", hidden_channels)
         self.names, self.in_dims = tuple(in_dims), dict(in_dims)
         self.edge_types: list[EdgeType] = [(str(s), str(name), str(d)) for s, name, d in edge_types]
         for what, value in (("dropout", dropout), ("input_dropout", input_dropout)):
@@ -84,7 +86,7 @@ class RGCN(nn.Module):
             written.append(written[-1] | {s for s, _, d in self.edge_types if d in written[-1]})
         self.read = written[-1]  # types whose features are read
         self.inputs = nn.ModuleList(self._input_of(name, width) for name, width in in_dims.items())
-        widths = [hidden] * num_layers + [as_size("out_dim", out_dim)]
+        widths = [hidden_channels] * num_layers + [as_size("out_dim", out_dim)]
         relations, types = len(self.edge_types), len(self.names)
         order = [r for name in self.names for r, key in enumerate(self.edge_types) if key[2] == name]
         # As tensors, which a CUDA graph can read.
@@ -109,7 +111,7 @@ class RGCN(nn.Module):
     def _input_of(self, name: str, width: int) -> nn.Module:
         if name not in self.read:
             return nn.Identity()
-        return nn.Linear(width, self.hidden) if width else _OneRow(self.hidden)
+        return nn.Linear(width, self.hidden_channels) if width else _OneRow(self.hidden_channels)
 
     def forward(self, batch: HeteroMiniBatch | LiveHops) -> Tensor:
         """Logits of the seeds, `[batch_size, out_dim]`.
@@ -147,7 +149,7 @@ class RGCN(nn.Module):
         places: list[Tensor] = []  # of its nodes there
         biases: list[Any] = []
         for name, layer, count in zip(self.names, self.inputs, layout.unique, strict=True):
-            biases.append(weights.new_zeros(self.hidden) if isinstance(layer, nn.Identity) else layer.bias)
+            biases.append(weights.new_zeros(self.hidden_channels) if isinstance(layer, nn.Identity) else layer.bias)
             of_type, at = self._rows(layout, name, layer)
             rows.append(of_type)
             places.append(layout.arange(count) if at is None else at)
@@ -206,8 +208,8 @@ class RGCN(nn.Module):
     def _rows(
         self, layout: HopLayout, name: str, layer: nn.Module
     ) -> tuple[tuple[Tensor, Tensor] | None, Tensor | None]:
-        """Features of a type, `[n, F]`, with the `[F, hidden]` that bring them to one width, None if it has none; and
-        the places of its nodes there, None if they follow on each other.
+        """Features of a type, `[n, F]`, with the `[F, hidden_channels]` that bring them to one width, None if it has
+        none; and the places of its nodes there, None if they follow on each other.
 
         Features much wider than that are narrowed here, since there may be more entries than nodes.
         """
@@ -215,7 +217,7 @@ class RGCN(nn.Module):
         if not width or isinstance(layer, nn.Identity):
             return None, None
         weight: Any = layer.weight
-        wide, dropped = width > _WIDE * self.hidden, self.input_dropout > 0 and self.training
+        wide, dropped = width > _WIDE * self.hidden_channels, self.input_dropout > 0 and self.training
         if isinstance(layout.unique_x, LazyFeatures) and not (wide or dropped):
             left = layout.unique_x.lazy.get(name)
             if left is not None and left.scales is None and left.dtype == weight.dtype and left.shape[1] == width:
@@ -229,7 +231,10 @@ class RGCN(nn.Module):
         x = x.to(autocast_dtype(x.device.type) or weight.dtype)
         x = nn.functional.dropout(x, self.input_dropout, self.training)
         if wide:
-            return (nn.functional.linear(x, weight), torch.eye(self.hidden, dtype=weight.dtype, device=x.device)), None
+            return (
+                nn.functional.linear(x, weight),
+                torch.eye(self.hidden_channels, dtype=weight.dtype, device=x.device),
+            ), None
         return (x, weight.t()), None
 
     def _weights(self, i: int) -> Tensor:

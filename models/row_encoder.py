@@ -21,7 +21,7 @@ class RowEncoder(nn.Module):
     Args:
         columns: of the table, as `loader.datasets.relational.RowColumn.layout` gives them. A table without any has one
             learned row.
-        hidden: width of an encoded row.
+        hidden_channels: width of an encoded row.
         num_layers: residual blocks.
         dropout: probability in [0, 1) that an element is dropped inside a block in training.
         norm: "layer" or "none".
@@ -31,13 +31,13 @@ class RowEncoder(nn.Module):
     """
 
     def __init__(
-        self, columns: Sequence[Mapping[str, Any]], hidden: int, num_layers: int, dropout: float, norm: str
+        self, columns: Sequence[Mapping[str, Any]], hidden_channels: int, num_layers: int, dropout: float, norm: str
     ) -> None:
         super().__init__()
         frame = import_optional("torch_frame", "a model of tables", "relational")
         encoders = import_optional("torch_frame.nn", "a model of tables", "relational")
         stats = import_optional("torch_frame.data.stats", "a model of tables", "relational").StatType
-        self.hidden = hidden
+        self.hidden_channels = hidden_channels
         self._frame = frame.TensorFrame
         places: dict[str, list[int]] = {"number": [], "category": [], "time": []}
         names: dict[str, list[str]] = {kind: [] for kind in places}
@@ -72,8 +72,8 @@ class RowEncoder(nn.Module):
         self.net = self.row = None
         if self.places:
             self.net = encoders.ResNet(
-                hidden,
-                hidden,
+                hidden_channels,
+                hidden_channels,
                 num_layers,
                 col_stats=of,
                 col_names_dict=self.names,
@@ -86,10 +86,10 @@ class RowEncoder(nn.Module):
                     module.positional_encoding = _Angles(module.positional_encoding, 1, 1)
                     module.cyclic_encoding = _Angles(module.cyclic_encoding, math.pi, 2 * math.pi)
         else:
-            self.row = nn.Parameter(torch.empty(hidden).normal_(std=0.01))
+            self.row = nn.Parameter(torch.empty(hidden_channels).normal_(std=0.01))
 
     def forward(self, x: Tensor | None, count: int) -> Tensor:
-        """Encoded rows `[count, hidden]` of rows of numbers `[count, places]`, None of a table without any."""
+        """Encoded rows `[count, hidden_channels]` of rows of numbers `[count, places]`, None of a table without any."""
         if self.net is None:
             assert self.row is not None
             return self.row.expand(count, -1)
@@ -98,7 +98,7 @@ class RowEncoder(nn.Module):
         return out
 
     def first(self, x: Tensor) -> Tensor:
-        """`[count, 2 * hidden]`: what the first product of the first block, and its shortcut, make of the columns."""
+        """`[count, 2 * hidden_channels]`: what the first product of the first block and its shortcut give."""
         assert self.net is not None
         columns, _ = self.net.encoder(self._frame_of(x))
         flat, block = columns.flatten(1), self.net.backbone[0]

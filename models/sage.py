@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from loader.machine.arguments import as_number, as_size
+from loader.machine.renamed import renamed_arguments
 from loader.ops import aggregate_mean, linear_self_mean, self_and_mean
 from loader.samples import Block, LazyRows
 
@@ -72,13 +73,14 @@ class SAGEConv(nn.Module):
         return torch.addmm(self.lin_self(x_dst), mean, self.lin_neigh.weight.t())
 
 
+@renamed_arguments({"hidden": "hidden_channels"})
 class GraphSAGE(nn.Module):
     """GraphSAGE-mean (Hamilton et al. 2017, https://arxiv.org/abs/1706.02216).
 
     `num_layers` SAGEConv; between them norm, ReLU and dropout.
 
     Args:
-        in_dim, hidden, out_dim: widths of the input features, of the hidden layers, and of the output.
+        in_dim, hidden_channels, out_dim: widths of the input features, of the hidden layers, and of the output.
         num_layers: depth; the sampler needs as many hops.
         dropout: probability in [0, 1) that an element of a hidden layer is dropped in training.
         input_dropout: the same for the input features.
@@ -91,7 +93,7 @@ class GraphSAGE(nn.Module):
     def __init__(
         self,
         in_dim: int,
-        hidden: int,
+        hidden_channels: int,
         out_dim: int,
         num_layers: int = 2,
         dropout: float = 0.5,
@@ -99,7 +101,12 @@ class GraphSAGE(nn.Module):
         input_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        for name, size in (("in_dim", in_dim), ("hidden", hidden), ("out_dim", out_dim), ("num_layers", num_layers)):
+        for name, size in (
+            ("in_dim", in_dim),
+            ("hidden_channels", hidden_channels),
+            ("out_dim", out_dim),
+            ("num_layers", num_layers),
+        ):
             as_size(name, size, most=_MOST_LAYERS if name == "num_layers" else _MOST_WIDTH)
         for name, p in (("dropout", dropout), ("input_dropout", input_dropout)):
             if not 0 <= as_number(name, p) < 1:
@@ -108,9 +115,9 @@ class GraphSAGE(nn.Module):
             raise ValueError(f"norm is {norm!r}; it must be one of {', '.join(_NORMS)}")
         self.dropout = dropout
         self.input_dropout = input_dropout
-        widths = [in_dim, *[hidden] * (num_layers - 1), out_dim]
+        widths = [in_dim, *[hidden_channels] * (num_layers - 1), out_dim]
         self.convs = nn.ModuleList(SAGEConv(a, b) for a, b in pairwise(widths))
-        self.norms = nn.ModuleList(_NORMS[norm](hidden) for _ in range(num_layers - 1))
+        self.norms = nn.ModuleList(_NORMS[norm](hidden_channels) for _ in range(num_layers - 1))
 
     @property
     def num_layers(self) -> int:

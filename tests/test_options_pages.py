@@ -33,7 +33,7 @@ def leaves(config: Any, path: str = "") -> Iterator[str]:
 
 def test_the_pages_are_up_to_date() -> None:
     written = {path.name: path.read_text(encoding="utf-8") for path in options.FOLDER.glob("*.md")}
-    assert written == options.render(), "run python docs/options.py"
+    assert written == options.render(), "run PYTHONPATH=. python docs/options.py"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -64,3 +64,13 @@ def test_comments_become_the_meaning(tmp_path: Path) -> None:
         ("sampler.x", "1", "before behind goes on"),
         ("sampler.y.z", "[1, 2]", ""),
     ]
+
+
+def test_options_have_the_values_of_their_class() -> None:
+    walks = {"sampler": "loader.samplers.WalkSampler"}
+    assert options.values("sampler.p", walks) == "number"
+    assert options.values("sampler.metapath", walks) == "list of integers, or null"
+    assert options.values("sampler.schedule", {"sampler": "loader.samplers.fused"}) == "text"  # of CudaSampler
+    assert options.values("trainer.max_steps", {}) == "integer of at least -1, but not 0, or null"
+    assert options.values("model.lr", {}) == "number"  # in a file of another group
+    assert options.values("datamodule.dataset", {}) == ""

@@ -14,7 +14,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 SWEEP = (
     *("-m", "experiment=convergence", "dataset=digits", "hydra.sweeper.params.seed='0,1'", "trainer.max_epochs=2"),
-    *("hydra.sweeper.params.sampler='fused,hopwise'", "num_threads=1", "device=cpu", "model.hidden=8"),
+    *("hydra.sweeper.params.sampler='fused,hopwise'", "num_threads=1", "device=cpu", "model.hidden_channels=8"),
 )
 # train.py, which tells before each job how many of the earlier ones' datasets are still in memory.
 WATCHED = """

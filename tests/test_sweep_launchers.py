@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 TRAIN = Path(__file__).parents[1] / "train.py"
 SWEEP = (
     *("-m", "experiment=convergence", "dataset=digits", "hydra.sweeper.params.sampler=fused", "model.num_layers=2"),
-    *("device=cpu", "model.hidden=8", "data_dir=data", "trainer.max_epochs=2"),
+    *("device=cpu", "model.hidden_channels=8", "data_dir=data", "trainer.max_epochs=2"),
 )
 
 

@@ -20,8 +20,8 @@ from train_runs import ROOT
 COUNT = int(os.environ.get("TRAIN_CHAINS", "2"))
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 TASKS = (
-    ("dataset=digits", "model.hidden=16", "exact_test=false"),
-    ("task=link", "model.hidden=16", "datamodule.eval_negatives=2"),
+    ("dataset=digits", "model.hidden_channels=16", "exact_test=false"),
+    ("task=link", "model.hidden_channels=16", "datamodule.eval_negatives=2"),
     ("model=node2vec", "datamodule.batch_size=400", "model.dim=8"),
 )
 

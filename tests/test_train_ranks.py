@@ -128,7 +128,7 @@ def test_ranks_share_mini_batches_of_types(tmp_path: Path, task: str, ranks: int
     else:
         data = ["dataset=hetero_npz", write_typed(tmp_path, make_purchases() if task == "link" else None)]
     options = (
-        "device=cpu", "num_threads=1", *data, "model.hidden=8", "callbacks=quiet", *TYPED[task],
+        "device=cpu", "num_threads=1", *data, "model.hidden_channels=8", "callbacks=quiet", *TYPED[task],
         "callbacks.early_stopping=null", "logger=none",
     )  # fmt: skip
     run = start(tmp_path, "run", f"trainer.devices={ranks}", "trainer.max_epochs=2", options=options)

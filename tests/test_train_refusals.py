@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from train_runs import CONF, FAST, Composer, in_process, run
 
-from models.training import option_checks
+from models.training import targets
 from models.training.command_line import choices
 from models.training.errors import one_line_errors
 
@@ -54,8 +54,8 @@ from models.training.errors import one_line_errors
         (["callbacks.best.monitor=test/test_acc"], "test/test_acc, which is computed after the training; watch one of"),
         (["+trainer.gpus=1"], "trainer.gpus is no option of Trainer; leave it out"),
         (["+model.layers=3"], "model.layers is no option of NodeClassifier; leave it out"),
-        (["model.hidden=abc"], "hidden is 'abc'; it must be an integer of at least 1"),
-        (["model.hidden=1000000000000"], "hidden is 1000000000000; it must be at most 2147483647"),
+        (["model.hidden_channels=abc"], "hidden_channels is 'abc'; it must be an integer of at least 1"),
+        (["model.hidden_channels=1000000000000"], "hidden_channels is 1000000000000; it must be at most 2147483647"),
         (["model.dropout=null"], "dropout is None; it must be a number"),
         (["model.num_layers=1.5"], "num_layers is 1.5; it must be an integer"),
         (["model.lr=nan"], "lr is nan; it must be greater than 0 and finite"),
@@ -239,7 +239,7 @@ def test_a_transform_of_something_else_is_named(composed: Composer, capsys: pyte
 def test_a_logger_that_is_missing_names_its_extra(
     composed: Composer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
-    monkeypatch.setattr(option_checks, "find_spec", lambda _: None)
+    monkeypatch.setattr(targets, "find_spec", lambda _: None)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(SystemExit), one_line_errors():
         in_process(composed, f"logger={package}")
@@ -270,7 +270,7 @@ def test_an_empty_test_split_has_no_accuracy(composed: Composer, capsys: pytest.
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("model.hidden=32", "of another model: hidden was 256 and is 32; give the options"),
+        ("model.hidden_channels=32", "of another model: hidden_channels was 256 and is 32; give the options"),
         ("model.lr=100", "goes on with the options that it had: lr was 0.003 and is 100"),
         ("model.weight_decay=5", "goes on with the options that it had: weight_decay was 0.0 and is 5"),
         ("datamodule.batch_size=32", "cannot resume: batch_size was 256 when the state was saved and is 32 now"),

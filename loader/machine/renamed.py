@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 Class = TypeVar("Class", bound=type)
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -24,7 +24,7 @@ def renamed(names: Mapping[str, str]) -> Callable[[Class], Class]:
     """
 
     def decorate(made: Class) -> Class:
-        made.__init__ = _taking_old_names(made.__init__, made.__name__, names)  # type: ignore[misc]
+        made.__init__ = _init_taking_old_names(made, names)  # type: ignore[misc]
         for old, new in names.items():
             setattr(made, old, _old_attribute(made, old, new))
         return made
@@ -33,40 +33,60 @@ def renamed(names: Mapping[str, str]) -> Callable[[Class], Class]:
 
 
 def renamed_arguments(names: Mapping[str, str]) -> Callable[[Function], Function]:
-    """Lets a function take its arguments by their old names, too, as `renamed` does for a class."""
+    """Lets a function take its arguments by their old names, too, as `renamed` does for a class.
+
+    Of a class, it does so for `__init__` and leaves attributes alone, which a class derived from it may have.
+    """
 
     def decorate(function: Function) -> Function:
-        made: Function = _taking_old_names(function, function.__name__, names)
-        return made
+        if isinstance(function, type):
+            function.__init__ = _init_taking_old_names(function, names)  # type: ignore[misc]
+            return function
+
+        @wraps(function)
+        def take(*arguments: Any, **options: Any) -> Any:
+            _rename(options, function.__name__, names)
+            return function(*arguments, **options)
+
+        return cast("Function", take)
 
     return decorate
 
 
-def _taking_old_names(function: Any, of: str, names: Mapping[str, str]) -> Any:
-    @wraps(function)
-    def take(*arguments: Any, **options: Any) -> Any:
-        for old in names.keys() & options.keys():
-            new = names[old]
-            if new in options:
-                raise TypeError(f"{old} is the old name of {new}, which is given, too; leave out {old}")
-            _warn(of, old, new)
-            options[new] = options.pop(old)
-        return function(*arguments, **options)
+def _init_taking_old_names(made: Any, names: Mapping[str, str]) -> Any:
+    init = made.__init__
 
-    return take
+    # Lightning's save_hyperparameters goes through the frames of `__init__`, which it knows by this name and by a
+    # `__class__`. Without them it would stop here, and miss the arguments of a derived class.
+    @wraps(init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        __class__ = object  # noqa: F841
+        _rename(kwargs, made.__name__, names)
+        init(self, *args, **kwargs)
+
+    return __init__
+
+
+def _rename(options: dict[str, Any], of: str, names: Mapping[str, str]) -> None:
+    for old in names.keys() & options.keys():
+        new = names[old]
+        if new in options:
+            raise TypeError(f"{old} is the old name of {new}, which is given, too; leave out {old}")
+        _warn(of, old, new, stacklevel=4)
+        options[new] = options.pop(old)
 
 
 def _old_attribute(of: type, old: str, new: str) -> property:
     def read(self: Any) -> Any:
-        _warn(of.__name__, old, new)
+        _warn(of.__name__, old, new, stacklevel=3)
         return getattr(self, new)
 
     return property(read, doc=f"The old name of `{new}`.")
 
 
-def _warn(of: str, old: str, new: str) -> None:
+def _warn(of: str, old: str, new: str, stacklevel: int) -> None:
     warnings.warn(
         f"{of} has {new} in place of {old}; the old name goes with the next release",
         FutureWarning,
-        stacklevel=3,
+        stacklevel=stacklevel,
     )

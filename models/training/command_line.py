@@ -34,7 +34,7 @@ _MEANT = {  # names that others have, and the way out
     **dict.fromkeys(("num_workers", "workers"), _THREADS),
     "pin_memory": "features=pinned keeps features in page-locked memory",
     "num_neighbors": "its name here is sampler.fanouts",
-    "hidden_channels": "its name here is model.hidden",
+    "hidden": "its name here is model.hidden_channels",
     "shuffle": "the training split is always shuffled, as seed says",
 }
 _FILES = {".npz": "npz dataset.path", **dict.fromkeys((".csv", ".tsv", ".parquet", ".gz"), "edge_list dataset.edges")}
@@ -158,13 +158,14 @@ def composing(conf: Path) -> Iterator[None]:
 
     `composed()` ends this: what is raised afterwards is the job's.
     """
+    OmegaConf.register_new_resolver("declared_values", _declared_values, replace=True)  # for --help
     if os.environ.get(_FULL) == "1":  # asked for
-        sys.argv[1:] = with_new_names(sys.argv[1:], warn=True)
+        sys.argv[1:] = with_new_names(sys.argv[1:], warn=True, conf=conf)
         yield
         return
     os.environ[_FULL] = "1"  # else Hydra prints its errors itself, and ends the process
     try:
-        sys.argv[1:] = prepared(with_new_names(sys.argv[1:], warn=True), conf)
+        sys.argv[1:] = prepared(with_new_names(sys.argv[1:], warn=True, conf=conf), conf)
         yield
     except KeyboardInterrupt:
         fail("interrupted", 130, title="")
@@ -178,6 +179,12 @@ def composing(conf: Path) -> Iterator[None]:
         fail(line)
     finally:
         composed()
+
+
+def _declared_values() -> str:
+    from models.training.options import described  # imports torch
+
+    return described()
 
 
 def composed() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +186,14 @@ def folders(cfg: DictConfig) -> str:
     run_dir, checkpoint_dir = Path(cfg.run_dir), Path(cfg.checkpoint_dir)
     beside = "" if run_dir.absolute() in checkpoint_dir.absolute().parents else f"; checkpoints: {checkpoint_dir}"
     return f"outputs: {run_dir}{beside}"
+
+
+@contextmanager
+def same_levels(name: str) -> Iterator[None]:
+    """Keeps the level of a logger, as Hydra's configuration has it, where the package sets one at its import."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -7,8 +7,8 @@ from omegaconf import DictConfig
 
 from loader.kernels import NoCompilerError, check_kernels
 from loader.stores import options_of
-from models.training.option_checks import object_of
-from models.training.store_options import check_store_options
+from models.training.options import OPTIONS, check_part
+from models.training.targets import object_of
 
 
 def device_of_run(wanted: str) -> tuple[str, str]:
@@ -20,10 +20,7 @@ def device_of_run(wanted: str) -> tuple[str, str]:
     Raises:
         ValueError: an unknown wish, or "cuda" without a GPU that can be used.
     """
-    if wanted not in ("auto", "cpu", "cuda"):
-        number = str(wanted).removeprefix("cuda:")
-        way = f": for that GPU, set CUDA_VISIBLE_DEVICES={number}" if number.isdecimal() else ""
-        raise ValueError(f"device is '{wanted}'; it must be auto, cpu or cuda{way}")
+    OPTIONS[""]["device"].check("device", wanted)
     if wanted == "cpu":
         return "cpu", "asked for"
     missing = _missing()
@@ -62,7 +59,11 @@ def check_features(features: DictConfig, device: str) -> None:
     for name in options.keys() - set(known):
         raise TypeError(f"features.{name} is no option of {store.__name__}; it knows {', '.join(known)}")
     if store.__module__.startswith("loader.stores."):
-        check_store_options(options)
+        check_part("features", features)
+        if None not in (both := (options.get("fraction"), options.get("budget_gib"))):
+            raise ValueError(
+                f"features.fraction is {both[0]} and features.budget_gib is {both[1]}; give one, the other null"
+            )
     if getattr(store, "needs_gpu", False) and device == "cpu":
         raise ValueError(
             f"{store.__name__} puts its rows on a GPU, but this run has none (device=cpu); take features=auto, host or "

@@ -122,7 +122,7 @@ def said(error: BaseException, key: str = "") -> str:
         first = str(error).split("\n")[0].strip()
         return (
             f"there is not enough memory{f' ({first})' if first else ''}; lower datamodule.batch_size, "
-            "sampler.fanouts or model.hidden, or take a smaller dataset"
+            "sampler.fanouts or model.hidden_channels, or take a smaller dataset"
         )
     if isinstance(error, BrokenPipeError) and not error.filename:
         return (

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from loader.machine.renamed import renamed_arguments
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.segments import EdgeType
 from models.hetero import HGT, HeteroNet, ToHetero
@@ -83,12 +84,13 @@ class HeteroClassifier(Classifier):
         self.log("test/macro_f1", f1.mean().float(), on_epoch=True, sync_dist=True)
 
 
+@renamed_arguments({"hidden": "hidden_channels"})
 class ToHeteroClassifier(HeteroClassifier):
     """GraphSAGE or GAT of torch_geometric with weights of its own per relation.
 
     Args:
         num_features, num_classes, edge_types, target: see `HeteroClassifier`.
-        base, num_layers, hidden, dropout, input_dropout, norm, act, heads, attention_dropout: see
+        base, num_layers, hidden_channels, dropout, input_dropout, norm, act, heads, attention_dropout: see
             `models.hetero.ToHetero`.
         options: see `Classifier`.
 
@@ -106,7 +108,7 @@ class ToHeteroClassifier(HeteroClassifier):
         *,
         base: str = "graphsage",
         num_layers: int = 2,
-        hidden: int = 64,
+        hidden_channels: int = 64,
         dropout: float = 0.5,
         input_dropout: float = 0.0,
         norm: str = "none",
@@ -121,7 +123,7 @@ class ToHeteroClassifier(HeteroClassifier):
             self.in_dims,
             self.edge_types,
             target,
-            hidden,
+            hidden_channels,
             num_classes,
             num_layers,
             dropout=dropout,
@@ -133,12 +135,13 @@ class ToHeteroClassifier(HeteroClassifier):
         )
 
 
+@renamed_arguments({"hidden": "hidden_channels"})
 class HGTClassifier(HeteroClassifier):
     """Heterogeneous graph transformer of torch_geometric.
 
     Args:
         num_features, num_classes, edge_types, target: see `HeteroClassifier`.
-        num_layers, hidden, heads, dropout, input_dropout: see `models.hetero.HGT`.
+        num_layers, hidden_channels, heads, dropout, input_dropout: see `models.hetero.HGT`.
         options: see `Classifier`.
 
     Raises:
@@ -154,7 +157,7 @@ class HGTClassifier(HeteroClassifier):
         target: str,
         *,
         num_layers: int = 2,
-        hidden: int = 64,
+        hidden_channels: int = 64,
         heads: int = 4,
         dropout: float = 0.5,
         input_dropout: float = 0.0,
@@ -165,7 +168,7 @@ class HGTClassifier(HeteroClassifier):
             self.in_dims,
             self.edge_types,
             target,
-            hidden,
+            hidden_channels,
             num_classes,
             num_layers,
             heads=heads,

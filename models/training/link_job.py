@@ -11,7 +11,8 @@ from rich.table import Table
 
 from loader.machine.arguments import shown
 from models.training.job_result import JobResult
-from models.training.option_checks import check_sizes, chosen
+from models.training.own_classes import check_sizes
+from models.training.targets import chosen
 from models.training.tested_job import train_and_test
 
 # Of the groups model and datamodule: what links have not. In conf/task/link.yaml it is null.

@@ -13,6 +13,7 @@ from loader.datamodules.links import HeldOutLinks
 from loader.graph import Graph
 from loader.loaders.nodes import NodeLoader
 from loader.machine.arguments import as_size
+from loader.machine.renamed import renamed_arguments
 from loader.samples import Links
 from loader.samples.segments import EdgeType
 from models.hetero_links import LinkEncoder
@@ -28,6 +29,7 @@ LINK_METRICS = ("train/loss", *(f"{split}/{name}" for split in ("val", "test") f
 LINK_METRICS += tuple(f"{split}/hits@{k}" for split in ("val", "test") for k in HITS)
 
 
+@renamed_arguments({"hidden": "hidden_channels"})
 class LinkPredictor(EpochLoss):
     """Tells links from pairs of nodes that are none: the graph autoencoder of Kipf and Welling 2016
     (arXiv:1611.07308) with GraphSAGE as encoder, on mini-batches of `Links`.
@@ -41,12 +43,12 @@ class LinkPredictor(EpochLoss):
     nodes are embedded from the neighbors that the sampler of training picks: all, by default.
 
     Args:
-        num_features: of the data; 0: the model trains a row of `hidden` numbers for each of `num_nodes`, and embeds
-            these. It is the autoencoder's way without features, the identity matrix in their place. With types, by
-            node type.
+        num_features: of the data; 0: the model trains a row of `hidden_channels` numbers for each of `num_nodes`, and
+            embeds these. It is the autoencoder's way without features, the identity matrix in their place. With types,
+            by node type.
         num_nodes: of the data, if it has no features; with types, by node type.
         edge_types, edge_type: with types, the relations, and that of the links.
-        num_layers, hidden, dropout, input_dropout, norm: see `models.sage.GraphSAGE`.
+        num_layers, hidden_channels, dropout, input_dropout, norm: see `models.sage.GraphSAGE`.
         out: width of an embedding.
         lr, weight_decay, optimizer, schedule: see `Optimization`.
 
@@ -64,7 +66,7 @@ class LinkPredictor(EpochLoss):
         edge_types: Sequence[EdgeType] | None = None,
         edge_type: EdgeType | None = None,
         num_layers: int = 2,
-        hidden: int = 64,
+        hidden_channels: int = 64,
         out: int = 32,
         dropout: float = 0.5,
         input_dropout: float = 0.5,
@@ -91,13 +93,15 @@ class LinkPredictor(EpochLoss):
             of: EdgeType = (edge_type[0], edge_type[1], edge_type[2])
             self.hparams.update(num_features=widths, num_nodes=counts, edge_types=relations, edge_type=of)
             shape = {"dropout": dropout, "input_dropout": input_dropout, "norm": norm}
-            self.net = LinkEncoder(widths, counts, relations, of, hidden, out, num_layers, **shape)  # type: ignore[arg-type]
+            self.net = LinkEncoder(widths, counts, relations, of, hidden_channels, out, num_layers, **shape)  # type: ignore[arg-type]
             return
         assert not isinstance(num_nodes, Mapping)
         as_size("num_features", num_features, least=1 if num_nodes is None else 0)
         if num_nodes is not None and num_features == 0:
-            self.rows = nn.Embedding(as_size("num_nodes", num_nodes), as_size("hidden", hidden))
-        self.net = GraphSAGE(num_features or hidden, hidden, out, num_layers, dropout, norm, input_dropout)
+            self.rows = nn.Embedding(as_size("num_nodes", num_nodes), as_size("hidden_channels", hidden_channels))
+        self.net = GraphSAGE(
+            num_features or hidden_channels, hidden_channels, out, num_layers, dropout, norm, input_dropout
+        )
 
     def forward(self, batch: Links) -> Tensor:
         """Logits of all links of the mini-batch, in the order of `Links.pairs`."""

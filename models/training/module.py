@@ -9,6 +9,7 @@ from torch import Tensor
 
 from loader.loaders.whole_graph import WholeGraph
 from loader.machine.arguments import as_flag, as_size
+from loader.machine.renamed import renamed_arguments
 from loader.samples import MiniBatch
 from models.inference import layerwise_outputs
 from models.sage import GraphSAGE
@@ -17,6 +18,7 @@ from models.training.graphed import IGNORED_LABEL, GraphedLoss
 from models.training.replayed import ReplayedSteps
 
 
+@renamed_arguments({"hidden": "hidden_channels"})
 class NodeClassifier(ReplayedSteps, Classifier):
     """GraphSAGE that classifies the seeds of mini-batches; on a GPU, training steps are replayed by CUDA graphs.
 
@@ -24,7 +26,7 @@ class NodeClassifier(ReplayedSteps, Classifier):
 
     Args:
         num_features, num_classes: of the data.
-        num_layers, hidden, dropout, input_dropout, norm: see `models.sage.GraphSAGE`.
+        num_layers, hidden_channels, dropout, input_dropout, norm: see `models.sage.GraphSAGE`.
         cuda_graph: whether training steps on a GPU are replayed by CUDA graphs, see `GraphedLoss`; the
             results are the same. None does so where it is possible (without batch norm and deterministic algorithms)
             and pays (not where features are so wide that the first layer narrows them before it takes the mean).
@@ -41,7 +43,7 @@ class NodeClassifier(ReplayedSteps, Classifier):
         *,
         multilabel: bool = False,
         num_layers: int = 2,
-        hidden: int = 256,
+        hidden_channels: int = 256,
         dropout: float = 0.5,
         input_dropout: float = 0.0,
         norm: str = "none",
@@ -80,7 +82,7 @@ class NodeClassifier(ReplayedSteps, Classifier):
             inference_chunk_mib=inference_chunk_mib,
             matmul_precision=matmul_precision,
         )
-        self.net = GraphSAGE(num_features, hidden, num_classes, num_layers, dropout, norm, input_dropout)
+        self.net = GraphSAGE(num_features, hidden_channels, num_classes, num_layers, dropout, norm, input_dropout)
         self.cuda_graph = cuda_graph if norm != "batch" else False
         own = type(self)._loss is not NodeClassifier._loss or type(self).forward is not NodeClassifier.forward
         self.graphed = GraphedLoss(self._loss, self.net, None if multilabel or own else IGNORED_LABEL)

@@ -1,18 +1,21 @@
-"""Models and samplers of the user's own: what their classes take, and what they lack, before work starts."""
+"""Models and samplers, those of the user's own too: what they take and lack, and whether they go together."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from hydra.utils import get_class, instantiate
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from omegaconf import DictConfig, open_dict
 
+from loader.machine.arguments import shown
 from loader.samplers import Sampler
 from models.training.classifier import Classifier
-from models.training.option_checks import object_of
+from models.training.renamed import RENAMED
+from models.training.targets import object_of
 
 _ALWAYS = ("training_step", "test_step", "configure_optimizers")  # methods
 
@@ -38,6 +41,7 @@ def keep_options_of_own_classes(cfg: DictConfig, overrides: Sequence[str]) -> No
             raise ValueError(_no_module(cfg.model["_target_"], "which is none"))
         taken = keywords(made)
         with open_dict(cfg):
+            _use_own_names(cfg[group], group, taken or ())
             for key in [key for key in map(str, cfg[group]) if not key.startswith("_")]:
                 if taken is None or key in taken or f"{group}.{key}" in given:
                     continue
@@ -49,27 +53,93 @@ def keep_options_of_own_classes(cfg: DictConfig, overrides: Sequence[str]) -> No
                 del cfg[group][key]
 
 
-def keywords(made: Any) -> set[str] | None:
-    """The names of the arguments that a class or function takes; None if these can be any.
+def _use_own_names(options: DictConfig, group: str, taken: Collection[str]) -> None:
+    """Gives an option its old name again where that is what an own class calls its own."""
+    for old, new in RENAMED.items():
+        (of, _, before), after = old.rpartition("."), new.rpartition(".")[2]
+        if of == group and after in options and before in taken and after not in taken:
+            options[before] = options.pop(after)
+
+
+def parameters(made: Any) -> dict[str, inspect.Parameter]:
+    """The parameters of a class or function by name, one with `**` among them if it takes any.
 
     `**options` of a class are those of the classes above it.
     """
     if not isinstance(made, type):
-        own = inspect.signature(made).parameters
-        return None if any(p.kind is p.VAR_KEYWORD for p in own.values()) else set(own)
-    found: set[str] = set()
+        return dict(inspect.signature(made).parameters)
+    found: dict[str, inspect.Parameter] = {}
+    rest: dict[str, inspect.Parameter] = {}
     for base in (base for base in made.__mro__ if "__init__" in vars(base)):
-        parameters = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]
-        found |= {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            return found
-    return None
+        own = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]
+        found = {p.name: p for p in own if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)} | found
+        rest = {p.name: p for p in own if p.kind is p.VAR_KEYWORD}
+        if not rest:
+            break
+    return found | rest
+
+
+def keywords(made: Any) -> set[str] | None:
+    """The names of the arguments that a class or function takes; None if these can be any."""
+    found = parameters(made)
+    return None if any(p.kind is p.VAR_KEYWORD for p in found.values()) else set(found)
+
+
+def datamodule_of(cfg: DictConfig, *, typed: bool) -> Any:
+    """The data module of a run, whose data are not read yet.
+
+    Whatever can refuse its options does so before: the model through a trial of it with the smallest sizes of data.
+
+    Args:
+        cfg: of the run.
+        typed: the model is for data with several types of nodes and edges.
+
+    Raises:
+        ValueError: the model or a sampler lacks something, or they do not go together.
+    """
+    kind: Any = get_class(cfg.datamodule["_target_"])
+    if not hasattr(kind, "trial_sizes"):
+        raise ValueError(f"datamodule._target_ is {cfg.datamodule['_target_']}; it must be a GraphDataModule")
+    trial_sizes = kind.typed_trial_sizes if typed else kind.trial_sizes
+    check_takes(cfg, [*trial_sizes] if typed else [*trial_sizes, "multilabel"])
+    trial = instantiate(cfg.model, **trial_sizes)
+    check_methods(cfg, trial)
+    datamodule = instantiate(cfg.datamodule)
+    check_samplers(datamodule)
+    check_depth(trial, datamodule)
+    return datamodule
+
+
+def check_sizes(model: DictConfig, sizes: Iterable[str]) -> None:
+    """Raises ValueError for an option of the model that the data decide: it would be ignored."""
+    for name in sizes:
+        if name in model:
+            raise ValueError(f"model.{name} is {shown(model[name])}, but the data decide it; leave it out")
+
+
+def check_depth(model: Any, datamodule: Any) -> None:
+    """Raises ValueError unless samples reach as far from their seeds as the network has layers.
+
+    Args:
+        model: of the run, or a trial of it.
+        datamodule: with `sampler`, and maybe `eval_sampler`.
+    """
+    layers = getattr(model, "num_layers", getattr(getattr(model, "net", None), "num_layers", None))
+    for name in ("sampler", "eval_sampler"):
+        hops = getattr(getattr(datamodule, name, None), "num_hops", 0)
+        if layers is not None and hops not in (0, layers):
+            raise ValueError(
+                f"{name} samples {hops} hops, the model has {layers} layers; give {name}.num_hops={layers}, or "
+                f"model.num_layers={hops}"
+            )
 
 
 def check_takes(cfg: DictConfig, sizes: Iterable[str]) -> None:
-    """Raises ValueError unless the model takes the sizes of the data, and the optimizer if one was chosen."""
-    made = object_of("model", cfg.model)
-    taken = keywords(made)
+    """Raises ValueError unless the model takes the sizes of the data, which no option gives, and the optimizer if one
+    was chosen.
+    """
+    check_sizes(cfg.model, sizes)
+    taken = keywords(object_of("model", cfg.model))
     lacks = [] if taken is None else [name for name in sizes if name not in taken]
     if lacks:
         raise ValueError(

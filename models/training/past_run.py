@@ -14,7 +14,6 @@ from models.training.errors import fail
 from models.training.renamed import rename_options, with_new_names
 
 MODES = ("train", "predict", "evaluate")
-_NEW_LINKS = 10  # by default, see conf/train.yaml
 _FIXED = ("task", "experiment", "hparams_search", "model")  # groups that make another model, or change several parts
 
 
@@ -91,24 +90,6 @@ def options_of_past_run(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig
                 raise ValueError(f"{override.input_line} does not go with mode={mode}: {why}; leave it out")
             OmegaConf.update(past, key, OmegaConf.select(cfg, key), merge=False)
     return past
-
-
-def check_prediction(cfg: DictConfig) -> None:
-    """Raises ValueError for options of predictions that this run would ignore."""
-    from loader.machine.arguments import as_flag, as_size
-
-    predicts, of_links = cfg.mode == "predict", cfg.task == "link"
-    if as_size("new_links", cfg.new_links) != _NEW_LINKS and not (predicts and of_links):
-        raise ValueError(f"new_links is {cfg.new_links}, but only mode=predict of task=link writes links; leave it out")
-    if not as_flag("embeddings", cfg.embeddings):
-        return
-    if not predicts or of_links or "context_size" in cfg.model:
-        raise ValueError("embeddings is true, but only mode=predict of a model with classes adds them; leave it out")
-    if not as_flag("exact_test", cfg.exact_test):
-        raise ValueError(
-            "embeddings is true, but with exact_test=false predictions are of sampled neighbors, which have none; "
-            "leave one of them out"
-        )
 
 
 def overrides_of_past_run(checkpoint: Path) -> list[str]:

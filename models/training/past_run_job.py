@@ -27,12 +27,12 @@ from models.predictions import (
     split_column,
     split_places,
 )
+from models.training.checkpoints import check_model
 from models.training.console import announce, folders
 from models.training.link_job import without_node_options
 from models.training.node_types import check_types, takes_tables
 from models.training.own_classes import check_methods
 from models.training.relational_job import WrittenItems, with_columns_of_past_run
-from models.training.run_checks import check_model
 from models.training.trainer import make_trainer
 
 _ROWS = 2**16  # of a part of the file

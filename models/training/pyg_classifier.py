@@ -8,17 +8,19 @@ from torch import Tensor
 
 from loader.loaders.whole_graph import WholeGraph
 from loader.machine.arguments import as_size
+from loader.machine.renamed import renamed_arguments
 from loader.samples import Block, MiniBatch
 from models.pyg import PyGNet
 from models.training.classifier import Classifier
 
 
+@renamed_arguments({"hidden": "hidden_channels"})
 class PyGClassifier(Classifier):
     """GCN, GAT, GATv2, GIN or PNA of torch_geometric that classifies the seeds of mini-batches.
 
     Args:
         num_features, num_classes: of the data.
-        architecture, num_layers, hidden, dropout, input_dropout, norm, act, heads, attention_dropout: see
+        architecture, num_layers, hidden_channels, dropout, input_dropout, norm, act, heads, attention_dropout: see
             `models.pyg.PyGNet`.
         options: see `Classifier`.
 
@@ -34,7 +36,7 @@ class PyGClassifier(Classifier):
         *,
         architecture: str,
         num_layers: int = 2,
-        hidden: int = 256,
+        hidden_channels: int = 256,
         dropout: float = 0.5,
         input_dropout: float = 0.0,
         norm: str = "none",
@@ -47,7 +49,7 @@ class PyGClassifier(Classifier):
         self.net = PyGNet(
             architecture,
             as_size("num_features", num_features),
-            hidden,
+            hidden_channels,
             num_classes,
             num_layers,
             dropout=dropout,

@@ -13,8 +13,7 @@ from rich.table import Table
 from loader.datasets.relational import RelationalData, RelationalDataset
 from models.predictions import PredictionFile, class_columns
 from models.training.job_result import JobResult
-from models.training.option_checks import check_depth, check_sizes
-from models.training.own_classes import check_samplers, check_takes
+from models.training.own_classes import datamodule_of
 from models.training.task_predictor import ERRORS, SCORES, TASK_METRICS
 from models.training.tested_job import draw_score, options_named, train_and_test
 
@@ -75,14 +74,7 @@ def train_task(cfg: DictConfig, why: str, job: JobResult) -> float:
     Raises:
         ValueError: something the user can mend, before work starts.
     """
-    datamodule = instantiate(cfg.datamodule)
-    sizes = [*type(datamodule).typed_trial_sizes]
-    check_sizes(cfg.model, sizes)
-    check_takes(cfg, sizes)
-    trial = instantiate(cfg.model, **type(datamodule).typed_trial_sizes)
-    check_samplers(datamodule)
-    check_depth(trial, datamodule)
-    return train_and_test(cfg, why, job, datamodule, _table)
+    return train_and_test(cfg, why, job, datamodule_of(cfg, typed=True), _table)
 
 
 def with_columns_of_past_run(datamodule: Any, saved: Mapping[str, Any], predicts: bool) -> None:

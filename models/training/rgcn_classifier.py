@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from loader.machine.arguments import as_flag
+from loader.machine.renamed import renamed_arguments
 from loader.ops.live_hops import LiveHops
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.segments import EdgeType
@@ -18,6 +19,7 @@ from models.training.replayed import ReplayedSteps
 from models.training.whole_step import overrides
 
 
+@renamed_arguments({"hidden": "hidden_channels"})
 class RGCNClassifier(ReplayedSteps, HeteroClassifier):
     """R-GCN that classifies the seeds of typed mini-batches; on a GPU, training steps are replayed by CUDA graphs.
 
@@ -25,7 +27,7 @@ class RGCNClassifier(ReplayedSteps, HeteroClassifier):
 
     Args:
         num_features, num_classes, edge_types, target: see `HeteroClassifier`.
-        num_layers, hidden, bases, dropout, input_dropout, norm: see `models.rgcn.RGCN`.
+        num_layers, hidden_channels, bases, dropout, input_dropout, norm: see `models.rgcn.RGCN`.
         cuda_graph: whether training steps on a GPU are replayed by CUDA graphs, see `GraphedLoss`; the results are the
             same but for what dropout draws. None does so where it is possible: for mini-batches whose hops expand only
             what the hop before found (`sampler.expand=new`), one class per node, without deterministic algorithms.
@@ -46,7 +48,7 @@ class RGCNClassifier(ReplayedSteps, HeteroClassifier):
         target: str,
         *,
         num_layers: int = 2,
-        hidden: int = 64,
+        hidden_channels: int = 64,
         bases: int | None = None,
         dropout: float = 0.5,
         input_dropout: float = 0.0,
@@ -62,7 +64,7 @@ class RGCNClassifier(ReplayedSteps, HeteroClassifier):
             self.in_dims,
             self.edge_types,
             target,
-            hidden,
+            hidden_channels,
             num_classes,
             num_layers,
             bases=bases,

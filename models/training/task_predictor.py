@@ -19,6 +19,7 @@ from torchmetrics.classification import (
 )
 
 from loader.machine.arguments import as_flag, as_size
+from loader.machine.renamed import renamed_arguments
 from loader.ops.live_trees import LiveTrees
 from loader.samples.segments import EdgeType
 from loader.samples.trees import TreeMiniBatch
@@ -43,6 +44,7 @@ TASK_METRICS = (
 )
 
 
+@renamed_arguments({"hidden": "hidden_channels"})
 class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
     """Predicts the labels of items: rows of tables at a time, see `loader.datamodules.tasks.TaskDataModule`.
 
@@ -57,7 +59,8 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
         task_kind: "binary", "multiclass" or "regression".
         num_classes: of "multiclass".
         label_range: of "regression".
-        num_layers, hidden, encoder_layers, encoder_norm, dropout, unique_rows: see `models.relational.RelationalSAGE`.
+        num_layers, hidden_channels, encoder_layers, encoder_norm, dropout, unique_rows: see
+            `models.relational.RelationalSAGE`.
         lr, weight_decay, optimizer, schedule: see `Optimization`.
         matmul_precision: see `MatmulPrecision.use_precision`; on a CPU it changes nothing.
         cuda_graph: whether training steps on a GPU are replayed by CUDA graphs, see `GraphedLoss`; the results are the
@@ -84,7 +87,7 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
         num_classes: int = 2,
         label_range: Sequence[float] | None = None,
         num_layers: int = 2,
-        hidden: int = 128,
+        hidden_channels: int = 128,
         encoder_layers: int = 4,
         encoder_norm: str = "layer",
         dropout: float = 0.2,
@@ -116,7 +119,7 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
             target,
             width,
             num_layers=num_layers,
-            hidden=hidden,
+            hidden_channels=hidden_channels,
             encoder_layers=encoder_layers,
             encoder_norm=encoder_norm,
             dropout=dropout,

@@ -20,11 +20,11 @@ from omegaconf import DictConfig
 
 from loader.machine.lost import LostProcessError, is_lost
 from models.training.callbacks import StepCheckpoint
+from models.training.checkpoints import check_checkpoint
 from models.training.console import announce_resume
 from models.training.earlier_metrics import keep_earlier_metrics
 from models.training.errors import INTERRUPTED, Interrupted
 from models.training.ranks import number_of_devices
-from models.training.run_checks import check_checkpoint
 from models.training.short_steps import ShortEpochLoop
 from models.training.strategy import OneExchangeStrategy
 

@@ -24,7 +24,7 @@ def job() -> Callable[..., dict[str, Any]]:
             "device": "cpu",
             "dataset": {"name": "graph"},
             "sampler": {"_target_": f"loader.samplers.{sampler}", "fanouts": 10, "seed": seed},
-            "model": {"num_layers": 2, "hidden": 8},
+            "model": {"num_layers": 2, "hidden_channels": 8},
             "trainer": {"max_epochs": 2},
             "datamodule": {"batch_size": 4, "eval_batch_size": 4, "drop_last": False, "seed": seed},
         }

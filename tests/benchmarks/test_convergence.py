@@ -80,7 +80,7 @@ def test_the_command_writes_json_and_pictures(jobs, tmp_path: Path, monkeypatch,
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model__hidden": 16}, r"model\.hidden: 8 and 16"),
+        ({"model__hidden_channels": 16}, r"model\.hidden_channels: 8 and 16"),
         ({"sampler__fanouts": 5}, r"sampler\.fanouts: \[10, 10\] and \[5, 5\]"),
         ({"datamodule__batch_size": 8}, r"datamodule\.batch_size: 4 and 8"),
         ({"trainer__max_epochs": 9}, r"trainer\.max_epochs: 2 and 9"),

@@ -85,7 +85,7 @@ def test_a_type_in_no_relation_is_left_out() -> None:
             lambda: ToHetero("graphsage", DIMS, EDGES, "author", 8, 2, heads=2),
             "heads is 2, but graphsage has no attention; leave it out",
         ),
-        (lambda: HGT(DIMS, EDGES, "author", 9, 2), "hidden is 9, heads 4; the heads share the width"),
+        (lambda: HGT(DIMS, EDGES, "author", 9, 2), "hidden_channels is 9, heads 4; the heads share the width"),
         (lambda: HGT(DIMS, EDGES, "author", 8, 2, dropout=1.0), r"dropout is 1.0; it must be in \[0, 1\)"),
         (
             lambda: HGT(DIMS, EDGES, "author", 8, 2, input_dropout=-1.0),

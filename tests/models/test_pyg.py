@@ -125,15 +125,15 @@ def test_gcn_without_its_graph_is_refused(random_graph: Any) -> None:
     [
         ({"architecture": "sage"}, "architecture is 'sage'; it must be one of gcn, gat"),
         ({"heads": 2}, "heads is 2, but gcn has no attention"),
-        ({"architecture": "gat", "heads": 3}, "hidden is 8, heads 3"),
+        ({"architecture": "gat", "heads": 3}, "hidden_channels is 8, heads 3"),
         ({"norm": "batch"}, "norm is 'batch'; it must be none or layer"),
         ({"dropout": 1.0}, r"dropout is 1.0; it must be in \[0, 1\)"),
         ({"act": "nope"}, "act is 'nope'; it must be an activation"),
-        ({"hidden": 0}, "hidden is 0"),
+        ({"hidden_channels": 0}, "hidden_channels is 0"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
-    arguments = {"architecture": "gcn", "in_dim": IN, "hidden": HIDDEN, "out_dim": OUT, **options}
+    arguments = {"architecture": "gcn", "in_dim": IN, "hidden_channels": HIDDEN, "out_dim": OUT, **options}
     with pytest.raises(ValueError, match=message):
         PyGNet(**arguments)
 

@@ -30,7 +30,7 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> TaskDataModule:
 def net(module: TaskDataModule, **options: Any) -> RelationalSAGE:
     torch.manual_seed(0)
     sizes = module.sizes
-    options = {"hidden": 8, "dropout": 0.0, **options}
+    options = {"hidden_channels": 8, "dropout": 0.0, **options}
     return RelationalSAGE(sizes["columns"], sizes["edge_types"], sizes["target"], 3, **options).double()
 
 
@@ -118,7 +118,7 @@ def test_tables_may_be_called_as_methods_are(module: TaskDataModule, name: str) 
     sizes = {**module.sizes, "columns": {**module.sizes["columns"]}}
     sizes["columns"][name] = sizes["columns"].pop("orders")
     sizes["edge_types"] = [tuple(name if end == "orders" else end for end in key) for key in sizes["edge_types"]]
-    model = RelationalSAGE(sizes["columns"], sizes["edge_types"], "customers", 3, hidden=4)
+    model = RelationalSAGE(sizes["columns"], sizes["edge_types"], "customers", 3, hidden_channels=4)
     assert name in model.encoders
     assert name in model.since
 
@@ -150,7 +150,7 @@ def test_only_depth_and_times_that_fit_are_taken(module: TaskDataModule) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"hidden": 7}, "hidden is 7; times are encoded by pairs, so it must be even"),
+        ({"hidden_channels": 7}, "hidden_channels is 7; times are encoded by pairs, so it must be even"),
         ({"dropout": 1}, r"dropout is 1; it must be in \[0, 1\)"),
         ({"encoder_norm": "batch"}, "encoder_norm is 'batch'; it must be layer or none: copies of a row would count"),
         ({"encoder_layers": 0}, "encoder_layers is 0"),

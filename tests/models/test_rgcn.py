@@ -35,7 +35,7 @@ def module_of(fanouts: list[int], expand: str = "new", batch_size: int = 6, **op
 def net_of(module: GraphDataModule, **options: Any) -> RGCN:
     torch.manual_seed(0)
     sizes = module.sizes
-    shape = {"hidden": 8, "out_dim": 3, "dropout": 0.0, **options}
+    shape = {"hidden_channels": 8, "out_dim": 3, "dropout": 0.0, **options}
     return RGCN(sizes["num_features"], sizes["edge_types"], sizes["target"], **shape).double()
 
 
@@ -51,7 +51,7 @@ def by_formula(net: RGCN, batch: HeteroMiniBatch) -> Tensor:
     for name, layer in zip(net.names, net.inputs, strict=True):
         count = batch.num_nodes_of(name)
         if name not in net.read:
-            x[name] = torch.zeros(count, net.hidden, dtype=torch.float64)
+            x[name] = torch.zeros(count, net.hidden_channels, dtype=torch.float64)
         elif net.in_dims[name]:
             x[name] = batch.x[name].double() @ layer.weight.t() + layer.bias
         else:
@@ -115,7 +115,7 @@ def test_arrays_with_room_give_the_same(step: int, options: dict[str, Any]) -> N
     sizes = module.sizes
     torch.manual_seed(1)
     model = RGCNClassifier(
-        sizes["num_features"], 2, sizes["edge_types"], sizes["target"], hidden=8, dropout=0.0, **options
+        sizes["num_features"], 2, sizes["edge_types"], sizes["target"], hidden_channels=8, dropout=0.0, **options
     ).double()
     live = LiveHops(found[0], room_for(found).widened(0.1 if step > 1 else 0.0, step), -100)
     call = _Call(model.net, model._loss)
@@ -150,7 +150,7 @@ def test_features_left_in_their_table_are_the_same(options: dict[str, Any], monk
     found = [batch.replace(x={n: x.double() for n, x in (batch.x or {}).items()}) for batch in batches_of(module)]
     lazy = [left_in_tables(batch, tables) for batch in found]
     sizes = module.sizes
-    model = RGCNClassifier(**sizes, hidden=8, dropout=0.0, **options).double()
+    model = RGCNClassifier(**sizes, hidden_channels=8, dropout=0.0, **options).double()
     live = LiveHops(lazy[0], room_for(lazy).widened(0.1, 16), -100)
     for batch, other in zip(found, lazy, strict=True):
         assert isinstance(other.x, LazyFeatures)
@@ -180,7 +180,9 @@ def test_features_left_in_their_table_are_the_same(options: dict[str, Any], monk
 def test_fewer_seeds_have_their_own_mean() -> None:
     found = {size: list(module_of([3, 3], batch_size=size).train_dataloader()) for size in (6, 4, 1)}
     sizes = module_of([3, 3]).sizes
-    model = RGCNClassifier(sizes["num_features"], 2, sizes["edge_types"], "author", hidden=8, dropout=0.0).double()
+    model = RGCNClassifier(
+        sizes["num_features"], 2, sizes["edge_types"], "author", hidden_channels=8, dropout=0.0
+    ).double()
     live = LiveHops(found[6][0], room_for(found[6] + found[4] + found[1]).widened(0.2, 8), -100)
     assert not LiveHops(found[4][0], live.room).holds(found[6][0])
     for batch in (found[6][0], found[4][0], found[1][0], found[6][1]):
@@ -216,7 +218,7 @@ def test_mini_batches_that_no_graph_has() -> None:
 )
 def test_wrong_options_are_refused(given: dict[str, Any], said: str) -> None:
     sizes = module_of([3, 3]).sizes
-    options = {"target": "author", "hidden": 8, "out_dim": 2, **given}
+    options = {"target": "author", "hidden_channels": 8, "out_dim": 2, **given}
     with pytest.raises(ValueError, match=said):
         RGCN(sizes["num_features"], sizes["edge_types"], options.pop("target"), **options)
 
@@ -248,7 +250,7 @@ def test_graphs_train_as_plain_steps_do(options: dict[str, Any]) -> None:
             shuffle=True, prefetch=0, device="cuda",
         )  # fmt: skip
         torch.manual_seed(0)
-        model = RGCNClassifier(**sizes, hidden=16, dropout=0.0, matmul_precision="highest", **options).cuda()
+        model = RGCNClassifier(**sizes, hidden_channels=16, dropout=0.0, matmul_precision="highest", **options).cuda()
         graphed = GraphedLoss(model._loss, model.net, -100, live=LiveHops)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
         losses[graph] = []

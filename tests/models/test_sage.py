@@ -141,14 +141,14 @@ def test_features_of_another_width_are_refused(batch: MiniBatch) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"hidden": 0}, "hidden is 0; it must be at least 1"),
+        ({"hidden_channels": 0}, "hidden_channels is 0; it must be at least 1"),
         ({"num_layers": 0}, "num_layers is 0; it must be at least 1"),
         ({"dropout": 1.0}, r"dropout is 1.0; it must be in \[0, 1\)"),
         ({"input_dropout": -0.1}, "input_dropout is -0.1"),
         ({"norm": "group"}, "norm is 'group'; it must be one of none, batch, layer"),
         ({"norm": None}, "norm is None; it must be one of none, batch, layer"),
-        ({"hidden": "wide"}, "hidden is 'wide'; it must be an integer of at least 1"),
-        ({"hidden": 10**12}, "hidden is 1000000000000; it must be at most 2147483647"),
+        ({"hidden_channels": "wide"}, "hidden_channels is 'wide'; it must be an integer of at least 1"),
+        ({"hidden_channels": 10**12}, "hidden_channels is 1000000000000; it must be at most 2147483647"),
         ({"num_layers": 1.5}, "num_layers is 1.5; it must be an integer"),
         ({"num_layers": 10**9}, "num_layers is 1000000000; it must be at most 1024"),
         ({"dropout": "half"}, "dropout is 'half'; it must be a number"),
@@ -157,7 +157,7 @@ def test_features_of_another_width_are_refused(batch: MiniBatch) -> None:
 )
 def test_wrong_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
-        GraphSAGE(**{"in_dim": 4, "hidden": 8, "out_dim": 2, **wrong})
+        GraphSAGE(**{"in_dim": 4, "hidden_channels": 8, "out_dim": 2, **wrong})
 
 
 class TestOnGPU:

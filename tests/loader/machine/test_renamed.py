@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch import LightningModule
 
 from loader.graph import Graph
-from loader.machine.renamed import renamed
+from loader.machine.renamed import renamed, renamed_arguments
 from loader.samplers import Negatives, fused
 
 
@@ -70,3 +71,23 @@ def test_functions_take_old_names() -> None:
     ):
         graph.cache_lists("cuda", vertices=torch.tensor([0]))
     assert "nodes" in inspect.signature(Graph.cache_lists).parameters
+
+
+@renamed_arguments({"hidden": "hidden_channels"})
+class Net(LightningModule):
+    def __init__(self, hidden_channels: int = 1) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+
+
+class Derived(Net):
+    def __init__(self, depth: int = 2, **options: Any) -> None:
+        super().__init__(**options)
+        self.hidden = depth  # an attribute of its own
+
+
+def test_hyperparameters_of_derived_classes_are_saved() -> None:
+    with pytest.warns(FutureWarning, match="Net has hidden_channels in place of hidden"):
+        assert dict(Net(hidden=5).hparams) == {"hidden_channels": 5}  # type: ignore[call-arg]
+    derived = Derived(3, hidden_channels=4)
+    assert (dict(derived.hparams), derived.hidden) == ({"hidden_channels": 4, "depth": 3}, 3)

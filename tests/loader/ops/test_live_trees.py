@@ -46,7 +46,7 @@ def test_model_finds_the_same(batches: Any, unique_rows: bool, step: int) -> Non
     module, found = batches
     sizes = module.sizes
     torch.manual_seed(0)
-    options: dict[str, Any] = {"hidden": 8, "dropout": 0.0, "unique_rows": unique_rows}
+    options: dict[str, Any] = {"hidden_channels": 8, "dropout": 0.0, "unique_rows": unique_rows}
     net = RelationalSAGE(sizes["columns"], sizes["edge_types"], sizes["target"], 1, **options).double()
     live = LiveTrees(found[0], room_for(found).widened(0.1 if step > 1 else 0.0, step))
     assert len({batch.sizes for batch in found}) > 5
@@ -70,7 +70,7 @@ def test_model_finds_the_same(batches: Any, unique_rows: bool, step: int) -> Non
 def test_model_takes_weights_of_a_graph(batches: Any) -> None:
     """As a capture calls it: with tensors in the place of the parameters, whose gradients are asked for."""
     module, found = batches
-    predictor = TaskPredictor(**module.sizes, hidden=8, encoder_layers=2, dropout=0.0)
+    predictor = TaskPredictor(**module.sizes, hidden_channels=8, encoder_layers=2, dropout=0.0)
     live = LiveTrees(found[0], room_for(found).widened(0.1, 16))
     call = _Call(predictor.net, predictor._loss_and_outputs)
     weights = {f"module.{name}": p.detach().requires_grad_() for name, p in predictor.net.named_parameters()}
@@ -96,7 +96,7 @@ def test_fewer_seeds_have_their_own_mean(tmp_path: Path, task: str) -> None:
         module = TaskDataModule(data, TreeSampler([6, 4], times="both"), batch_size=size, prefetch=0)
         module.setup()
         found[size] = [batch for batch in module.train_dataloader() if batch.batch_size == size]
-    predictor = TaskPredictor(**module.sizes, hidden=8, encoder_layers=1, dropout=0.0)
+    predictor = TaskPredictor(**module.sizes, hidden_channels=8, encoder_layers=1, dropout=0.0)
     live = LiveTrees(found[16][0], room_for(found[16]).widened(0.5, 16))
     assert not LiveTrees(found[5][0], live.room).holds(found[16][0])
     for batch in (found[16][0], found[5][0], found[16][1], found[1][0], found[5][1]):

@@ -31,7 +31,7 @@ def test_the_loss_is_torchs(random_graph: Any) -> None:
     batch = FullSampler(2).sample(graph, torch.arange(30))
     batch = batch.replace(x=torch.randn(batch.nodes.numel(), 5), y=torch.arange(30) % 3)
     weights = OmegaConf.create([1.0, 2.0, 0.5])
-    model = NodeClassifier(5, 3, hidden=8, dropout=0.0, class_weights=weights, label_smoothing=0.1)
+    model = NodeClassifier(5, 3, hidden_channels=8, dropout=0.0, class_weights=weights, label_smoothing=0.1)
     assert model.class_weights is not None
     model.class_weights.copy_(torch.tensor(list(weights)))
     expected = F.cross_entropy(model(batch), batch.y, torch.tensor(list(weights)), label_smoothing=0.1)

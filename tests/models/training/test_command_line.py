@@ -36,7 +36,10 @@ def refusal(*arguments: str) -> str:
         ("smapler=fused", "there is no option smapler; did you mean sampler?"),
         ("dataset.num_neighbours=3", "there is no option dataset.num_neighbours; did you mean dataset.num_neighbors?"),
         ("prefetch=3", "there is no option prefetch; did you mean datamodule.prefetch?"),
-        ("model.colour=red", "there is no option model.colour; model has class_weights, cuda_graph, dropout, hidden, "),
+        (
+            "model.colour=red",
+            "there is no option model.colour; model has class_weights, cuda_graph, dropout, hidden_channels, ",
+        ),
         ("callbacks.earlystopping=null", "; did you mean callbacks.early_stopping?"),
         ("colours.red=1", "there is no option colours.red"),
         ("sampler.fanouts=[1,", "sampler.fanouts=[1,; it ends within a list or a dict: with spaces it needs quotes"),
@@ -53,8 +56,8 @@ def refusal(*arguments: str) -> str:
         ("--config-dir=/dev/null", "--config-dir is '/dev/null'; there is no such folder: give one that holds"),
         ("epochs=10", "there is no option epochs; did you mean trainer.max_epochs?"),
         ("model=gta", "; did you mean gat?"),
-        ("hidden=64", "there is no option hidden; did you mean model.hidden?"),
-        ("hidden_channels=64", "there is no option hidden_channels; its name here is model.hidden"),
+        ("hidden_channels=64", "there is no option hidden_channels; did you mean model.hidden_channels?"),
+        ("hidden=64", "there is no option hidden; its name here is model.hidden_channels"),
         ("fanout=3", "there is no option fanout; did you mean sampler.fanouts?"),
         ("batchsize=4", "there is no option batchsize; did you mean datamodule.batch_size?"),
         ("layers=3", "there is no option layers; did you mean model.num_layers?"),
@@ -158,7 +161,7 @@ def test_options_of_a_small_dataset_are_known() -> None:
 
 
 def test_a_key_that_nothing_reads_is_named() -> None:
-    cfg = OmegaConf.create({"seed": 3, "width": 64, "model": {"hidden": "${width}"}, "modell": {"lr": 0.1}})
+    cfg = OmegaConf.create({"seed": 3, "width": 64, "model": {"hidden_channels": "${width}"}, "modell": {"lr": 0.1}})
     with pytest.raises(ValueError, match=r"modell is set, but .* nothing would read it: .* did you mean model"):
         check_keys(cfg, CONF)
     del cfg["modell"]
@@ -166,13 +169,19 @@ def test_a_key_that_nothing_reads_is_named() -> None:
 
 
 def test_a_folder_of_too_many_options_is_named(tmp_path: Path) -> None:
-    arguments = ["-m", "hydra.sweep.subdir=${hydra.job.override_dirname}", "seed=0,1", "model.hidden=16", "debug=true"]
-    name = ",".join(["model.hidden=16", "seed=0", "x" * 250])
+    arguments = [
+        "-m",
+        "hydra.sweep.subdir=${hydra.job.override_dirname}",
+        "seed=0,1",
+        "model.hidden_channels=16",
+        "debug=true",
+    ]
+    name = ",".join(["model.hidden_channels=16", "seed=0", "x" * 250])
     with pytest.raises(OSError, match="File name too long") as long:
         (tmp_path / name / "0").mkdir()
     line = explain(long.value, arguments, CONF)
-    assert line.startswith("the folder of the run would have a name of 273 bytes, model.hidden=16,seed=0,xxxx")
+    assert line.startswith("the folder of the run would have a name of 282 bytes, model.hidden_channels=16,seed=0,xxxx")
     way = "hydra.job.config.override_dirname.exclude_keys=[experiment,hparams_search,result_path,data_dir,cache_dir,"
-    assert line.endswith(f"; leave out what all jobs have in common: '{way}callbacks,debug,model.hidden]'")
+    assert line.endswith(f"; leave out what all jobs have in common: '{way}callbacks,debug,model.hidden_channels]'")
     line = explain(long.value, ["-m", "seed=0,1"], CONF)
     assert line.endswith("; name it by a number, as hydra.sweep.subdir and hydra.run.dir do by default")

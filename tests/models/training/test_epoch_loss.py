@@ -112,12 +112,12 @@ def test_steps_are_looked_at_within_an_epoch(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(classifier, "CHECKED_EVERY", 4)
     trainer = quiet_trainer(accelerator="cpu")
     with pytest.raises(ValueError, match="train/loss is nan in epoch 1, after 8 steps"):
-        trainer.fit(NodeClassifier(FEATURES, CLASSES, hidden=CLASSES), batches_on("cpu", 20, bad=5))
+        trainer.fit(NodeClassifier(FEATURES, CLASSES, hidden_channels=CLASSES), batches_on("cpu", 20, bad=5))
 
 
 def test_no_checkpoint_is_written_by_hand(tmp_path: Path) -> None:
     trainer = quiet_trainer(accelerator="cpu")
-    model = NodeClassifier(FEATURES, CLASSES, hidden=CLASSES)
+    model = NodeClassifier(FEATURES, CLASSES, hidden_channels=CLASSES)
     trainer.fit(model, batches_on("cpu", 3))
     model.scores["train"].add_found(torch.zeros(1, dtype=torch.int64), 1, torch.tensor(torch.nan))
     with pytest.raises(ValueError, match="train/loss is nan"):
@@ -128,7 +128,9 @@ def test_no_checkpoint_is_written_by_hand(tmp_path: Path) -> None:
 def test_a_step_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
     monkeypatch.setattr(classifier, "check_finite", lambda *_: looked.append(1))
-    quiet_trainer(accelerator="cpu").fit(NodeClassifier(FEATURES, CLASSES, hidden=CLASSES), batches_on("cpu", 9))
+    quiet_trainer(accelerator="cpu").fit(
+        NodeClassifier(FEATURES, CLASSES, hidden_channels=CLASSES), batches_on("cpu", 9)
+    )
     assert len(looked) == 1
     assert classifier.CHECKED_EVERY == epoch_loss.CHECKED_EVERY == 1000
 
@@ -163,7 +165,7 @@ class TestOnGPU:
     @pytest.mark.parametrize("value", [torch.nan, torch.inf])
     def test_a_replayed_loss_ends_the_run(self, value: float) -> None:
         """The loss of a CUDA graph goes into the sums without a wait; the step after that is not looked at."""
-        model = NodeClassifier(FEATURES, CLASSES, hidden=CLASSES, cuda_graph=True)
+        model = NodeClassifier(FEATURES, CLASSES, hidden_channels=CLASSES, cuda_graph=True)
         with pytest.raises(ValueError, match=r"train/loss is (nan|inf) in epoch 1, after 60 steps"):
             quiet_trainer(accelerator="gpu").fit(model, batches_on("cuda", 60, bad=50, value=value))
         assert model.whole_step.taken > 0

@@ -105,7 +105,7 @@ def relabelled(batch: MiniBatch) -> MiniBatch:
 def test_fewer_seeds_have_their_own_loss_and_gradients(cpu_batches: list[MiniBatch]) -> None:
     whole, part = whole_and_part(cpu_batches)
     torch.manual_seed(0)
-    model = NodeClassifier(FEATURES, CLASSES, hidden=CLASSES, dropout=0.0)
+    model = NodeClassifier(FEATURES, CLASSES, hidden_channels=CLASSES, dropout=0.0)
     for _ in range(16):
         model.graphed(whole)
     for batch in (part, relabelled(part), whole):
@@ -132,7 +132,7 @@ def test_fewer_seeds_have_their_own_loss_and_gradients(cpu_batches: list[MiniBat
 @pytest.mark.parametrize("way", ["passes", "whole", "short"])
 def test_many_with_fewer_seeds_are_captured_anew(cpu_batches: list[MiniBatch], way: str) -> None:
     whole, part = whole_and_part(cpu_batches)
-    graphed = NodeClassifier(FEATURES, CLASSES, hidden=CLASSES).graphed
+    graphed = NodeClassifier(FEATURES, CLASSES, hidden_channels=CLASSES).graphed
 
     def call(batch: MiniBatch) -> None:
         if way == "short" and graphed.repeats(batch):
@@ -155,7 +155,7 @@ def test_many_with_fewer_seeds_are_captured_anew(cpu_batches: list[MiniBatch], w
 def test_only_the_classifiers_own_loss_is_padded(cpu_batches: list[MiniBatch]) -> None:
     whole, part = whole_and_part(cpu_batches)
     for kind, replayed in ((NodeClassifier, 2), (OtherLoss, 1), (MixesSeeds, 1)):
-        graphed = kind(FEATURES, CLASSES, hidden=CLASSES).graphed
+        graphed = kind(FEATURES, CLASSES, hidden_channels=CLASSES).graphed
         for batch in [*[whole] * 16, part]:
             graphed(batch)
         assert graphed.replayed == replayed
@@ -164,7 +164,7 @@ def test_only_the_classifiers_own_loss_is_padded(cpu_batches: list[MiniBatch]) -
 def test_labels_that_are_no_classes_are_not_padded(random_graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     simulate_graphs(monkeypatch)
     whole, part = whole_and_part(make_batches(random_graph(), multilabel=True, device="cpu", count=40))
-    graphed = NodeClassifier(FEATURES, CLASSES, hidden=CLASSES, multilabel=True).graphed
+    graphed = NodeClassifier(FEATURES, CLASSES, hidden_channels=CLASSES, multilabel=True).graphed
     for batch in [*[whole] * 16, part, whole, part]:
         graphed(batch)
         assert batch is whole or graphed.with_gradients(batch) is None
@@ -181,7 +181,7 @@ class SeesCollector(NodeClassifier):
     """Writes down whether garbage may be collected."""
 
     def __init__(self) -> None:
-        super().__init__(FEATURES, CLASSES, hidden=CLASSES)
+        super().__init__(FEATURES, CLASSES, hidden_channels=CLASSES)
         self.seen: list[bool] = []
 
     def _loss(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
@@ -403,7 +403,7 @@ class TestOnGPU:
         for cuda_graph in (False, True):
             torch.manual_seed(3)
             model = NodeClassifier(
-                FEATURES, CLASSES, hidden=CLASSES, cuda_graph=cuda_graph, lr=0.003, matmul_precision="highest"
+                FEATURES, CLASSES, hidden_channels=CLASSES, cuda_graph=cuda_graph, lr=0.003, matmul_precision="highest"
             )
             trainer = Trainer(
                 accelerator="cuda", devices=1, max_epochs=4, precision=precision, logger=False,

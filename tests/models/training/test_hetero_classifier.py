@@ -14,15 +14,15 @@ from typed_datasets import make_typed, write_typed
 
 from loader.datamodules.nodes import GraphDataModule
 from loader.samplers import FusedSampler
+from models.training.checkpoints import read_checkpoint
 from models.training.hetero_classifier import HGTClassifier, ToHeteroClassifier
 from models.training.past_run_job import use_past_run
 from models.training.rgcn_classifier import RGCNClassifier
-from models.training.run_checks import read_checkpoint
 
 pytest.importorskip("torch_geometric")
 
 MODELS = ("model=to_hetero", "model=hgt", "model=rgcn")
-SMALL = "dataset=hetero_npz", "model.hidden=8", "model.lr=0.02", "datamodule.batch_size=8", "callbacks=quiet"
+SMALL = "dataset=hetero_npz", "model.hidden_channels=8", "model.lr=0.02", "datamodule.batch_size=8", "callbacks=quiet"
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def test_scores_are_inner_products(random_graph):
     graph = random_graph(50, 300)
     sampler = LinkSampler(FusedSampler([-1, -1], num_threads=1), Negatives("triplet", 2))
     links = sampler.sample(graph, torch.tensor([[1, 2], [3, 4], [1, 2]]))
-    model = LinkPredictor(4, hidden=8, out=6).eval()
+    model = LinkPredictor(4, hidden_channels=8, out=6).eval()
     with pytest.raises(ValueError, match="the links have no features"):
         model(links)
     x = torch.rand(50, 4)

@@ -10,15 +10,15 @@ import torch
 from train_runs import FAST, Composer, in_process
 from typed_datasets import make_purchases, write_typed
 
+from models.training.checkpoints import read_checkpoint
 from models.training.past_run_job import use_past_run
-from models.training.run_checks import read_checkpoint
 
 pytest.importorskip("torch_geometric")
 
 LINKS = (
     "task=link", "dataset=hetero_npz", "datamodule.edge_type=user__buys__item",
     "datamodule.reverse=item__rev_buys__user", "datamodule.batch_size=64", "datamodule.eval_negatives=5",
-    "model.hidden=8", "model.out=8", "callbacks.early_stopping=null",
+    "model.hidden_channels=8", "model.out=8", "callbacks.early_stopping=null",
 )  # fmt: skip
 
 

@@ -64,7 +64,7 @@ def make_trainer(**options: Any) -> Trainer:
 def test_learns_and_reports_its_metrics(random_graph: Any, multilabel: bool) -> None:
     torch.manual_seed(0)
     loader = make_loader(random_graph(), multilabel)
-    model = NodeClassifier(5, NUM_CLASSES, multilabel=multilabel, hidden=32, dropout=0.0, lr=0.02)
+    model = NodeClassifier(5, NUM_CLASSES, multilabel=multilabel, hidden_channels=32, dropout=0.0, lr=0.02)
     trainer = make_trainer(max_epochs=15)
     trainer.fit(model, train_dataloaders=loader, val_dataloaders=loader)
     fitted = dict(trainer.callback_metrics)
@@ -91,7 +91,7 @@ def test_validation_accuracy_is_that_of_the_epoch(random_graph: Any) -> None:
     """Batches of 70, 70 and 60 nodes: the mean over nodes, not over batches."""
     loader = make_loader(random_graph(), multilabel=False)
     loader.batch_size = 70
-    model = NodeClassifier(5, NUM_CLASSES, hidden=8)
+    model = NodeClassifier(5, NUM_CLASSES, hidden_channels=8)
     model.eval()
     batches = list(loader)
     expected_acc = score(torch.cat([model(b) for b in batches]), loader.y, multilabel=False)
@@ -103,7 +103,7 @@ def test_validation_accuracy_is_that_of_the_epoch(random_graph: Any) -> None:
 
 def test_tests_on_mini_batches_too_and_predicts(random_graph: Any) -> None:
     loader = make_loader(random_graph(), multilabel=False)
-    model = NodeClassifier(5, NUM_CLASSES, hidden=8)
+    model = NodeClassifier(5, NUM_CLASSES, hidden_channels=8)
     (got,) = make_trainer().test(model, dataloaders=loader, verbose=False)
     predicted = make_trainer().predict(model, dataloaders=loader)
     assert predicted is not None
@@ -114,7 +114,7 @@ def test_tests_on_mini_batches_too_and_predicts(random_graph: Any) -> None:
 
 def test_is_restored_from_its_checkpoint(random_graph: Any, tmp_path: Any) -> None:
     loader = make_loader(random_graph(), multilabel=False)
-    model = NodeClassifier(5, NUM_CLASSES, hidden=8, num_layers=2, norm="batch", lr=0.02)
+    model = NodeClassifier(5, NUM_CLASSES, hidden_channels=8, num_layers=2, norm="batch", lr=0.02)
     trainer = make_trainer(max_epochs=1)
     trainer.fit(model, train_dataloaders=loader, val_dataloaders=loader)
     trainer.save_checkpoint(tmp_path / "a.ckpt")
@@ -184,7 +184,7 @@ def make_stateful_loader(graph: Graph, multilabel: bool) -> StatefulLoader:
 @pytest.mark.parametrize("multilabel", [False, True])
 def test_training_metrics_are_those_of_the_epoch(random_graph: Any, multilabel: bool) -> None:
     loader = make_stateful_loader(random_graph(), multilabel)
-    model = NodeClassifier(5, NUM_CLASSES, multilabel=multilabel, hidden=8, dropout=0.0)
+    model = NodeClassifier(5, NUM_CLASSES, multilabel=multilabel, hidden_channels=8, dropout=0.0)
     losses: list[float] = []
     logits: list[Tensor] = []
 
@@ -211,7 +211,7 @@ def test_a_resumed_epoch_reports_all_of_itself(random_graph: Any, tmp_path: Any,
     for resumed in (False, True):
         torch.manual_seed(0)
         seen = Seen(None if resumed else tmp_path / "a.ckpt")
-        model = NodeClassifier(5, NUM_CLASSES, multilabel=multilabel, hidden=8, dropout=0.0)
+        model = NodeClassifier(5, NUM_CLASSES, multilabel=multilabel, hidden_channels=8, dropout=0.0)
         loader = make_stateful_loader(graph, multilabel)
         make_trainer(max_epochs=3, callbacks=[seen]).fit(
             model, train_dataloaders=loader, ckpt_path=tmp_path / "a.ckpt" if resumed else None
@@ -226,7 +226,7 @@ def test_an_epoch_cut_short_is_reported_too(random_graph: Any) -> None:
     loader = make_stateful_loader(random_graph(), multilabel=False)
     seen = Seen()
     trainer = make_trainer(max_steps=7, callbacks=[seen])
-    trainer.fit(NodeClassifier(5, NUM_CLASSES, hidden=8), train_dataloaders=loader)
+    trainer.fit(NodeClassifier(5, NUM_CLASSES, hidden_channels=8), train_dataloaders=loader)
     assert len(seen.epochs) == 2
     assert seen.epochs[0] != seen.epochs[1]
     assert {"train/loss", "train/acc"} <= set(trainer.callback_metrics)
@@ -311,7 +311,7 @@ class TestOnGPU:
     def test_learns_in_every_precision(self, random_graph: Any, precision: str, multilabel: bool) -> None:
         torch.manual_seed(0)
         loader = make_loader(random_graph(), multilabel)
-        model = NodeClassifier(5, NUM_CLASSES, multilabel=multilabel, hidden=32, dropout=0.0, lr=0.02)
+        model = NodeClassifier(5, NUM_CLASSES, multilabel=multilabel, hidden_channels=32, dropout=0.0, lr=0.02)
         trainer = make_trainer(accelerator="cuda", devices=1, max_epochs=15, precision=precision)
         before = torch.get_float32_matmul_precision()
         trainer.fit(model, train_dataloaders=loader, val_dataloaders=loader)

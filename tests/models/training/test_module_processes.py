@@ -65,7 +65,7 @@ def fit(root: Path, saved: str | None = None, num_train: int = 100, **options: A
         default_root_dir=root,
         **options,
     )
-    model = NodeClassifier(8, 4, hidden=8, num_layers=2, dropout=0.0, lr=1e-12)
+    model = NodeClassifier(8, 4, hidden_channels=8, num_layers=2, dropout=0.0, lr=1e-12)
     trainer.fit(model, datamodule=datamodule, ckpt_path=None if saved is None else root / saved)
     datamodule.close()
     return metrics.found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from loader.samples import Block, MiniBatch
 from models.training import own_classes
 from models.training.classifier import Classifier
 from models.training.errors import one_line_errors
+from models.training.own_classes import check_depth
+from models.training.renamed import with_new_names
 
 HERE = "own_of_test"
 
@@ -135,15 +138,29 @@ def test_only_the_options_that_it_takes_are_kept(composed: Composer) -> None:
 
 
 def test_an_option_that_was_given_stays(composed: Composer) -> None:
-    overrides = [target("Net"), "model.hidden=3"]
-    with pytest.raises(Exception, match="unexpected keyword argument 'hidden'"):
+    overrides = [target("Net"), "model.hidden_channels=3"]
+    with pytest.raises(Exception, match="unexpected keyword argument 'hidden_channels'"):
         in_process(composed, *overrides)
+
+
+class Narrow(Net):
+    def __init__(self, num_features: int, num_classes: int, *, hidden: int = 5, **options: Any) -> None:
+        super().__init__(num_features, num_classes, **options)
+        self.hidden = hidden
+
+
+def test_an_own_class_may_have_an_old_name(composed: Composer) -> None:
+    overrides = with_new_names([target("Narrow"), "model.hidden=3"], warn=True)
+    cfg = composed(*overrides)
+    own_classes.keep_options_of_own_classes(cfg, overrides)
+    assert (cfg.model.hidden, "hidden_channels" in cfg.model) == (3, False)
+    in_process(composed, *overrides, "trainer.max_epochs=1")
 
 
 def test_own_model_and_sampler_train(composed: Composer, tmp_path: Path) -> None:
     overrides = [target("Net"), target("OwnSampler", "sampler"), "+sampler.every=2", "model.lr=0.03"]
     assert in_process(composed, *overrides, "optimized_metric=test/val_acc", "trainer.max_epochs=4") > 0.5
-    assert "hidden" not in (tmp_path / "config.yaml").read_text()
+    assert "hidden_channels" not in (tmp_path / "config.yaml").read_text()
 
 
 @pytest.mark.parametrize("name", ["OnlyForward", "Foreign"])
@@ -263,3 +280,14 @@ def test_a_module_not_found_names_the_path(composed: Composer) -> None:
         ValueError, match=r"No module named 'nowhere'.*put nowhere.py into this folder, or let PYTHONPATH"
     ):
         in_process(composed, "model._target_=nowhere.Net")
+
+
+def test_hops_and_layers_that_differ_are_named() -> None:
+    model = SimpleNamespace(net=SimpleNamespace(num_layers=2))
+    two, three = SimpleNamespace(num_hops=2), SimpleNamespace(num_hops=3)
+    check_depth(model, SimpleNamespace(sampler=two, eval_sampler=two))
+    check_depth(SimpleNamespace(), SimpleNamespace(sampler=three))
+    with pytest.raises(
+        ValueError, match=r"^eval_sampler samples 3 hops, the model has 2 layers; give eval_sampler.num"
+    ):
+        check_depth(model, SimpleNamespace(sampler=two, eval_sampler=three))

@@ -69,7 +69,7 @@ def rows(tmp_path: Path) -> dict[str, list[Any]]:
 
 
 def test_predictions_are_those_of_the_exact_evaluation(tmp_path: Path, composed: Composer) -> None:
-    folder = trained(tmp_path, composed, "model.hidden=8")
+    folder = trained(tmp_path, composed, "model.hidden_channels=8")
     assert use(composed, folder, "predict", "embeddings=true") == 40
     found = rows(tmp_path)
     saved = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)
@@ -78,7 +78,7 @@ def test_predictions_are_those_of_the_exact_evaluation(tmp_path: Path, composed:
     from models.training.module import NodeClassifier
 
     data = NpzDataset(tmp_path / "graph.npz", cache_dir=tmp_path / "cache").load()
-    model = NodeClassifier(5, 2, hidden=8)
+    model = NodeClassifier(5, 2, hidden_channels=8)
     model.load_state_dict(saved["state_dict"])
     logits = layerwise_inference(model.net, data.graph, data.features, progress=False)
     assert found["id"] == list(range(40))
@@ -177,8 +177,8 @@ def test_what_cannot_be_done_is_refused_at_once(tmp_path: Path, composed: Compos
         use(composed, folder, "predict", "model=node2vec")
     with pytest.raises(ValueError, match=r"trainer.devices=2 does not go with mode=evaluate: it is one process"):
         use(composed, folder, "evaluate", "trainer.devices=2")
-    with pytest.raises(ValueError, match=r"hidden was 256 and is 16"):
-        use(composed, folder, "predict", "model.hidden=16")
+    with pytest.raises(ValueError, match=r"hidden_channels was 256 and is 16"):
+        use(composed, folder, "predict", "model.hidden_channels=16")
     (folder / ".hydra" / "config.yaml").unlink()
     with pytest.raises(ValueError, match=r"which has the options of its run, is not there"):
         use(composed, folder, "predict")
@@ -263,7 +263,7 @@ def test_appended_rows_are_predicted_without_training(tmp_path: Path, composed: 
     if model[0] == "model=gcn":
         pytest.importorskip("torch_geometric")
     write_tables(tmp_path)
-    folder = trained(tmp_path, composed, *of_tables(tmp_path), *model, "model.hidden=8")
+    folder = trained(tmp_path, composed, *of_tables(tmp_path), *model, "model.hidden_channels=8")
     append(tmp_path / "nodes.csv", "p40,7.5,", "new one,,b", "p41,-3,")
     append(tmp_path / "edges.csv", "p40,p3", "p40,new one", "p5,p41")
     assert use(composed, folder, "predict") == 43
@@ -282,7 +282,7 @@ def test_appended_rows_are_predicted_without_training(tmp_path: Path, composed: 
     pairs = [line.split(",") for line in (tmp_path / "edges.csv").read_text().splitlines()[1:]]
     both = {(number[a], number[b]) for a, b in pairs if a != b} | {(number[b], number[a]) for a, b in pairs if a != b}
     graph = Graph.from_edges(*torch.tensor(sorted(both)).t(), 43)
-    net = instantiate(composed(*model, "model.hidden=8").model, num_features=1, num_classes=2).eval()
+    net = instantiate(composed(*model, "model.hidden_channels=8").model, num_features=1, num_classes=2).eval()
     net.load_state_dict(torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"])
     with torch.no_grad():
         logits, _ = net.infer(WholeGraph(graph, torch.from_numpy(features), torch.zeros(43), {}))

@@ -13,14 +13,20 @@ from train_runs import FAST, Composer, in_process
 
 from loader.machine import optional
 from models.pyg import ARCHITECTURES
+from models.training.checkpoints import read_checkpoint
 from models.training.past_run_job import use_past_run
 from models.training.pyg_classifier import PyGClassifier
-from models.training.run_checks import read_checkpoint
 
 parquet = pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("torch_geometric")
 
-SIZES = "model.hidden=16", "trainer.max_epochs=4", "model.lr=0.02", "datamodule.batch_size=10", "callbacks=quiet"
+SIZES = (
+    "model.hidden_channels=16",
+    "trainer.max_epochs=4",
+    "model.lr=0.02",
+    "datamodule.batch_size=10",
+    "callbacks=quiet",
+)
 
 
 @pytest.fixture

@@ -16,15 +16,15 @@ from shop import edit, write_shop
 from train_runs import FAST, Composer, in_process
 
 from loader.datasets import DatasetError
+from models.training.checkpoints import read_checkpoint
 from models.training.past_run_job import use_past_run
 from models.training.relational_job import WrittenItems, watch_task
-from models.training.run_checks import read_checkpoint
 
 pytestmark = needs_frame
 parquet = pytest.importorskip("pyarrow.parquet")
 
 SMALL = (
-    "dataset=relational", "model=rsage", "model.hidden=8", "model.encoder_layers=1", "model.dropout=0",
+    "dataset=relational", "model=rsage", "model.hidden_channels=8", "model.encoder_layers=1", "model.dropout=0",
     "sampler.fanouts=[8,4]", "datamodule.batch_size=32", "callbacks=quiet",
 )  # fmt: skip
 

@@ -44,7 +44,7 @@ def batches(random_graph: Any) -> list[MiniBatch]:
 
 def net(kind: type[NodeClassifier] = NodeClassifier, **options: Any) -> NodeClassifier:
     torch.manual_seed(0)
-    return kind(FEATURES, CLASSES, hidden=CLASSES, **options)
+    return kind(FEATURES, CLASSES, hidden_channels=CLASSES, **options)
 
 
 class Run:

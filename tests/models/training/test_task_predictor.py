@@ -49,7 +49,7 @@ class Given(TaskPredictor):
 
 def evaluated(kind: str, *batches: tuple[list[float], list[float]]) -> dict[str, float]:
     column = {"name": "x", "kind": "number", "width": 1, "categories": 0, "first_year": 0}
-    model = Given({"node": [column]}, [("node", "to", "node")], "node", kind, hidden=2, encoder_layers=1)
+    model = Given({"node": [column]}, [("node", "to", "node")], "node", kind, hidden_channels=2, encoder_layers=1)
     model._begin("val")
     for out, y in batches:
         labels = torch.tensor(y)
@@ -65,7 +65,7 @@ def test_binary_scores_are_of_logits_everywhere() -> None:
 
 def test_graphs_are_refused_where_they_cannot_be(tmp_path: Path) -> None:
     data, batches = shop_batches(tmp_path, "cpu")
-    model = TaskPredictor(**data.sizes, hidden=4, encoder_layers=1, cuda_graph=True)
+    model = TaskPredictor(**data.sizes, hidden_channels=4, encoder_layers=1, cuda_graph=True)
     with pytest.raises(RuntimeError, match="cuda_graph is true, but the mini-batch is not on a GPU"):
         model.training_step(batches[0], 0)
     with pytest.raises(TypeError, match="cuda_graph is 'maybe'; it must be True or False"):
@@ -89,8 +89,8 @@ class OwnForward(TaskPredictor):
 def test_what_a_graph_may_lack_has_plain_steps(tmp_path: Path, kind: type[TaskPredictor]) -> None:
     data, batches = shop_batches(tmp_path, "cpu")
     on_gpu: Any = SimpleNamespace(nodes=SimpleNamespace(is_cuda=True))
-    assert TaskPredictor(**data.sizes, hidden=4, encoder_layers=1).may_be_graphed(on_gpu)
-    model = kind(**data.sizes, hidden=4, encoder_layers=1)
+    assert TaskPredictor(**data.sizes, hidden_channels=4, encoder_layers=1).may_be_graphed(on_gpu)
+    model = kind(**data.sizes, hidden_channels=4, encoder_layers=1)
     assert not model.may_be_graphed(on_gpu)
     if kind is Scaled:
         model.cuda_graph = True
@@ -107,7 +107,7 @@ def test_steps_past_lightning_train_as_lightnings(tmp_path: Path, monkeypatch: p
     found = []
     for taken in (True, False):
         torch.manual_seed(0)
-        model = TaskPredictor(**data.sizes, hidden=8, encoder_layers=1)
+        model = TaskPredictor(**data.sizes, hidden_channels=8, encoder_layers=1)
         if not taken:
             model.whole_step.take = lambda *_: False  # type: ignore[method-assign]
         quiet: dict[str, Any] = {f"enable_{name}": False for name in ("checkpointing", "progress_bar", "model_summary")}
@@ -129,7 +129,12 @@ def test_graphs_train_as_plain_steps_do(tmp_path: Path, unique_rows: bool) -> No
     losses: dict[bool, list[Tensor]] = {}
     for graph in (True, False):
         torch.manual_seed(0)
-        options: dict[str, Any] = {"hidden": 16, "encoder_layers": 2, "dropout": 0.0, "unique_rows": unique_rows}
+        options: dict[str, Any] = {
+            "hidden_channels": 16,
+            "encoder_layers": 2,
+            "dropout": 0.0,
+            "unique_rows": unique_rows,
+        }
         model = TaskPredictor(**data.sizes, **options, cuda_graph=graph).cuda()
         optimizer = torch.optim.Adam(model.net.parameters(), lr=1e-3, fused=True)
         losses[graph] = []

@@ -43,7 +43,7 @@ class Losses(Callback):
 
 def net(kind: type[NodeClassifier] = NodeClassifier, **options: Any) -> NodeClassifier:
     torch.manual_seed(0)
-    return kind(FEATURES, CLASSES, hidden=CLASSES, **options)
+    return kind(FEATURES, CLASSES, hidden_channels=CLASSES, **options)
 
 
 def train(model: NodeClassifier, batches: list[MiniBatch], **options: Any) -> tuple[Trainer, list[float]]:

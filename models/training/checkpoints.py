@@ -1,0 +1,100 @@
+"""A checkpoint of a run: whether it is one, and whether it is of the model that is to go on from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from loader.machine.whole_files import check_archive
+from models.training.renamed import with_new_hparams
+
+_OF_OPTIMIZER = ("lr", "weight_decay", "optimizer", "schedule")  # a checkpoint brings them back
+_NEEDED = ("state_dict", "optimizer_states", "loops", "hyper_parameters")  # of a checkpoint that training goes on from
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """The parts of a checkpoint; its arrays stay in the file until they are read.
+
+    Raises:
+        ValueError: training cannot go on from it, whatever the model is.
+    """
+    try:
+        check_archive(path)
+        saved = torch.load(str(path), map_location="cpu", weights_only=True, mmap=True)  # torch 2.1 maps no Path
+    except Exception as error:  # an unpickler raises anything
+        first = str(error).split(". ")[0].split("\n")[0][:120] or type(error).__name__
+        raise ValueError(
+            f"ckpt_path is {path}, which is no checkpoint of train.py or is damaged ({first}); give one "
+            "that it wrote, e.g. outputs/train/<run>/checkpoints/step.ckpt"
+        ) from error
+    lacks = [name for name in _NEEDED if name not in saved] if isinstance(saved, dict) else list(_NEEDED)
+    if not lacks and not all(isinstance(saved[name], Mapping) for name in ("state_dict", "hyper_parameters")):
+        lacks = ["dict of the model's weights and options"]
+    if lacks:
+        raise ValueError(
+            f"ckpt_path is {path}, which holds no {lacks[0]}, so training cannot go on from it; give a checkpoint that "
+            "train.py wrote, e.g. outputs/train/<run>/checkpoints/step.ckpt"
+        )
+    found: dict[str, Any] = saved
+    return found
+
+
+def check_checkpoint(path: Path, model: nn.Module, hparams: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of a checkpoint from which training of `model` can go on.
+
+    Args:
+        path: of the checkpoint.
+        model: as the run would train it.
+        hparams: the options that it was made with.
+
+    Raises:
+        ValueError: it cannot go on from the file.
+    """
+    saved = read_checkpoint(path)
+    check_model(path, saved, model, hparams)
+    return saved
+
+
+def check_model(path: Path, saved: Mapping[str, Any], model: nn.Module, hparams: Mapping[str, Any]) -> None:
+    """Raises ValueError unless a checkpoint is of this model; arguments as of `check_checkpoint`.
+
+    Args:
+        saved: the parts of the checkpoint.
+    """
+    shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
+    theirs = {name: list(value.shape) for name, value in saved["state_dict"].items() if isinstance(value, Tensor)}
+    before = with_new_hparams(saved["hyper_parameters"], hparams)
+    changed = [name for name in hparams if name in before and before[name] != hparams[name]]
+    if shapes == theirs:
+        changed_here = [name for name in _OF_OPTIMIZER if name in changed]
+        if changed_here:
+            raise ValueError(
+                f"ckpt_path is {path}, whose optimizer goes on with the options that it had: "
+                f"{_named(changed_here, before, hparams)}; give those"
+            )
+        return
+    raise ValueError(
+        f"ckpt_path is {path}, of another model: {_difference(changed, before, hparams, shapes, theirs)}; give the "
+        "options (and the dataset) of the run that wrote it"
+    )
+
+
+def _difference(
+    changed: Sequence[str],
+    before: Mapping[str, Any],
+    now: Mapping[str, Any],
+    shapes: Mapping[str, list[int]],
+    theirs: Mapping[str, list[int]],
+) -> str:
+    if changed:
+        return _named(changed, before, now)
+    name = next(name for name in [*shapes, *theirs] if shapes.get(name) != theirs.get(name))
+    return f"{name} has shape {theirs.get(name, 'none')} there and {shapes.get(name, 'none')} here"
+
+
+def _named(names: Iterable[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} was {before[name]} and is {now[name]}" for name in names)

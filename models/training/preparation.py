@@ -1,0 +1,112 @@
+"""A run before its data are read: its options are checked in one order, and its device is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from models.training.checkpoints import read_checkpoint
+from models.training.device import check_features, device_of_run
+from models.training.options import check_values
+from models.training.ranks import check_hosts, check_launch
+from models.training.rules import OF_PARTS, OF_VALUES, check_rules
+from models.training.targets import check_parts, class_name
+
+
+class Prepared(NamedTuple):
+    """What a run needs besides its options.
+
+    Attributes:
+        why: of the choice of its device, in words.
+        saved: the parts of the checkpoint `cfg.ckpt_path`; empty without one.
+    """
+
+    why: str
+    saved: Mapping[str, Any]
+
+
+def prepare(cfg: DictConfig) -> Prepared:
+    """Checks all options that need no class of the run, and chooses the device.
+
+    Args:
+        cfg: of the run; `device` becomes "cpu" or "cuda", and a run that goes on keeps its `checkpoint_dir`.
+
+    Raises:
+        ValueError, TypeError, FileNotFoundError: an option has a value that is none of its own, or does not go with
+            another one.
+    """
+    check_parts(cfg)
+    check_rules(cfg, OF_PARTS)  # else the next line meets values that the chosen parts have not
+    if missing := OmegaConf.missing_keys(cfg):
+        key = min(missing, key=len)
+        raise ValueError(f"{key} is not set; add {key}=... to the command line")
+    if isinstance(cfg.ckpt_path, str) and cfg.mode == "train":
+        cfg.checkpoint_dir = str(Path(cfg.ckpt_path).parent)  # where the best one so far lies
+    check_values(cfg)
+    check_launch(cfg.trainer)
+    cfg.device, why = device_of_run(cfg.device)
+    if cfg.num_threads is not None:
+        torch.set_num_threads(cfg.num_threads)
+    check_rules(cfg, OF_VALUES)
+    check_features(cfg.features, cfg.device)
+    if class_name(cfg.features) == "PartitionedFeatures":
+        check_hosts(cfg.trainer)
+    return Prepared(why, {} if cfg.ckpt_path is None else read_checkpoint(Path(cfg.ckpt_path)))
+
+
+def check_classes(cfg: DictConfig, given: Sequence[str]) -> None:
+    """Checks the classes of a run, and what they decide; it imports Lightning.
+
+    Args:
+        cfg: of a run whose options were checked. Options that an own class does not take are taken out, and what a task
+            on tables watches is set.
+        given: what the command line overrides.
+
+    Raises:
+        ValueError: a class cannot be imported, is of the wrong kind, or does not go with another one.
+    """
+    from models.training.node_types import check_types, takes_tables
+    from models.training.own_classes import keep_options_of_own_classes
+    from models.training.relational_job import watch_task
+    from models.training.targets import check_targets
+    from models.training.tested_job import draw_score
+    from models.training.watched import check_monitors
+
+    keep_options_of_own_classes(cfg, given)
+    check_targets(cfg)
+    if takes_tables(cfg):
+        watch_task(cfg, given)
+    elif cfg.task == "link":
+        draw_score(cfg, given, "auc")
+    check_types(cfg)
+    check_monitors(cfg)
+
+
+def run_job(cfg: DictConfig, prepared: Prepared) -> float:
+    """Trains, or uses what a past run has trained; returns the metric that a sweep optimises.
+
+    Args:
+        cfg: of a run whose options and classes were checked.
+        prepared: of that run.
+    """
+    from models.training.job_result import JobResult
+    from models.training.link_job import train_links
+    from models.training.node_job import train_nodes
+    from models.training.node_types import takes_tables
+    from models.training.past_run_job import use_past_run
+    from models.training.relational_job import train_task
+
+    if cfg.mode != "train":
+        return use_past_run(cfg, prepared.why, prepared.saved)
+    job = JobResult(cfg)
+    if job.metric is not None:
+        return job.metric
+    if takes_tables(cfg):
+        return train_task(cfg, prepared.why, job)
+    if cfg.task == "link":
+        return train_links(cfg, prepared.why, job)
+    return train_nodes(cfg, prepared.why, job)

@@ -1,0 +1,89 @@
+"""The parts of a run, and what their `_target_` names: it must be there, and be of the right class."""
+
+from __future__ import annotations
+
+import logging
+from importlib.util import find_spec
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import get_object
+from omegaconf import DictConfig
+
+from loader.datasets.base import Dataset
+from loader.machine.arguments import shown
+from loader.machine.optional import import_optional
+from loader.samplers import Sampler
+from models.training.options import entries
+
+PARTS = ("dataset", "sampler", "features", "model", "datamodule", "trainer")
+_CLASSES: dict[str, type] = {"dataset": Dataset, "sampler": Sampler}
+_OF_LOGGERS = {  # class -> packages, of which one will do; the first names the extra
+    "TensorBoardLogger": ("tensorboard", "tensorboardX"),
+    "WandbLogger": ("wandb",),
+    "MLFlowLogger": ("mlflow",),
+}
+
+
+def check_parts(cfg: DictConfig) -> None:
+    """Raises ValueError unless all parts of a run have a class."""
+    for name in PARTS:
+        part = cfg.get(name)
+        if not isinstance(part, DictConfig) or "_target_" not in part:
+            raise ValueError(f"{name} is {shown(part)}; it must have a _target_, as the options of conf/ have")
+
+
+def class_name(part: DictConfig) -> str:
+    """The last part of what `_target_` names."""
+    return str(part["_target_"]).rpartition(".")[2]
+
+
+def chosen(group: str, cfg: DictConfig) -> str:
+    """What the command line or a default chose for a group, or the class if that is not known."""
+    choices = HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
+    return str(choices.get(group) or cfg[group]["_target_"])
+
+
+def object_of(group: str, part: DictConfig) -> Any:
+    """What `part._target_` names. Hydra's own look-up writes three lines to the log before it raises.
+
+    Raises:
+        ValueError: it cannot be imported.
+    """
+    log = logging.getLogger("hydra.utils")
+    disabled, log.disabled = log.disabled, True
+    try:
+        return get_object(part["_target_"])
+    except Exception as error:  # an import raises anything
+        why = str(error.__cause__ or error).split("\n")[0] or type(error).__name__
+        module = str(part["_target_"]).partition(".")[0]
+        beside = ""
+        if f"named '{module}'" in why:
+            beside = f", and put {module}.py into this folder, or let PYTHONPATH have the folder of {module}.py"
+        raise ValueError(
+            f"{group}._target_ is {shown(part['_target_'])}, which cannot be imported ({why[:120]}); give the full "
+            f"name of a class, as the options of conf/{group.split('.')[0]} have{beside}"
+        ) from error
+    finally:
+        log.disabled = disabled
+
+
+def check_targets(cfg: DictConfig) -> None:
+    """Raises ValueError unless each part, callback and logger names what can be imported."""
+    for name in PARTS:
+        made, wanted = object_of(name, cfg[name]), _CLASSES.get(name, object)
+        if not isinstance(made, type) or issubclass(made, wanted):
+            continue
+        if name != "dataset" or not hasattr(made, "load") or made.__module__.startswith("torch_geometric."):
+            raise ValueError(
+                f"{name}._target_ is {cfg[name]['_target_']}, which is no {wanted.__name__} of "
+                f"{wanted.__module__.rpartition('.')[0]}; give one, as the options of conf/{name} do"
+            )
+    for group in ("callbacks", "logger"):
+        for name, entry in entries(cfg, group):
+            if "_target_" not in entry:
+                continue
+            needs = _OF_LOGGERS.get(class_name(entry), ())
+            if needs and not any(map(find_spec, needs)):
+                import_optional(needs[0], f"{group}.{name}", needs[0])  # says how to get it
+            object_of(f"{group}.{name}", entry)

@@ -126,7 +126,7 @@ HEADLINES: tuple[tuple[str, str, Callable[[Result], tuple[str, str, str]]], ...]
     ),
     ("An epoch, features in GPU memory", "pipeline_gpu", _epoch("lazy")),
     ("An epoch, a quarter of the features in GPU memory", "pipeline_gpu", _epoch("cached")),
-    ("An epoch, a quarter of graph and features in GPU memory", "budget_gpu", _budget),
+    ("An epoch in a memory budget of 25 % of graph and features", "budget_gpu", _budget),
     (
         "Mini-batches of files on disk, none in memory",
         "disk",

@@ -107,5 +107,5 @@ class StepCheckpoint(Checkpoint):
         self._handles = False
 
     def _save(self, trainer: Trainer) -> None:
-        self.saved, self._due = trainer.global_step, False
         trainer.save_checkpoint(self.path)
+        self.saved, self._due = trainer.global_step, False  # not before: Ctrl-C may come while it is written

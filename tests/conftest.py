@@ -17,6 +17,15 @@ settings.register_profile("any-speed", deadline=None, max_examples=50)
 settings.load_profile("any-speed")
 
 
+@pytest.fixture(autouse=True)
+def same_matmul_precision() -> Iterator[None]:
+    """A training that ends in an error leaves the precision of its model behind."""
+    before = torch.get_float32_matmul_precision()
+    yield
+    if torch.get_float32_matmul_precision() != before:
+        torch.set_float32_matmul_precision(before)
+
+
 @pytest.fixture
 def composed(tmp_path: Path) -> Iterator[Any]:
     """`composed(*overrides)`: the configuration of a run of train.py whose folder is `tmp_path`."""

@@ -25,7 +25,8 @@ constexpr int kCachedLoads = 4;  // some of these are read by the other blocks
 // (PCIe 5, 16 lanes) 12 of them have all of its bandwidth. An epoch beside training takes
 // 5.05 ms per mini-batch with them, as with 48 of 256 threads. A training step takes 1.16 ms beside them,
 // 1.31 ms beside 48 of 256 threads, and 0.93 ms by itself.
-// Where a thread reads less than 16 bytes, a block has fewer lines under way.
+// Where a thread reads less than 16 bytes, a block has fewer lines under way: 400,000 rows of 128 bytes of
+// int8 take 1.74 ms with 12 of them, 1.13 with 20.
 template <int Bytes>
 constexpr int kHostBlocks = Bytes >= 16 ? 12 : 20;
 // With a cache. An epoch of the shape of ogbn-products with a quarter of rows and lists in GPU memory takes

@@ -140,7 +140,6 @@ def main() -> None:
     if "ms" in dgl:
         rows.append({"what": "dgl", "ms": dgl["ms"], "of_unit": dgl["ms"] / unit, "edges": dgl["edges"]})
     content = {
-        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
         "graph": {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges},
         "fanouts": arguments.fanouts,

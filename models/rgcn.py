@@ -172,7 +172,7 @@ class RGCN(nn.Module):
             means = aggregate_row_mean(x, by_source.indptr[begin : end + 1], entries)
             runs = [run for run in by_source.runs if run.source == t]
             products = {
-                relation: to_hidden @ of_relations[relation] for relation in {run.relation: None for run in runs}
+                relation: to_hidden @ of_relations[relation] for relation in dict.fromkeys(run.relation for run in runs)
             }
             for run in runs:
                 of_run = means[run.begin - begin : run.begin - begin + run.size]

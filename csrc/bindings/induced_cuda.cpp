@@ -1,5 +1,4 @@
 // Exports the edges among given vertices on a GPU.
-#include <algorithm>
 #include <functional>
 
 #include "bindings/gpu.h"
@@ -86,7 +85,7 @@ class CudaInducedEdges {
   std::function<void(int64_t entries, int64_t edges, int64_t* out)> write_;
 };
 
-// Words of `memory` for so many given vertices, asked lists and entries of these.
+// Number of words of `memory`, for these numbers of given vertices and asked lists, and room for entries.
 int64_t induced_words(int64_t num_nodes, int64_t num_rows, int64_t room) {
   if (num_nodes < 0 || num_nodes >= INT32_MAX)
     throw py::value_error("a table of " + std::to_string(num_nodes) +

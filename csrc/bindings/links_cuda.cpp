@@ -126,7 +126,7 @@ void view_hop(const Hop& hop, int64_t seeds, const Place& place, HopView* found)
     throw py::value_error("a hop has either indptr or destinations; the other one must be None");
   const auto from = view<const N>(sources, "sources of a hop", -1, place);  // [edges]
   const auto positions = view<P>(gone, "gone", -1, place);                  // [edges, or fewer]
-  // Those to the seeds come first: their number is that of the positions or, on the GPU, in indptr.
+  // Edges to the seeds come first. Their number is the length of `gone`, or indptr has it on the GPU.
   if (destinations.is_none() ? positions.size != from.size : positions.size > from.size)
     throw py::value_error("gone has " + std::to_string(positions.size) + " elements; the hop has " +
                           std::to_string(from.size) + " edges");

@@ -67,7 +67,7 @@ int64_t output_bytes(const OutputPlan& plan) {
   return static_cast<int64_t>(std::min<Wide>(most, std::numeric_limits<int64_t>::max()));
 }
 
-// The memory of a mini-batch, of any type, of at least so many bytes.
+// The memory of a mini-batch: a tensor of any type that has at least `bytes` bytes.
 inline uint8_t* output_memory(py::handle memory, int64_t bytes, const Place& place) {
   const View<uint8_t> held = bytes_view(memory, "memory", place);
   if (held.size < bytes)

@@ -24,7 +24,7 @@ def renamed(names: Mapping[str, str]) -> Callable[[Class], Class]:
     """
 
     def decorate(made: Class) -> Class:
-        made.__init__ = _init_taking_old_names(made, names)  # type: ignore[misc]
+        renamed_arguments(names)(made)
         for old, new in names.items():
             setattr(made, old, _old_attribute(made, old, new))
         return made

@@ -30,4 +30,9 @@ def config(**changes: Any) -> DictConfig:
         "callbacks": {"best": {"monitor": "val/acc"}, "curves": None},
         "logger": None,
     }
+    return changed(plain, changes)
+
+
+def changed(plain: dict[str, Any], changes: dict[str, Any]) -> DictConfig:
+    """Options with some changes."""
     return OmegaConf.merge(OmegaConf.create(plain), OmegaConf.create(changes))  # type: ignore[return-value]

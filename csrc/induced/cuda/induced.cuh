@@ -2,35 +2,13 @@
 // equal length, one for a warp: so the longest list costs no more than others.
 #pragma once
 
+#include "block_sums.cuh"
 #include "induced/cuda/induced.h"
 
 namespace loader {
 
 __device__ __forceinline__ void raise_to(uint64_t* at, uint64_t value) {
   atomicMax(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
-}
-
-// The sum of `x` of all threads of the block before this one, and of all of them. All threads of the block
-// call it; `warps` may be used again after a barrier.
-__device__ __forceinline__ int64_t induced_sum_before(int64_t x, int64_t (&warps)[kInducedWarps],
-                                                      int64_t& total) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int64_t up_to = x;
-#pragma unroll
-  for (int offset = 1; offset < 32; offset *= 2) {
-    const int64_t below = __shfl_up_sync(~0u, up_to, offset);
-    if (lane >= offset) up_to += below;
-  }
-  if (lane == 31) warps[warp] = up_to;
-  __syncthreads();
-  int64_t before = 0;
-  total = 0;
-#pragma unroll
-  for (int w = 0; w < kInducedWarps; ++w) {
-    if (w == warp) before = total;
-    total += warps[w];
-  }
-  return before + up_to - x;
 }
 
 // Replaces numbers by the sums of those before them; one block.
@@ -42,7 +20,7 @@ __global__ void __launch_bounds__(kInducedThreads)
   for (int64_t first = 0; first < count; first += kInducedThreads) {
     const int64_t i = first + threadIdx.x;
     int64_t total;
-    const int64_t sum = induced_sum_before(i < count ? call.sums[i] : 0, warps, total);
+    const int64_t sum = sum_before(i < count ? call.sums[i] : int64_t{0}, warps, total);
     if (i < count) call.sums[i] = before + sum;
     before += total;
     __syncthreads();
@@ -85,22 +63,22 @@ __global__ void __launch_bounds__(kInducedThreads)
     call.begins[i] = list.begin;
   }
   __shared__ int64_t warps[kInducedWarps];
-  const int64_t before = induced_sum_before(length, warps, total);
+  const int64_t before = sum_before(length, warps, total);
   if (i < asked.num_rows) call.firsts[i] = before;
   if (threadIdx.x == 0 && i < asked.num_rows) call.list_sums[blockIdx.x] = total;
 }
 
-// The place of a key in the table, or -1, if slot `at`, where `there` is, was the first one looked at.
+// The slot of a key in the table, or -1, if slot `at`, where `there` is, was the first one looked at.
 template <typename P, typename N>
-__device__ __forceinline__ int32_t place_of(const InducedCall<P, N>& call, uint64_t key, uint64_t at,
-                                            uint64_t there) {
+__device__ __forceinline__ int64_t slot_of(const InducedCall<P, N>& call, uint64_t key, uint64_t at,
+                                           uint64_t there) {
   const uint64_t mask = (uint64_t{1} << call.bits) - 1;
   while (there != key + 1) {
     if (there == 0) return -1;
     at = (at + 1) & mask;
     there = call.keys[at];
   }
-  return call.places[at];
+  return static_cast<int64_t>(at);
 }
 
 // The asked list that has entry `e`: the last one that begins at it or earlier.
@@ -216,7 +194,7 @@ __global__ void __launch_bounds__(kInducedThreads)
       }
 #pragma unroll
       for (int u = 0; u < kInducedAtOnce; ++u) {
-        const bool keep = known[u] && place_of(call, key[u], slot[u], there[u]) >= 0;
+        const bool keep = known[u] && slot_of(call, key[u], slot[u], there[u]) >= 0;
         const unsigned bits = __ballot_sync(~0u, keep);
         const int32_t of_u = first + 32 * u;
         if (lane == 0 && of_u < count) call.found_bits[(begin + of_u) / 32] = bits;
@@ -224,7 +202,7 @@ __global__ void __launch_bounds__(kInducedThreads)
       }
     }
     int64_t total;
-    const int64_t before = induced_sum_before(lane == 0 ? sum : 0, warps, total);
+    const int64_t before = sum_before(lane == 0 ? sum : int64_t{0}, warps, total);
     if (lane == 0) call.chunk_sums[tile * kInducedWarps + warp] = before;
     if (threadIdx.x == 0) call.tile_sums[tile] = total;
     __syncthreads();
@@ -272,7 +250,7 @@ __global__ void __launch_bounds__(kInducedThreads)
     for (int u = 0; u < kInducedAtOnce; ++u) {
       if (found[u].at >= 0) {
         const int64_t own = to + __popc(bits[u] & ((1u << lane) - 1));
-        call.out_sources[own] = place_of(call, key[u], slot[u], there[u]);
+        call.out_sources[own] = call.places[slot_of(call, key[u], slot[u], there[u])];
         call.out_rows[own] = found[u].row;
         call.out_edges[own] = found[u].at;
       }

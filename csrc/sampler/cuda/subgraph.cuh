@@ -4,6 +4,7 @@
 // A vertex's `local` is its number, or kUnmet, or kNew in the hop that meets it first.
 #pragma once
 
+#include "block_sums.cuh"
 #include "sampler/cuda/subgraph.h"
 
 namespace loader {
@@ -43,24 +44,9 @@ __device__ __forceinline__ uint32_t sum_of_block(uint32_t x) {
 // The sum of the threads before this one; `all` receives the sum of the block.
 __device__ __forceinline__ uint32_t sum_ahead(uint32_t x, uint32_t& all) {
   __shared__ uint32_t sums[kSubgraphWarps];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  uint32_t up_to = x;
-#pragma unroll
-  for (int offset = 1; offset < 32; offset *= 2) {
-    const uint32_t below = __shfl_up_sync(~0u, up_to, offset);
-    if (lane >= offset) up_to += below;
-  }
-  if (lane == 31) sums[warp] = up_to;
+  const uint32_t ahead = sum_before(x, sums, all);
   __syncthreads();
-  uint32_t ahead = 0;
-  all = 0;
-#pragma unroll
-  for (int w = 0; w < kSubgraphWarps; ++w) {
-    if (w < warp) ahead += sums[w];
-    all += sums[w];
-  }
-  __syncthreads();
-  return ahead + up_to - x;
+  return ahead;
 }
 
 // The sums of the shares before this block's, and of all shares.

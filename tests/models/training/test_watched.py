@@ -21,7 +21,7 @@ def config(**changes: Any) -> DictConfig:
         "callbacks": {"best": {"monitor": "val/acc"}, "early_stopping": {"monitor": "val/acc"}, "curves": None},
         "trainer": {"max_epochs": 9, "max_steps": -1, "limit_val_batches": None, "check_val_every_n_epoch": 1},
     }
-    return OmegaConf.merge(OmegaConf.create(plain), OmegaConf.create(changes))  # type: ignore[return-value]
+    return run_options.changed(plain, changes)
 
 
 def splits(val: torch.Tensor = NODES, test: torch.Tensor = NODES) -> dict[str, torch.Tensor]:

@@ -734,6 +734,41 @@ def cuda_mean_backward(
 ) -> None:
     """Launches the gradient of `cuda_mean_forward`."""
 
+# Tensors of types, rows of a tile; weight, shift and bias by type.
+_LayerWeights = tuple[Tensor, int, Tensor, Tensor, Tensor | None]
+# Epsilon of the norm, ReLU, threshold of dropout and its key.
+_LayerActivation = tuple[float, bool, int, Tensor | None]
+
+def cuda_norm(
+    where: _Where,
+    x: Tensor,
+    weights: _LayerWeights,
+    activation: _LayerActivation,
+    residual: Tensor | None,
+    out: Tensor,
+    moments: Tensor | None,
+    /,
+) -> None:
+    """Launches the norm of rows in tiles and what follows it (csrc/layers/cuda/norm.h)."""
+
+def cuda_norm_gradient(
+    where: _Where,
+    x: Tensor,
+    weights: _LayerWeights,
+    activation: _LayerActivation,
+    grad: Tensor,
+    moments: Tensor,
+    grad_x: Tensor,
+    sums: Tensor,
+    /,
+) -> None:
+    """Launches its gradient; `sums`, `[tiles, 2 or 3, F]`: of weight, shift and, if there is one, bias, by tile."""
+
+def cuda_sum_tiles(where: _Where, rows: Tensor, order: Tensor, begins: Tensor, out: Tensor, /) -> None:
+    """Launches sums `[types, ...]` of `rows`, `[tiles, ...]`: `order[begins[t]:begins[t + 1]]` are those of type t."""
+
+cuda_most_normed: int  # columns
+
 def cuda_write_live_blocks(
     blocks: list[tuple[Tensor, Tensor, int, Tensor | None, Tensor | None, int]],
     live: Tensor,

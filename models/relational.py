@@ -134,11 +134,11 @@ class RelationalSAGE(nn.Module):
                 sums = aggregate_sum(encoded, trees.rows_of(hops), entries)
             weights = self._weights(i, segments)
             group = trees.group(hops) if i else group
-            found = group.linear(x[: trees.nodes_of(hops)], group.spread(weights.own), group.spread(weights.bias))
+            found = group.linear(x[: trees.nodes_of(hops)], weights.own)
             found = found + sum_of_relations(trees.parts(hops), slots, sums, weights.of_sums)
             if since is not None and not i:
                 found = found + self._sums_of_times(trees, since, weights, of_times, slots)
-            x = group.norm(found, group.spread(weights.scale), group.spread(weights.shift)).relu()
+            x = group.norm(found, weights.scale, weights.shift, bias=weights.bias, relu=True)
         out: Tensor = self.head(x[: batch.batch_size])
         return out
 
@@ -186,8 +186,16 @@ class RelationalSAGE(nn.Module):
     def _first_layers(self, names: Sequence[str], sizes: Sequence[int], parts: Sequence[Tensor | None]) -> list[Tensor]:
         """`RowEncoder.first` of each part, zeros of a part of a table without columns."""
         zeros, width = self.head.weight.new_zeros, 2 * self.head.in_features
-        every = zip(names, sizes, parts, strict=True)
-        return [zeros(n, width) if part is None else self.encoders[name].first(part) for name, n, part in every]
+        found = [zeros(n, width) if part is None else part for n, part in zip(sizes, parts, strict=True)]
+        of_tables: dict[str, list[int]] = {}
+        for i, name in enumerate(names):
+            if parts[i] is not None:
+                of_tables.setdefault(name, []).append(i)
+        for name, at in of_tables.items():  # at once, as an encoder prepares its weights each time
+            encoded = self.encoders[name].first(torch.cat([found[i] for i in at]))
+            for i, part in zip(at, encoded.split([sizes[i] for i in at]), strict=True):
+                found[i] = part
+        return found
 
     def _rest_of_encoders(self, first: Tensor, group: Grouped, names: Sequence[str]) -> Tensor:
         """What the residual networks make of their first layers: those of all tables together."""
@@ -198,7 +206,7 @@ class RelationalSAGE(nn.Module):
         lone = [None if encoder is None else encoder.row for encoder in encoders]
         rows = _stack(lone, self.head.weight.new_zeros(width))
         if some is None:
-            return group.rows(group.spread(rows))
+            return group.rows(rows)
 
         normed, count = some.backbone[0].norm1 is not None, len(some.backbone)
         # One stack for all vectors, and one for all matrices: launches take longer than the work.
@@ -206,30 +214,39 @@ class RelationalSAGE(nn.Module):
         norms = [f"backbone.{n}.norm{half}." for n in range(count) for half in (1, 2)] if normed else []
         norms.append("decoder.0.")
         paths = [f"{at}bias" for at in blocks] + [f"{at}{kind}" for at in norms for kind in ("weight", "bias")]
-        vectors = dict(zip(paths, group.spread(_table(nets, paths, some)).unbind(1), strict=True))
+        vectors = dict(zip(paths, _table(nets, paths, some).unbind(1), strict=True))
         paths = [f"{at}weight" for at in blocks]
-        matrices = dict(zip(paths, group.spread(_table(nets, paths, some)).unbind(1), strict=True))
+        matrices = dict(zip(paths, _table(nets, paths, some).unbind(1), strict=True))
+        dropout = self.dropout if self.training else 0.0
+        keys = iter(group.keys(2 * count) if dropout else [None] * (2 * count))
 
         def linear(x: Tensor, at: str) -> Tensor:
-            return group.linear(x, matrices[f"{at}weight"], vectors[f"{at}bias"])
+            return group.linear(x, matrices[f"{at}weight"])
 
-        def norm(x: Tensor, at: str) -> Tensor:
-            return group.norm(x, vectors[f"{at}weight"], vectors[f"{at}bias"])
-
-        def end(x: Tensor, at: str) -> Tensor:
-            return nn.functional.dropout((norm(x, at) if normed else x).relu(), self.dropout, self.training)
+        def end(x: Tensor, norm: str, bias: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
+            key = next(keys)
+            if normed:
+                scale, shift = vectors[f"{norm}weight"], vectors[f"{norm}bias"]
+                drop: dict[str, Any] = {"dropout": dropout, "key": key, "residual": residual}
+                return group.norm(x, scale, shift, bias=bias, relu=True, **drop)
+            x = (x if bias is None else x + group.rows(bias)).relu()
+            x = nn.functional.dropout(x, dropout) if dropout else x
+            return x if residual is None else residual + x
 
         x, shortcut = first.split(width, 1)
         for number in range(count):
             at = f"backbone.{number}."
+            bias = vectors[f"{at}lin1.bias"] if number else None  # that of the first is in `first`
             if number:
                 shortcut, x = x, linear(x, f"{at}lin1.")
-            x = shortcut + end(linear(end(x, f"{at}norm1."), f"{at}lin2."), f"{at}norm2.")
-        x = linear(norm(x, "decoder.0.").relu(), "decoder.2.")
+            x = end(x, f"{at}norm1.", bias)
+            x = end(linear(x, f"{at}lin2."), f"{at}norm2.", vectors[f"{at}lin2.bias"], shortcut)
+        x = group.norm(x, vectors["decoder.0.weight"], vectors["decoder.0.bias"], relu=True)
+        x = group.linear(x, matrices["decoder.2.weight"], vectors["decoder.2.bias"])
         if all(row is None for row in lone):
             return x
         # A table without columns has zeros for weights, and its one row.
-        return x + group.rows(group.spread(rows))
+        return x + group.rows(rows)
 
     def _since(self, trees: TreeLayout) -> Tensor | None:
         """`[nodes, hidden_channels]` encoded differences of seeds' times and the rows'; of tables with times only."""
@@ -289,7 +306,7 @@ class RelationalSAGE(nn.Module):
         bias = _stack([None if conv is None else conv.lin_l.bias for conv in convs], vector)
         known = _held(self.norms[i], segments.names)
         return _Weights(
-            _stack([None if conv is None else conv.lin_l.weight.t() for conv in convs], square),
+            _stack([None if conv is None else conv.lin_l.weight for conv in convs], square).transpose(1, 2),
             zeros(len(known), width, width).index_add(0, into, own),
             zeros(len(known), width).index_add(0, into, bias),
             _stack([None if norm is None else norm.weight for norm in known], vector),
@@ -301,7 +318,7 @@ class RelationalSAGE(nn.Module):
 def _with_times(x: Tensor, since: Tensor | None, group: Grouped, of_times: tuple[Tensor, Tensor]) -> Tensor:
     if since is None:
         return x
-    return x + group.linear(since[: len(x)], *map(group.spread, of_times))
+    return x + group.linear(since[: len(x)], *of_times)
 
 
 class _Weights(NamedTuple):

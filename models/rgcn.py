@@ -127,13 +127,13 @@ class RGCN(nn.Module):
         for i in range(1, last):
             if len(self.scale):
                 group = layout.group(last - i + 1)
-                x = group.norm(x, group.spread(self.scale[i - 1]), group.spread(self.shift[i - 1]))
+                x = group.norm(x, self.scale[i - 1], self.shift[i - 1])
             x = nn.functional.dropout(x.relu(), self.dropout, self.training)
             hops = last - i
             places = layout.arange(layout.nodes_of(hops))
             own, means = _own_and_means(x, places, layout.rows_of(hops), layout.entries_of(hops))
             group = layout.group(hops)
-            x = group.linear(own, group.spread(self.own[i]), group.spread(self.bias[i]))
+            x = group.linear(own, self.own[i], self.bias[i])
             x = x + sum_of_relations(layout.parts(hops), self._slots, means, self._in_order(self._weights(i)))
         return x[: batch.batch_size]
 

@@ -30,6 +30,8 @@ class RowEncoder(nn.Module):
         ImportError: pytorch-frame is missing.
     """
 
+    _firsts: Tensor
+
     def __init__(
         self, columns: Sequence[Mapping[str, Any]], hidden_channels: int, num_layers: int, dropout: float, norm: str
     ) -> None:
@@ -61,6 +63,10 @@ class RowEncoder(nn.Module):
         self.places = {kind: at for kind, at in places.items() if at}
         self.names = {kinds[kind]: names[kind] for kind in self.places}
         self._kinds = {kind: kinds[kind] for kind in self.places}
+        # Of the table of `_sum_of_codes`: a column has a row for each category, after one for codes that are missing.
+        self._categories = [column["categories"] for column in columns if column["kind"] == "category"]
+        firsts = [sum(self._categories[:c]) + c + 1 for c in range(len(self._categories))]
+        self.register_buffer("_firsts", torch.tensor(firsts), persistent=False)
         for kind, found in self.places.items():  # where a slice does not do
             self.register_buffer(f"_at_{kind}", torch.tensor(found), persistent=False)
         made = {
@@ -98,23 +104,75 @@ class RowEncoder(nn.Module):
         return out
 
     def first(self, x: Tensor) -> Tensor:
-        """`[count, 2 * hidden_channels]`: what the first product of the first block and its shortcut give."""
+        """`[count, 2 * hidden_channels]`: what the first product of the first block and its shortcut give.
+
+        Encoders of columns are linear maps of what they look at, so they are multiplied by that product once, and rows
+        of all columns times `hidden_channels` are never made.
+        """
         assert self.net is not None
-        columns, _ = self.net.encoder(self._frame_of(x))
-        flat, block = columns.flatten(1), self.net.backbone[0]
-        if block.shortcut is None:
-            return torch.cat([block.lin1(flat), flat], 1)
-        weight = torch.cat([block.lin1.weight, block.shortcut.weight])
-        return nn.functional.linear(flat, weight, torch.cat([block.lin1.bias, block.shortcut.bias]))
+        block, width = self.net.backbone[0], self.hidden_channels
+        weight, bias = block.lin1.weight, block.lin1.bias
+        if block.shortcut is None:  # of a single column
+            weight = torch.cat([weight, torch.eye(width, dtype=weight.dtype, device=weight.device)])
+            bias = torch.cat([bias, bias.new_zeros(width)])
+        else:
+            weight = torch.cat([weight, block.shortcut.weight])
+            bias = torch.cat([bias, block.shortcut.bias])
+        # [columns, hidden_channels, 2 * hidden_channels], in the order of the kinds
+        every, begin = weight.view(2 * width, -1, width).permute(1, 2, 0), 0
+        looked_at, maps, codes = [], [], None
+        for kind, of_kind in self._kinds.items():
+            encoder, values = self.net.encoder.encoder_dict[of_kind.value], self._values_of(kind, x)
+            of_columns = every[begin : begin + len(self.names[of_kind])]
+            begin += len(of_columns)
+            if kind == "category":
+                codes = self._sum_of_codes(encoder.emb.weight, values, of_columns)
+                continue
+            # Missing numbers and times were filled when the rows were made.
+            if kind == "number":
+                looked_at.append((values - encoder.mean) / encoder.std)
+                maps.append((encoder.weight.unsqueeze(1) @ of_columns).flatten(0, 1))
+            else:
+                values = values.float()  # as torch_frame does
+                year, parts = values[..., :1] - encoder.min_year.view(1, -1, 1), values[..., 1:] / encoder.max_values
+                angles = encoder.positional_encoding(year), encoder.cyclic_encoding(parts)
+                looked_at.append(torch.cat(angles, 2).flatten(1))
+                maps.append((encoder.weight.flatten(1, 2) @ of_columns).flatten(0, 1))
+            bias = bias + (encoder.bias.unsqueeze(1) @ of_columns).sum((0, 1))
+        if not maps:
+            assert codes is not None
+            return codes + bias
+        matrix = torch.cat(maps)
+        found = torch.addmm(bias.to(matrix.dtype), torch.cat(looked_at, 1).to(matrix.dtype), matrix)
+        return found if codes is None else found + codes
+
+    def _sum_of_codes(self, weight: Tensor, codes: Tensor, of_columns: Tensor) -> Tensor:
+        """`[count, out]`: embeddings of codes `[count, columns]`, each times the map of its column, summed.
+
+        A code that is missing, -1, has the embedding that gets no gradient, as in torch_frame.
+        """
+        (
+            none,
+            rows,
+        ) = weight[:1].detach(), weight[1:].split(self._categories)
+        table = torch.cat([torch.cat([none, of]) @ to for of, to in zip(rows, of_columns, strict=True)])
+        # In float32 also under autocast: many rows share an embedding, whose gradient is their sum.
+        return nn.functional.embedding_bag(codes + self._firsts, table.to(weight.dtype), mode="sum").to(table.dtype)
+
+    def _values_of(self, kind: str, x: Tensor) -> Tensor:
+        """Columns of a kind: codes as int64, and of times the seven parts, `[count, columns, 7]`."""
+        at = self.places[kind]
+        together = at == list(range(at[0], at[-1] + 1))
+        part = x[:, at[0] : at[-1] + 1] if together else x.index_select(1, getattr(self, f"_at_{kind}"))
+        if kind == "category":
+            return part.long()
+        return part.reshape(len(x), len(at) // 7, 7) if kind == "time" else part
 
     def _frame_of(self, x: Tensor) -> Any:
-        parts: dict[Any, Tensor] = {}
-        for kind, at in self.places.items():
-            together = at == list(range(at[0], at[-1] + 1))
-            part = x[:, at[0] : at[-1] + 1] if together else x.index_select(1, getattr(self, f"_at_{kind}"))
-            if kind != "number":
-                part = part.long()
-            parts[self._kinds[kind]] = part.view(len(x), len(at) // 7, 7) if kind == "time" else part
+        parts = {self._kinds[kind]: self._values_of(kind, x) for kind in self.places}
+        times = self._kinds.get("time")
+        if times is not None:
+            parts[times] = parts[times].long()
         return self._frame(parts, self.names)
 
 

@@ -48,6 +48,7 @@ std::vector<std::pair<std::string, std::string>> all_kernels() {
   add(gather_kernels());
   add(renewal_kernels());
   add(mean_kernels());
+  add(layer_kernels());
   add(item_kernels());
   add(link_kernels());
   add(subgraph_kernels());

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from loader.ops.tiles import Norm, Tiles, can_norm, norm_of_tiles, spread_over_tiles
+
 
 class _Part(Protocol):
     """Nodes of one type, with a row for each relation into it."""
@@ -30,51 +32,104 @@ class Grouped:
         runs: the type and the number of rows of each.
         tile: what all sizes are multiples of; 1 for runs of any size.
         device: of the rows.
+        types: number of types.
     """
 
-    def __init__(self, runs: Iterable[tuple[int, int]], tile: int, device: torch.device) -> None:
+    def __init__(self, runs: Iterable[tuple[int, int]], tile: int, device: torch.device, types: int) -> None:
         of_runs = [(t, size) for t, size in runs if size]
-        self._tile = tile
         self._sizes = [size for _, size in of_runs]
-        self._of_parts = [t for t, size in of_runs for _ in range(1 if tile == 1 else size // tile)]
+        self._types = [t for t, _ in of_runs]
         # For runs no tensor is made: the host would wait for the device.
-        self._types = torch.tensor(self._of_parts, device=device) if tile > 1 else None
+        of_tiles = [t for t, size in of_runs for _ in range(size // tile)] if tile > 1 else []
+        self._tiles = Tiles.of(tile, of_tiles, types, device) if tile > 1 else None
 
-    def spread(self, weights: Tensor) -> Tensor:
-        """`[parts, ...]` of weights by type, `[types, ...]`: as the other methods take them, by tile or by run."""
-        if self._types is not None:
-            return weights.index_select(0, self._types)
-        every = weights.unbind()
-        return torch.stack([every[t] for t in self._of_parts]) if self._of_parts else weights[:0]
-
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """`x @ weight.T + bias` of each row, with the weights of its type.
 
         Args:
             x: `[n, in]`.
-            weight: `[parts, out, in]`, see `spread`.
-            bias: `[parts, out]`.
+            weight: `[types, out, in]`.
+            bias: `[types, out]`, if there is one.
         """
-        if self._tile > 1:
-            tiles = x.view(-1, self._tile, x.shape[1])
-            return torch.baddbmm(bias.unsqueeze(1), tiles, weight.transpose(1, 2)).view(x.shape[0], weight.shape[1])
-        every = zip(x.split(self._sizes), weight, bias, strict=True) if self._sizes else ()
-        return torch.cat([x.new_zeros(0, weight.shape[1]), *(F.linear(*one) for one in every)])
+        tiles = self._tiles
+        if tiles is not None:
+            rows = x.view(-1, tiles.size, x.shape[1])
+            matrices = spread_over_tiles(weight, tiles).transpose(1, 2)
+            if bias is None:
+                found = torch.bmm(rows, matrices)
+            else:
+                found = torch.baddbmm(spread_over_tiles(bias, tiles).unsqueeze(1), rows, matrices)
+            return found.view(x.shape[0], weight.shape[1])
+        of_types = weight.unbind(), [None] * len(weight) if bias is None else bias.unbind()
+        parts = zip(self._types, x.split(self._sizes), strict=True) if self._sizes else ()
+        found_of = [F.linear(part, of_types[0][t], of_types[1][t]) for t, part in parts]
+        return torch.cat([x.new_zeros(0, weight.shape[1]), *found_of])
 
-    def norm(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """`torch.nn.LayerNorm` of each row `[n, F]`, with the weights `[parts, F]` of its type, see `spread`."""
+    def norm(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        shift: Tensor,
+        *,
+        bias: Tensor | None = None,
+        relu: bool = False,
+        dropout: float = 0.0,
+        key: Tensor | None = None,
+        residual: Tensor | None = None,
+    ) -> Tensor:
+        """`residual + dropout(relu(norm(x + bias)))` of each row, with the weights of its type.
+
+        On a GPU, if the rows are tiles of float32 and have a multiple of 4 and at most 512 columns, it is one launch.
+        Dropout is then by Philox 2x32-7, and the probability is rounded to a multiple of 1/65536; else it is torch's.
+
+        Args:
+            x: `[n, F]`.
+            weight, shift: `[types, F]` of `torch.nn.LayerNorm`.
+            bias: `[types, F]`, what a layer before it would add.
+            relu: whether negative elements count as 0.
+            dropout: probability in [0, 1) that an element counts as 0; the others are scaled by 1 / (1 - dropout).
+            key: on which dropout depends, see `keys`: another one for each layer.
+            residual: `[n, F]`.
+        """
+        tiles = self._tiles
+        if tiles is not None and can_norm(x := x.to(weight.dtype)):
+            threshold = round(dropout * 65536)
+            after = Norm(relu, min(threshold, 65535), key if threshold else None)
+            residual = None if residual is None else residual.to(weight.dtype)
+            return norm_of_tiles(x, weight, shift, bias, residual, tiles, after)
         shape = x.shape[1:]
-        if self._tile > 1:
-            tiles = F.layer_norm(x, shape).view(-1, self._tile, *shape)
-            return torch.addcmul(bias.unsqueeze(1), tiles, weight.unsqueeze(1)).view_as(x)
-        every = zip(x.split(self._sizes), weight, bias, strict=True) if self._sizes else ()
-        return torch.cat([x[:0], *(F.layer_norm(part, shape, *of) for part, *of in every)])
+        if tiles is not None:
+            x = x if bias is None else (x.view(-1, tiles.size, *shape) + spread_over_tiles(bias, tiles).unsqueeze(1))
+            rows = F.layer_norm(x, shape).view(-1, tiles.size, *shape)
+            of_tiles = [spread_over_tiles(of, tiles).unsqueeze(1) for of in (shift, weight)]
+            found = torch.addcmul(of_tiles[0], rows, of_tiles[1]).view(-1, *shape)
+        else:
+            every = [weight.unbind(), shift.unbind(), *([] if bias is None else [bias.unbind()])]
+            parts = zip(self._types, x.split(self._sizes), strict=True) if self._sizes else ()
+            found_of = [
+                F.layer_norm(part if bias is None else part + every[2][t], shape, every[0][t], every[1][t])
+                for t, part in parts
+            ]
+            found = torch.cat([x[:0], *found_of])
+        found = F.dropout(found.relu() if relu else found, dropout) if dropout else found.relu() if relu else found
+        return found if residual is None else residual + found
+
+    def keys(self, count: int) -> Sequence[Tensor | None]:
+        """Keys of so many layers with dropout, see `norm`, drawn from torch's generator of the GPU by one launch.
+
+        There are none where torch's own dropout draws.
+        """
+        if self._tiles is None or not self._tiles.types.is_cuda:
+            return [None] * count
+        return torch.randint(2**32, (count, 1), device=self._tiles.types.device).unbind()
 
     def rows(self, rows: Tensor) -> Tensor:
-        """`[n, F]`: for each row that of its type, `[parts, F]`, see `spread`."""
-        if self._tile > 1:
-            return rows.unsqueeze(1).expand(-1, self._tile, -1).reshape(-1, rows.shape[1])
-        return torch.cat([rows[:0], *(row.expand(n, -1) for row, n in zip(rows, self._sizes, strict=True))])
+        """`[n, F]`: for each row that of its type, `[types, F]`."""
+        if self._tiles is not None:
+            of_tiles = spread_over_tiles(rows, self._tiles)
+            return of_tiles.unsqueeze(1).expand(-1, self._tiles.size, -1).reshape(-1, rows.shape[1])
+        every = rows.unbind()
+        return torch.cat([rows[:0], *(every[t].expand(n, -1) for t, n in zip(self._types, self._sizes, strict=True))])
 
 
 def sum_of_relations(parts: Iterable[_Part], slots: Sequence[int], rows: Tensor, weight: Tensor) -> Tensor:

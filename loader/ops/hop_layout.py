@@ -200,7 +200,7 @@ class HopLayout:
     def group_of(self, runs: Sequence[tuple[int, int]]) -> Grouped:
         """Rows of several types, by the type and the number of rows of each run."""
         tile = 1 if self.fixed is None else self.fixed.tile
-        made: Grouped = self._fixed(("group", *runs), lambda: Grouped(runs, tile, self.row.device))
+        made: Grouped = self._fixed(("group", *runs), lambda: Grouped(runs, tile, self.row.device, len(self.names)))
         return made
 
     def group(self, hops: int) -> Grouped:

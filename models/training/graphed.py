@@ -278,7 +278,12 @@ class _Captured:
         return torch.autograd.grad(loss, list(self._weights.values()), grad_loss, allow_unused=True)
 
     def _copy_gradients(self, found: tuple[Tensor | None, ...]) -> None:
-        torch._foreach_copy_([g for g in self.gradients if g is not None], [g for g in found if g is not None])
+        every = [(to, g) for to, g in zip(self.gradients, found, strict=True) if to is not None and g is not None]
+        # By a launch each where the strides differ: one of these among the others, and torch would copy all so.
+        for equal in (True, False):
+            some = [(to, g) for to, g in every if (to.stride() == g.stride()) == equal]
+            if some:
+                torch._foreach_copy_([to for to, _ in some], [g for _, g in some])
 
     def _capture_passes(self) -> None:
         """A graph of each pass, in place of that of both: what they work in is there once."""

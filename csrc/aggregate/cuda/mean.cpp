@@ -99,14 +99,14 @@ void sum_rows(const Pass& pass, int64_t num_rows, const LongRows& long_rows, int
   const int64_t vectors = pass.dim / N;
   int log_lanes = 0;
   while (log_lanes < 5 && (int64_t{kVectors<N>} << log_lanes) < vectors) ++log_lanes;
-  // As many rows in a row as leave every processor twice the groups that it can hold at a time.
+  // As many rows for a group as leave every processor twice the groups that it can hold at a time.
   const int64_t groups_per_block = kShortThreads >> log_lanes;
   const int64_t plenty = groups_per_block * Pass::kBlocksPerProcessor * processors * 2;
   const int64_t rows_per_group = std::clamp<int64_t>(num_rows / plenty, 1, kMaxRowsPerGroup);
-  gpu::launch<Pass, LongRows, int, int>(
+  gpu::launch<Pass, LongRows, int>(
       short_rows, device,
       {gpu::blocks_for(num_rows, groups_per_block * rows_per_group, "rows"), kShortThreads, 0, stream}, pass,
-      long_rows, log_lanes, static_cast<int>(rows_per_group));
+      long_rows, log_lanes);
   if (max_long == 0) return;
   const int64_t slices = (vectors + kSliceLanes - 1) / kSliceLanes;
   const auto wanted = static_cast<unsigned>(std::min<int64_t>(max_long * slices, int64_t{processors} * 4));

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from marks import needs_gpu
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -22,11 +23,11 @@ def test_each_row_has_the_weights_of_its_type(tile: int) -> None:
     weight, square = (torch.randn(3, n, 5, generator=g, dtype=torch.float64, requires_grad=True) for n in (6, 1))
     bias = torch.randn(3, 6, generator=g, dtype=torch.float64, requires_grad=True)
     scale, shift = square[:, 0], 2 * square[:, 0]
-    group = Grouped(RUNS, tile, torch.device("cpu"))
+    group = Grouped(RUNS, tile, torch.device("cpu"), 3)
     found = [
-        group.linear(x, group.spread(weight), group.spread(bias)),
-        group.norm(x, group.spread(scale), group.spread(shift)),
-        group.rows(group.spread(bias)),
+        group.linear(x, weight, bias),
+        group.norm(x, scale, shift),
+        group.rows(bias),
     ]
     wanted = [
         torch.einsum("ni,noi->no", x, by_rows(types, weight)) + by_rows(types, bias),
@@ -47,8 +48,44 @@ def test_each_row_has_the_weights_of_its_type(tile: int) -> None:
 
 
 def test_no_rows_are_taken() -> None:
-    group = Grouped([(0, 0), (1, 0)], 1, torch.device("cpu"))
+    group = Grouped([(0, 0), (1, 0)], 1, torch.device("cpu"), 2)
     x, weight, bias = torch.ones(0, 5), torch.ones(2, 6, 5), torch.ones(2, 6)
-    assert group.linear(x, group.spread(weight), group.spread(bias)).shape == (0, 6)
-    assert group.norm(x, group.spread(weight[:, 0]), group.spread(weight[:, 0])).shape == (0, 5)
-    assert group.rows(group.spread(bias)).shape == (0, 6)
+    assert group.linear(x, weight, bias).shape == (0, 6)
+    assert group.norm(x, weight[:, 0], weight[:, 0]).shape == (0, 5)
+    assert group.rows(bias).shape == (0, 6)
+
+
+class TestOnAGpu:
+    pytestmark = needs_gpu
+
+    @pytest.mark.parametrize("columns", [8, 6, 128, 300, 600])
+    @pytest.mark.parametrize("relu", [False, True])
+    def test_norms_are_those_of_torch(self, columns: int, relu: bool) -> None:
+        """By one launch, or, where the columns are no multiple of 4 or too many, by torch's."""
+        g = torch.Generator().manual_seed(columns)
+        runs = [(2, 32), (0, 0), (1, 16), (2, 8)]
+        types = torch.tensor([t for t, size in runs for _ in range(size)])
+        x, residual = (torch.randn(len(types), columns, generator=g, dtype=torch.float64) for _ in range(2))
+        weight, shift, bias = (torch.randn(3, columns, generator=g, dtype=torch.float64) for _ in range(3))
+        given = [of.requires_grad_() for of in (x, weight, shift, bias, residual)]
+        normed = F.layer_norm(x + bias[types], (columns,)) * weight[types] + shift[types]
+        wanted = residual + (normed.relu() if relu else normed)
+        mix = torch.randn(wanted.shape, generator=g, dtype=torch.float64)
+        here = [of.detach().float().cuda().requires_grad_() for of in given]
+        group = Grouped(runs, 8, torch.device("cuda"), 3)
+        found = group.norm(here[0], here[1], here[2], bias=here[3], residual=here[4], relu=relu)
+        torch.testing.assert_close(found.double().cpu(), wanted, rtol=1e-4, atol=1e-4)
+        gradients = torch.autograd.grad((found * mix.float().cuda()).sum(), here)
+        for mine, theirs in zip(gradients, torch.autograd.grad((wanted * mix).sum(), given), strict=True):
+            torch.testing.assert_close(mine.double().cpu(), theirs, rtol=1e-3, atol=2e-3)
+
+    def test_dropout_has_keys_of_its_own(self) -> None:
+        group = Grouped([(0, 4096)], 128, torch.device("cuda"), 1)
+        x, ones = torch.randn(4096, 128, device="cuda"), torch.ones(1, 128, device="cuda")
+        torch.manual_seed(0)
+        first, second = group.keys(2)
+        dropped = [group.norm(x, ones, 100 * ones, dropout=0.25, key=key) == 0 for key in (first, first, second)]
+        assert torch.equal(dropped[0], dropped[1])
+        for one in dropped:
+            assert abs(float(one.float().mean()) - 0.25) < 0.005
+        assert abs(float((dropped[0] & dropped[2]).float().mean()) - 0.0625) < 0.003

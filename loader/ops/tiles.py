@@ -1,0 +1,155 @@
+"""Layers on a GPU over rows that lie in tiles, each of nodes of one type, with weights by type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from loader import _core
+from loader.machine.gpu import current_stream_handle
+
+EPSILON = 1e-5  # of the norm, as in torch.nn.LayerNorm
+
+
+class Tiles(NamedTuple):
+    """Which rows have which type.
+
+    Attributes:
+        size: rows of a tile.
+        types: `[tiles]` int64.
+        order: `[tiles]` int64, the tiles by their type.
+        begins: `[types + 1]` int64, where those of each type begin in `order`.
+    """
+
+    size: int
+    types: Tensor
+    order: Tensor
+    begins: Tensor
+
+    @classmethod
+    def of(cls, size: int, types: Sequence[int], count: int, device: torch.device) -> Tiles:
+        """Those of `count` types, whose tiles are given by their type."""
+        every = torch.tensor(types, dtype=torch.int64)
+        begins = torch.cat([every.new_zeros(1), torch.bincount(every, minlength=count).cumsum(0)])
+        return cls(size, every.to(device), torch.argsort(every, stable=True).to(device), begins.to(device))
+
+
+class Norm(NamedTuple):
+    """What follows a layer norm: ReLU, then dropout.
+
+    Attributes:
+        relu: whether negative elements become 0.
+        threshold: an element is dropped where 16 random bits are below it.
+        key: `[1]` int64 on the GPU, what the random bits depend on besides row and column; None without dropout.
+    """
+
+    relu: bool
+    threshold: int
+    key: Tensor | None
+
+
+def can_norm(x: Tensor) -> bool:
+    """Whether `norm_of_tiles` takes rows like these."""
+    return x.is_cuda and x.dtype == torch.float32 and x.shape[1] % 4 == 0 and x.shape[1] <= _core.cuda_most_normed
+
+
+def norm_of_tiles(
+    x: Tensor, weight: Tensor, shift: Tensor, bias: Tensor | None, residual: Tensor | None, tiles: Tiles, after: Norm
+) -> Tensor:
+    """`residual + dropout(relu(weight * norm(x + bias) + shift))` by one launch, and its gradient by two.
+
+    Gradients are summed in a fixed order. The moments of a row are all that is stored besides `x`.
+
+    Args:
+        x, residual: `[n, F]` float32, see `can_norm`; there may be no residual.
+        weight, shift, bias: `[types, F]`; there may be no bias.
+        tiles: of the rows.
+        after: what follows the norm.
+    """
+    found: Tensor = _NormOfTiles.apply(x, weight, shift, bias, residual, tiles, after)
+    return found
+
+
+def spread_over_tiles(weights: Tensor, tiles: Tiles) -> Tensor:
+    """`[tiles, ...]` of weights by type, `[types, ...]`, whose gradient is summed in a fixed order."""
+    found: Tensor = _SpreadOverTiles.apply(weights, tiles)
+    return found
+
+
+def _where(like: Tensor) -> tuple[int, int]:
+    device = like.get_device()
+    return device, current_stream_handle(device)
+
+
+def _vectors(rows: Tensor) -> Tensor:
+    """Itself, or a copy where its rows do not begin at multiples of 16 bytes."""
+    fits = rows.stride(1) == 1 and rows.stride(0) % 4 == 0 and rows.data_ptr() % 16 == 0
+    return rows if fits else rows.clone(memory_format=torch.contiguous_format)
+
+
+def _sums(rows: Tensor, tiles: Tiles) -> Tensor:
+    """`[types, ...]` sums of `rows` `[tiles, ...]` over the tiles of each type."""
+    types, width = tiles.begins.shape[0] - 1, rows[:1].numel()
+    if rows.is_cuda and rows.dtype == torch.float32 and width % 4 == 0 and len(rows):
+        out = rows.new_empty(types, *rows.shape[1:])
+        _core.cuda_sum_tiles(_where(rows), rows.contiguous(), tiles.order, tiles.begins, out)
+        return out
+    return rows.new_zeros(types, *rows.shape[1:]).index_add_(0, tiles.types, rows)
+
+
+class _SpreadOverTiles(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, tiles: Tiles) -> Tensor:
+        ctx.tiles = tiles
+        return weights.index_select(0, tiles.types)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return _sums(grad, ctx.tiles), None
+
+
+class _NormOfTiles(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        shift: Tensor,
+        bias: Tensor | None,
+        residual: Tensor | None,
+        tiles: Tiles,
+        after: Norm,
+    ) -> Tensor:
+        x, weight, shift = _vectors(x), _vectors(weight), _vectors(shift)
+        bias = None if bias is None else _vectors(bias)
+        residual = None if residual is None else _vectors(residual)
+        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        moments = x.new_empty(len(x), 2) if any(ctx.needs_input_grad[:4]) else None
+        weights, activation = (tiles.types, tiles.size, weight, shift, bias), (EPSILON, *after)
+        _core.cuda_norm(_where(x), x, weights, activation, residual, out, moments)
+        ctx.save_for_backward(x, weight, shift, bias, moments, after.key)
+        ctx.tiles, ctx.after = tiles, after._replace(key=None)
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, shift, bias, moments, key = ctx.saved_tensors
+        grad_x = grad_weight = grad_shift = grad_bias = None
+        if moments is not None:
+            tiles: Tiles = ctx.tiles
+            grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+            sums = x.new_empty(len(tiles.types), 2 if bias is None else 3, x.shape[1])
+            weights, activation = (
+                (tiles.types, tiles.size, weight, shift, bias),
+                (EPSILON, *ctx.after._replace(key=key)),
+            )
+            _core.cuda_norm_gradient(_where(x), x, weights, activation, _vectors(grad), moments, grad_x, sums)
+            grad_weight, grad_shift, *others = _sums(sums, tiles).unbind(1)
+            grad_bias = others[0] if others else None
+        grad_residual = grad if ctx.needs_input_grad[4] else None
+        return grad_x, grad_weight, grad_shift, grad_bias, grad_residual, None, None

@@ -85,7 +85,7 @@ def test_it_is_torch_layer_by_layer(
         torch.testing.assert_close(mine.double(), theirs, rtol=1e-3, atol=2e-3)
 
 
-def test_dropout_has_its_share_and_depends_on_the_key() -> None:
+def test_dropout_has_its_share_by_the_key() -> None:
     n, columns, threshold = 400, 128, 13_107
     tiles = Tiles.of(n, [0], 1, torch.device("cpu"))
     x, ones = torch.randn(n, columns), torch.ones(1, columns)

@@ -69,7 +69,7 @@ class Ours:
 
 
 class TheirNet(nn.Module):
-    """RelBench's baseline by torch_geometric's layers, every copy of a row encoded."""
+    """RelBench's baseline by torch_geometric's layers, every copy of a row encoded; one output."""
 
     def __init__(self, sizes: dict[str, Any], hops: int) -> None:
         super().__init__()
@@ -130,14 +130,10 @@ class Theirs:
         self.loss += loss.detach()
 
 
-def their_loader(module: TaskDataModule, fanouts: list[int], threads: int) -> Iterable[Any]:
-    """torch_geometric's NeighborLoader over the train items, with their times and labels."""
+def as_pyg(module: TaskDataModule) -> Any:
+    """Tables and keys as torch_geometric's `HeteroData`."""
     from torch_geometric.data import HeteroData
-    from torch_geometric.loader import NeighborLoader
 
-    import loader.pyg  # noqa: F401  # the operators that torch_geometric asks pyg-lib for
-
-    torch.set_num_threads(threads)
     data: Any = module.data
     found, graph = HeteroData(), data.graph
     for name, ids in graph.node_types.items():
@@ -151,15 +147,25 @@ def their_loader(module: TaskDataModule, fanouts: list[int], threads: int) -> It
         one = graph.relation(key)
         sinks = torch.repeat_interleave(torch.arange(len(one.indptr) - 1), one.indptr.diff())
         found[key].edge_index = torch.stack([one.indices.long(), sinks])
-    items: Any = module.items("train")
+    return found
+
+
+def their_loader(module: TaskDataModule, tables: Any, fanouts: list[int], split: str = "train") -> Iterable[Any]:
+    """torch_geometric's NeighborLoader over the items of a split, with their times and labels."""
+    from torch_geometric.loader import NeighborLoader
+
+    import loader.pyg  # noqa: F401  # the operators that torch_geometric asks pyg-lib for
+
+    items: Any = module.items(split)
+    target = module.sizes["target"]
 
     def labelled(batch: Any) -> Any:
-        batch[data.target].y = items.labels[batch[data.target].input_id]
+        batch[target].y = items.labels[batch[target].input_id]
         return batch
 
     return NeighborLoader(
-        found, fanouts, (data.target, items.ids), items.times, time_attr="time", disjoint=True, batch_size=SIZE,
-        shuffle=True, transform=labelled, temporal_strategy="uniform",
+        tables, fanouts, (target, items.ids), items.times, time_attr="time", disjoint=True, batch_size=SIZE,
+        shuffle=split == "train", transform=labelled, temporal_strategy="uniform",
     )  # fmt: skip
 
 
@@ -239,7 +245,8 @@ def main() -> None:
                 del train, graphed
         if not options.no_pyg:
             theirs = Theirs(module.sizes, len(fanouts), device)
-            loader = their_loader(module, fanouts, 8 if on_gpu else 1)
+            torch.set_num_threads(8 if on_gpu else 1)
+            loader = their_loader(module, as_pyg(module), fanouts)
             once = [seconds_of(loader, theirs, device) for _ in range(3)]
             theirs_alone = seconds_of(loader, lambda batch: None, device)
             rows.append(

@@ -56,8 +56,9 @@ void with_dtype(int dtype, const F& f) {
 // What a launch is told, in groups. Strides are in elements.
 
 // indptr [num_dst + 1] and indices [num_edges]; num_dst; None, or the LiveBlock's bytes, where the block is
-// live: then the arrays are meta tensors, whose sizes bound those of the block.
-using BlockArgs = std::tuple<py::object, py::object, int64_t, py::object>;
+// live: then the arrays are meta tensors, whose sizes bound those of the block; whether rows are summed, not
+// averaged.
+using BlockArgs = std::tuple<py::object, py::object, int64_t, py::object, bool>;
 // ReLU, threshold and key of dropout.
 using ActivationArgs = std::tuple<bool, uint32_t, uint32_t>;
 // The scales of rows of codes, and whether each row has one; None of other rows.
@@ -70,6 +71,7 @@ struct AnyBlock {
   IntegersView indptr, indices;
   int64_t num_dst;
   const LiveBlock* live;
+  bool sums;
 
   template <typename P, typename I>
   DeviceBlock<P, I> of(int64_t num_src) const {
@@ -78,7 +80,8 @@ struct AnyBlock {
             num_dst,
             num_src,
             indices.size,
-            live};
+            live,
+            sums};
   }
 
   // f(Type<P>{}, Type<I>{}).
@@ -91,13 +94,14 @@ struct AnyBlock {
 };
 
 AnyBlock block_of(const BlockArgs& args, const Place& gpu) {
-  const auto& [indptr, indices, num_dst, live] = args;
+  const auto& [indptr, indices, num_dst, live, sums] = args;
   const Place place = live.is_none() ? gpu : Place("meta");
   AnyBlock block{integers_view(indptr, "indptr", num_dst + 1, place),  // [num_dst + 1]
                  integers_view(indices, "indices", -1, place),         // [num_edges]
                  num_dst,
                  reinterpret_cast<const LiveBlock*>(  // [cuda_live_block_bytes]
-                     optional_view<uint8_t>(live, "live", sizeof(LiveBlock), gpu))};
+                     optional_view<uint8_t>(live, "live", sizeof(LiveBlock), gpu)),
+                 sums};
   if (block.indices.wide && !block.indptr.wide)
     throw py::type_error(
         "indptr has dtype torch.int32; beside indices of torch.int64 it must be torch.int64");

@@ -35,12 +35,13 @@ IDENTITY = Activation()
 
 
 class Edges(NamedTuple):
-    """A block's arrays, and where they are looked up if it is live (else None)."""
+    """A block's arrays, where they are looked up if it is live (else None), and whether sums take the place of means."""
 
     indptr: Tensor
     indices: Tensor
     num_dst: int
     live: Tensor | None
+    sums: bool = False
 
 
 class Scales(NamedTuple):
@@ -123,18 +124,21 @@ def concat_of(
 
 
 class Mean(torch.autograd.Function):
+    """Or the sum."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int, live: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int, live: Tensor | None, sums: bool = False
+    ) -> Tensor:
         ctx.save_for_backward(indptr, indices)
-        ctx.num_src, ctx.num_dst, ctx.live = x.shape[0], num_dst, live
-        return mean_of(x, Edges(indptr, indices, num_dst, live))
+        ctx.num_src, ctx.of_block = x.shape[0], (num_dst, live, sums)
+        return mean_of(x, Edges(indptr, indices, *ctx.of_block))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_mean: Tensor) -> tuple[Tensor | None, ...]:
-        indptr, indices = ctx.saved_tensors
-        edges = Edges(indptr, indices, ctx.num_dst, ctx.live)
-        return _backward(edges, ctx.num_src, None, grad_mean), None, None, None, None
+        edges = Edges(*ctx.saved_tensors, *ctx.of_block)
+        return _backward(edges, ctx.num_src, None, grad_mean), None, None, None, None, None
 
 
 class SelfAndMean(torch.autograd.Function):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from loader.ops.autocast import working_dtype
 from loader.ops.tiles import Norm, Tiles, can_norm, norm_of_tiles, spread_over_tiles
 
 
@@ -141,13 +142,55 @@ def sum_of_relations(parts: Iterable[_Part], slots: Sequence[int], rows: Tensor,
         rows: `[rows of the nodes, in]`.
         weight: `[relations, in, out]`, type after type.
     """
-    found, segments = [], list(parts)
-    # By `split`, whose gradients are put together once; each slice would have one of the size of all rows.
-    of_types = weight.split(list(slots))
-    of_parts = rows.split([segment.size * segment.slots for segment in segments])
-    for segment, part in zip(segments, of_parts, strict=True):
-        wide = part.reshape(segment.size, segment.slots * rows.shape[1])
-        found.append(
-            wide @ of_types[segment.node_type].reshape(wide.shape[1], -1 if segment.slots else weight.shape[2])
-        )
-    return torch.cat(found)
+    dtype = working_dtype(rows)
+    shapes = [(segment.node_type, segment.size, segment.slots) for segment in parts]
+    found: Tensor = _SumOfRelations.apply(rows.to(dtype), weight.to(dtype), shapes, list(slots))
+    return found
+
+
+class _SumOfRelations(torch.autograd.Function):
+    """A product for each part, written to where it belongs; autograd would put results and gradients together."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, parts: list[tuple[int, int, int]], slots: list[int]) -> Tensor:
+        rows, weight = rows.contiguous(), weight.contiguous()
+        ctx.save_for_backward(rows, weight)
+        ctx.parts, ctx.slots = parts, slots
+        out = rows.new_empty(sum(size for _, size, _ in parts), weight.shape[2])
+        for nodes, wide, matrix in _products(parts, out, rows, _matrices(weight, slots)):
+            if wide.shape[1]:
+                torch.mm(wide, matrix, out=nodes)
+            else:
+                nodes.zero_()
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        rows, weight = ctx.saved_tensors
+        grad_rows = grad_weight = None
+        if ctx.needs_input_grad[0]:
+            grad_rows = torch.empty_like(rows)
+            for nodes, wide, matrix in _products(ctx.parts, grad, grad_rows, _matrices(weight, ctx.slots)):
+                torch.mm(nodes, matrix.t(), out=wide)
+        if ctx.needs_input_grad[1]:
+            grad_weight = torch.zeros_like(weight)
+            for nodes, wide, matrix in _products(ctx.parts, grad, rows, _matrices(grad_weight, ctx.slots)):
+                matrix.addmm_(wide.t(), nodes)
+        return grad_rows, grad_weight, None, None
+
+
+def _matrices(weight: Tensor, slots: Sequence[int]) -> list[Tensor]:
+    """Views by type, `[slots * in, out]`: the matrices of its relations, below each other."""
+    return [of.view(-1, weight.shape[2]) for of in weight.split(list(slots))]
+
+
+def _products(
+    parts: Sequence[tuple[int, int, int]], of_nodes: Tensor, rows: Tensor, matrices: Sequence[Tensor]
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Of each part what belongs to its nodes, their rows `[nodes, slots * in]`, and the matrix of its type."""
+    node = row = 0
+    for node_type, size, slots in parts:
+        wide = rows[row : row + size * slots].view(size, slots * rows.shape[1])
+        yield of_nodes[node : node + size], wide, matrices[node_type]
+        node, row = node + size, row + size * slots

@@ -58,8 +58,8 @@ def aggregate_mean(x: Tensor, block: Block) -> Tensor:
 def aggregate_sum(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
     """Sum over the entries of each row: `out[i] = sum(x[indices[e]] for e in row i)`, zero for an empty row.
 
-    Unlike `aggregate_mean` it takes rows that are no destinations, e.g. one for each node and relation. It is the mean
-    times the length of the row, see there for the implementation and for what is checked.
+    Unlike `aggregate_mean` it takes rows that are no destinations, e.g. one for each node and relation. See there for
+    the implementation and for what is checked; on the CPU it is the mean times the length of the row.
 
     Args:
         x: `[n, F]`; float32, float64, float16 or bfloat16.
@@ -73,7 +73,9 @@ def aggregate_sum(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
         ValueError: shapes or devices disagree.
         TypeError: the dtype is not supported.
     """
-    mean, length = aggregate_row_mean(x, indptr, indices), indptr.diff().unsqueeze(1)
+    if x.is_cuda:
+        return _of_rows(x, indptr, indices, sums=True)
+    mean, length = _of_rows(x, indptr, indices, sums=False), indptr.diff().unsqueeze(1)
     if mean.dtype in _NARROW_DTYPES:  # which cannot hold every length
         return (mean.float() * length).to(mean.dtype)
     found: Tensor = mean * length.to(mean.dtype)
@@ -85,6 +87,11 @@ def aggregate_row_mean(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
 
     Args, Returns and Raises: see `aggregate_sum`.
     """
+    return _of_rows(x, indptr, indices, sums=False)
+
+
+def _of_rows(x: Tensor, indptr: Tensor, indices: Tensor, *, sums: bool) -> Tensor:
+    """Means; or, which is for a GPU, sums."""
     rows = indptr.shape[0] - 1
     if x.dim() != 2 or indptr.dim() != 1 or indices.dim() != 1 or rows < 0:
         shapes = f"{tuple(x.shape)}, {tuple(indptr.shape)} and {tuple(indices.shape)}"
@@ -94,7 +101,7 @@ def aggregate_row_mean(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
         first, last = int(indptr[0]), int(indptr[-1])
         indptr, indices = indptr - first if first else indptr, indices[first:last]
     if x.is_cuda:
-        mean: Tensor = ops_gpu.Mean.apply(x, indptr.contiguous(), indices.contiguous(), rows, None)
+        mean: Tensor = ops_gpu.Mean.apply(x, indptr.contiguous(), indices.contiguous(), rows, None, sums)
         return mean
     _, mean = _CpuSelfAndMean.apply(x, indptr, indices, rows)
     return mean

@@ -92,6 +92,8 @@ def _vectors(rows: Tensor) -> Tensor:
 
 def _sums(rows: Tensor, tiles: Tiles) -> Tensor:
     """`[types, ...]` sums of `rows` `[tiles, ...]` over the tiles of each type."""
+    if rows.dim() == 3 and not rows.is_contiguous() and rows.transpose(1, 2).is_contiguous():  # of a product
+        return _sums(rows.transpose(1, 2), tiles).transpose(1, 2)
     types, width = tiles.begins.shape[0] - 1, rows[:1].numel()
     if rows.is_cuda and rows.dtype == torch.float32 and width % 4 == 0 and len(rows):
         out = rows.new_empty(types, *rows.shape[1:])

@@ -102,7 +102,8 @@ void launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x,
         const bool there = i < edges.num_dst;
         const int64_t begin = there ? edges.indptr[i] : 0, end = there ? edges.indptr[i + 1] : 0;
         for (int64_t e = begin; e < end; ++e) sum += element(edges.indices[e], column);
-        mean.data[i * mean.stride + column] = begin < end ? sum / static_cast<T>(end - begin) : T{0};
+        const T count = block.sums ? T{1} : static_cast<T>(end - begin);
+        mean.data[i * mean.stride + column] = begin < end ? sum / count : T{0};
         if (own.data) own.data[i * own.stride + column] = there ? element(i, column) : T{0};
       }
       for (int column = 0; column < padding; ++column)
@@ -132,7 +133,7 @@ void launch_mean_backward(const DeviceBlock<P, I>& block, const I* sorted_source
       const int64_t e = order ? order[k] : k;
       const I source = sorted_sources ? sorted_sources[k] : edges.indices[e];
       const int64_t i = of_edge[static_cast<size_t>(e)];
-      const auto degree = static_cast<T>(edges.indptr[i + 1] - edges.indptr[i]);
+      const T degree = block.sums ? T{1} : static_cast<T>(edges.indptr[i + 1] - edges.indptr[i]);
       for (int64_t column = 0; column < dim; ++column)
         grad_x.data[source * grad_x.stride + column] +=
             grad_mean.data[i * grad_mean.stride + column] / degree;

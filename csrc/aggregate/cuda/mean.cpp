@@ -236,7 +236,7 @@ void launch_mean_backward(const DeviceBlock<P, I>& block, const I* sorted_source
   transpose(edges, sorted_sources, order, t, device, stream);
   const GradientPass<P, I, T> pass{{block.indptr, block.live, t.begin, t.length, t.destinations,
                                     block.num_src, block.num_dst, grad_mean, grad_own, x, grad_x, activation,
-                                    activation.identity(), dim}};
+                                    activation.identity(), dim, block.sums}};
   const LongRows long_rows{t.counters + 1, t.long_rows};
   with_vectors<T>(Alignment(dim).of(grad_mean).of(grad_own).of(x).of(grad_x), [&](auto width) {
     sum_rows<decltype(width)::value>(pass, block.num_src, long_rows, edges.num_edges / (kLongRow + 1), device,

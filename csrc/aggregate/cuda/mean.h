@@ -45,6 +45,7 @@ struct DeviceBlock {
   // If not null, arrays and sizes are those found here when a kernel runs, and the sizes above are upper
   // bounds, for which output and workspace have room. Rows of the output beyond the block's own become zeros.
   const LiveBlock* live = nullptr;
+  bool sums = false;  // rows are summed, and no mean is taken
 };
 
 // Rows of `dim` elements, `stride` elements apart.
@@ -115,6 +116,7 @@ struct GradientArgs {
   Activation f;
   bool identity;
   int64_t dim;
+  bool sums;  // of the block
 };
 
 // Of the kernels of rows.cuh: threads of a block, lanes of a slice of a long row, and vectors of N elements
@@ -137,7 +139,7 @@ void write_live_blocks(const LiveBlock* blocks, int count, LiveBlock* to, const 
 int64_t mean_forward_workspace(int64_t num_edges);
 int64_t mean_backward_workspace(int64_t num_src, int64_t num_edges, int64_t index_bytes, int64_t id_bytes);
 
-// mean[i] = mean of f(x[indices[e]]) over row i, zero for an empty row; own[i] = f(x[i]) unless own.data is
+// mean[i] = mean, or sum, of f(x[indices[e]]) over row i, zero for an empty row; own[i] = f(x[i]) unless own.data is
 // null; after mean[i] follow a one and `padding` - 1 zeros, unless `padding` is 0. f is `activation`.
 // x: [num_src, dim]; mean, own: [num_dst, dim]. With `nodes` [num_src], row nodes[s] of x is that of source
 // s: nothing has to be gathered first. Dropout then goes by that row. Rows of codes have `scales`, and each
@@ -147,7 +149,8 @@ void launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x,
                          StridedRows<O> mean, StridedRows<O> own, int padding, Activation activation,
                          void* workspace, int device, gpu::Stream stream, Scales scales = {});
 
-// grad_x[s] = f'(x[s]) * (grad_own[s] + sum of grad_mean[i] / deg(i) over the edges s -> i); either gradient
+// grad_x[s] = f'(x[s]) * (grad_own[s] + sum of grad_mean[i] / deg(i), or of sums grad_mean[i], over the edges
+// s -> i); either gradient
 // may be null, grad_own counts for s < num_dst, x may be null where f is the identity. The block is brought
 // into the order of its sources first; within a source the order of the sum is a matter of chance, unless
 // `sorted_sources` [num_edges] and `order` [num_edges] are given: the sorted indices of the block and the

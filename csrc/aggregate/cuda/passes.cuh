@@ -119,7 +119,10 @@ struct MeanPass : MeanArgsOf<P, I, T, O> {
   template <int N>
   __device__ void finish(int64_t row, int64_t length, int64_t column, const S (&sum)[N],
                          const Early<N>& early_rows) const {
-    store_scaled<O, N, S>(mean.data + row * mean.stride + column, sum, length == 0 ? S(0) : S(1) / S(length));
+    store_scaled<O, N, S>(mean.data + row * mean.stride + column, sum,
+                          block.sums    ? S(1)
+                          : length == 0 ? S(0)
+                                        : S(1) / S(length));
     if (own.data == nullptr) return;
     S value[N];
     // A row beyond the block's own, of zeros, has no source.
@@ -163,6 +166,7 @@ struct GradientPass : GradientArgs<P, I, T> {
   using Args::live;
   using Args::num_dst;
   using Args::num_src;
+  using Args::sums;
   using Args::x;
 
   __device__ void settle() {
@@ -184,7 +188,7 @@ struct GradientPass : GradientArgs<P, I, T> {
 
   template <int N>
   __device__ void add(Id picked, int64_t, const Vector<T, N>& in, Nothing, S (&sum)[N]) const {
-    const S weight = S(1) / S(indptr[picked + 1] - indptr[picked]);
+    const S weight = sums ? S(1) : S(1) / S(indptr[picked + 1] - indptr[picked]);
 #pragma unroll
     for (int i = 0; i < N; ++i) sum[i] += weight * widen(in.v[i]);
   }

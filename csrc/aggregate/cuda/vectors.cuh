@@ -22,7 +22,8 @@ __device__ __forceinline__ DeviceBlock<P, I> settled(const DeviceBlock<P, I>& bl
           now.num_dst,
           block.num_src,
           now.num_edges,
-          block.live};
+          block.live,
+          block.sums};
 }
 
 template <typename T, int N>

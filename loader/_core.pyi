@@ -697,7 +697,8 @@ def mean_backward(indptr: Tensor, indices: Tensor, grad_out: Tensor, grad_x: Ten
 
 # Groups of what a launch is told; csrc/bindings/aggregate_cuda.cpp gives the shapes.
 _Where = tuple[int, int]  # device, stream
-_Block = tuple[Tensor, Tensor, int, Tensor | None, bool]  # indptr, indices, num_dst, live, whether rows are summed
+# indptr, indices, num_dst, live, whether rows are summed, lists and places of the rows
+_Block = tuple[Tensor, Tensor, int, Tensor | None, bool, tuple[Tensor, Tensor] | None]
 _Activation = tuple[bool, int, int]  # ReLU, threshold, key
 _Scales = tuple[Tensor | None, bool]  # of codes, whether each row of the table has one
 

@@ -15,6 +15,7 @@ from loader.ops.autocast import autocast_dtype
 from loader.ops.grouped import sum_of_relations
 from loader.ops.hop_layout import HopLayout
 from loader.ops.live_hops import LiveHops
+from loader.ops.packed_means import packed_means
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.lazy_rows import LazyFeatures
 from loader.samples.segments import EdgeType
@@ -159,36 +160,29 @@ class RGCN(nn.Module):
         of_bias = (bias.index_select(0, self.sources).unsqueeze(1) @ weights).to(dtype)
         found = sum_of_relations(parts, self._slots, some, self._in_order(of_bias))
         out = list(found.split([part.size for part in parts]))
-        by_source = layout.by_source(hops, self._into)
-        entries = every.to(by_source.indices.dtype).index_select(0, by_source.indices)
+        features = [None if of_type is None else of_type[0] for of_type in rows]
+        packed = layout.packed(hops, self._into, [0 if x is None else x.shape[1] for x in features])
+        nodes = every.index_select(0, layout.row)
+        means = packed_means(packed, features, nodes, layout.rows_of(hops), layout.entries_of(hops), dtype)
         # Matrices are taken apart once, and multiplied once for all hops: each use of a slice would have a gradient of
         # the size of all of them.
         of_relations, own = weights.unbind(), [matrix.t() for matrix in self.own[0].unbind()]
-        for t, of_type in enumerate(rows):
-            begin, end = by_source.bounds[t : t + 2]
-            if of_type is None or begin == end:
-                continue
-            x, to_hidden = of_type
-            means = aggregate_row_mean(x, by_source.indptr[begin : end + 1], entries)
-            runs = [run for run in by_source.runs if run.source == t]
-            products = {
-                relation: to_hidden @ of_relations[relation] for relation in dict.fromkeys(run.relation for run in runs)
-            }
-            for run in runs:
-                of_run = means[run.begin - begin : run.begin - begin + run.size]
-                out[run.part] = torch.addmm(out[run.part], of_run, products[run.relation])
         biases_of = list(zip(bias.unbind(), self.bias[0].unbind(), strict=True))
         for t in sorted({part.node_type for part in parts}):
             constant = (biases_of[t][0] @ own[t] + biases_of[t][1]).to(dtype)
+            into = [(r, of_source) for r, source in self._into[t] if (of_source := rows[source]) is not None]
+            matrix = torch.cat([to_hidden @ of_relations[r] for r, (_, to_hidden) in into]) if into else None
             of_type = rows[t]
-            matrix = None if of_type is None else of_type[1] @ own[t]
-            for p, (node_type, begin, size, *_) in enumerate(parts):
+            of_own = None if of_type is None else of_type[1] @ own[t]
+            for p, (node_type, first, size, *_) in enumerate(parts):
                 if node_type != t:
                     continue
                 out[p] = out[p] + constant
-                if of_type is not None and matrix is not None:
-                    mine = of_type[0].index_select(0, every.index_select(0, layout.row[begin : begin + size]))
-                    out[p] = torch.addmm(out[p], mine, matrix)
+                if matrix is not None:
+                    begin, a_node = packed.spans[p]
+                    out[p] = torch.addmm(out[p], means[begin : begin + size * a_node].view(size, a_node), matrix)
+                if of_type is not None and of_own is not None:
+                    out[p] = torch.addmm(out[p], of_type[0].index_select(0, nodes[first : first + size]), of_own)
         return torch.cat([found[:0], *out])
 
     def _check(self, batch: HeteroMiniBatch | LiveHops) -> None:

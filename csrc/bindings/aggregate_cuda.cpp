@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -57,8 +58,10 @@ void with_dtype(int dtype, const F& f) {
 
 // indptr [num_dst + 1] and indices [num_edges]; num_dst; None, or the LiveBlock's bytes, where the block is
 // live: then the arrays are meta tensors, whose sizes bound those of the block; whether rows are summed, not
-// averaged.
-using BlockArgs = std::tuple<py::object, py::object, int64_t, py::object, bool>;
+// averaged; None, or for each of num_dst rows its list in indptr, which may have others, and the element of
+// the output that it begins at.
+using BlockArgs = std::tuple<py::object, py::object, int64_t, py::object, bool,
+                             std::optional<std::tuple<py::object, py::object>>>;
 // ReLU, threshold and key of dropout.
 using ActivationArgs = std::tuple<bool, uint32_t, uint32_t>;
 // The scales of rows of codes, and whether each row has one; None of other rows.
@@ -72,6 +75,7 @@ struct AnyBlock {
   int64_t num_dst;
   const LiveBlock* live;
   bool sums;
+  const int64_t *order, *at;
 
   template <typename P, typename I>
   DeviceBlock<P, I> of(int64_t num_src) const {
@@ -81,7 +85,9 @@ struct AnyBlock {
             num_src,
             indices.size,
             live,
-            sums};
+            sums,
+            order,
+            at};
   }
 
   // f(Type<P>{}, Type<I>{}).
@@ -94,14 +100,21 @@ struct AnyBlock {
 };
 
 AnyBlock block_of(const BlockArgs& args, const Place& gpu) {
-  const auto& [indptr, indices, num_dst, live, sums] = args;
+  const auto& [indptr, indices, num_dst, live, sums, rows] = args;
   const Place place = live.is_none() ? gpu : Place("meta");
-  AnyBlock block{integers_view(indptr, "indptr", num_dst + 1, place),  // [num_dst + 1]
-                 integers_view(indices, "indices", -1, place),         // [num_edges]
+  AnyBlock block{integers_view(indptr, "indptr", rows ? -1 : num_dst + 1, place),  // [num_dst + 1]
+                 integers_view(indices, "indices", -1, place),                     // [num_edges]
                  num_dst,
                  reinterpret_cast<const LiveBlock*>(  // [cuda_live_block_bytes]
                      optional_view<uint8_t>(live, "live", sizeof(LiveBlock), gpu)),
-                 sums};
+                 sums,
+                 nullptr,
+                 nullptr};
+  if (rows) {
+    const auto& [order, at] = *rows;
+    block.order = view<const int64_t>(order, "order", num_dst, gpu).data;
+    block.at = view<const int64_t>(at, "at", num_dst, gpu).data;
+  }
   if (block.indices.wide && !block.indptr.wide)
     throw py::type_error(
         "indptr has dtype torch.int32; beside indices of torch.int64 it must be torch.int64");
@@ -165,14 +178,17 @@ void forward(const WhereArgs& where, const BlockArgs& block_args, py::handle x, 
     named = integers_view(nodes, "nodes", -1, place);
     if (named.wide != block.indices.wide)
       throw py::type_error("nodes has dtype " + dtype_of(nodes) + "; it must be that of indices");
-    if (named.size < block.num_dst)
+    if (!block.at && named.size < block.num_dst)
       throw py::value_error("nodes has " + std::to_string(named.size) + " elements; the block has " +
                             std::to_string(block.num_dst) + " destinations");
   }
   const StridedView to = strided_view(out, "out", place);
   const Dtype out_dtype = dtype_of_rows(out, "out");
   const int64_t last = std::max(mean_at + dim + padding, own_at < 0 ? 0 : own_at + dim);
-  if (to.num_rows != block.num_dst || mean_at < 0 || padding < 0 || to.columns < last)
+  if (block.at) {
+    if (mean_at != 0 || own_at >= 0 || padding != 0 || to.stride != to.columns)
+      throw py::value_error("rows with places of their own have nothing beside them, in a contiguous output");
+  } else if (to.num_rows != block.num_dst || mean_at < 0 || padding < 0 || to.columns < last)
     throw py::value_error("out has shape [" + std::to_string(to.num_rows) + ", " +
                           std::to_string(to.columns) + "]; it must have " + std::to_string(block.num_dst) +
                           " rows and at least " + std::to_string(last) + " columns");
@@ -241,6 +257,7 @@ void backward(const WhereArgs& where, const BlockArgs& block_args, py::handle so
   const StridedView of_mean = optional_rows(grad_mean, "grad_mean", dtype, block.num_dst, dim, place);
   const StridedView of_own = optional_rows(grad_own, "grad_own", dtype, block.num_dst, dim, place);
   const StridedView read = optional_rows(x, "x", dtype, num_src, dim, place);
+  if (block.at) throw py::value_error("rows with places of their own have no gradient");
   if (grad_mean.is_none() && grad_own.is_none())
     throw py::value_error("grad_mean and grad_own are None; there must be one of them");
   if (f.relu && x.is_none()) throw py::value_error("x is None; the gradient of ReLU needs it");

@@ -35,13 +35,21 @@ IDENTITY = Activation()
 
 
 class Edges(NamedTuple):
-    """A block's arrays, where they are looked up if it is live (else None), and whether sums take the place of means."""
+    """A block's arrays.
+
+    Attributes:
+        live: where they are looked up if the block is live, else None.
+        sums: whether rows are summed, not averaged.
+        rows: `[num_dst]` int64 the list of each row, and the element of the output that it begins at; None: row i is
+            list i, one row after the other.
+    """
 
     indptr: Tensor
     indices: Tensor
     num_dst: int
     live: Tensor | None
     sums: bool = False
+    rows: tuple[Tensor, Tensor] | None = None
 
 
 class Scales(NamedTuple):
@@ -121,6 +129,11 @@ def concat_of(
     if edges.num_dst and dim:
         _forward(_rows(x), edges, both, dim, 0, padding, activation, nodes, scales)
     return both
+
+
+def write_means(out: Tensor, x: Tensor, edges: Edges, nodes: Tensor) -> None:
+    """Writes the rows that `edges.rows` lists to their places in `out`, contiguous; source `s` has row `nodes[s]`."""
+    _forward(_rows(x), edges, out, 0, -1, 0, IDENTITY, nodes)
 
 
 class Mean(torch.autograd.Function):

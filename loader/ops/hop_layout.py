@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import gcd
 from typing import Any, NamedTuple
 
 import torch
@@ -45,30 +46,21 @@ def segments_of(sizes: Sequence[Sequence[int]], slots: Sequence[int]) -> list[li
     return found
 
 
-class Run(NamedTuple):
-    """Rows of one relation, of the nodes of one part; they begin at `begin`."""
-
-    source: int
-    relation: int
-    part: int
-    begin: int
-    size: int
-
-
-class BySource(NamedTuple):
-    """The rows of some hops, those of relations from the same type of nodes beside each other.
+class Packed(NamedTuple):
+    """Places for the means of the rows of some hops, where those of a node lie beside each other.
 
     Attributes:
-        runs: of rows, in their order.
-        indptr: `[rows + 1]`.
-        indices: `[edges]` places of the sources among the distinct nodes of all types.
-        bounds: `[node types + 1]` where the rows of each type of sources begin.
+        order, at: for each type of sources `[rows]` int64 each: which rows are over such sources, and where they begin.
+        spans: of each part with nodes, where it begins, and the number of elements of a node.
+        size: number of elements.
+        step: what all places are multiples of.
     """
 
-    runs: list[Run]
-    indptr: Tensor
-    indices: Tensor
-    bounds: list[int]
+    order: list[Tensor]
+    at: list[Tensor]
+    spans: list[tuple[int, int]]
+    size: int
+    step: int
 
 
 class Fixed:
@@ -155,40 +147,37 @@ class HopLayout:
         for of_hop in self.segments[:hops]:
             yield from (segment for segment in of_hop if segment.size)
 
-    def by_source(self, hops: int, into: Sequence[Sequence[tuple[int, int]]]) -> BySource:
-        """The rows of the first hops by type of their sources. The host does not wait for the device.
+    def packed(self, hops: int, into: Sequence[Sequence[tuple[int, int]]], widths: Sequence[int]) -> Packed:
+        """Places for the means of the rows of the first hops. The host does not wait for the device.
 
         Args:
             hops: number of hops.
             into: for each node type the relations into it, in the order of its rows: their number, and the type of
                 their sources.
+            widths: of the means, by the type of the sources; 0 leaves them out.
         """
-        indptr, indices, device = self.rows_of(hops), self.entries_of(hops), self.row.device
-        found: list[tuple[Run, int, int]] = []
-        for source in range(len(into)):
-            for p, part in enumerate(self.parts(hops)):
-                for slot, (relation, of_slot) in enumerate(into[part.node_type]):
-                    if of_slot == source:
-                        begin = found[-1][0].begin + found[-1][0].size if found else 0
-                        found.append((Run(source, relation, p, begin, part.size), part.row + slot, part.slots))
-        runs = [run for run, *_ in found]
-        bounds = [sum(run.size for run in runs if run.source < s) for s in range(len(into) + 1)]
-        if not runs:
-            return BySource(runs, indptr, indices, bounds)
+        return self._fixed(("packed", hops, *widths), lambda: self._packed(hops, into, widths))
 
-        def by_rows() -> Tensor:
-            return torch.cat([torch.arange(a, a + n * run.size, n, device=device) for run, a, n in found])
-
-        order = self._fixed(("order", *((a, n, run.size) for run, a, n in found)), by_rows)
-        begins = indptr.long()
-        ends = torch.cat([begins[:1], begins.diff().index_select(0, order).cumsum(0)])
-        # An entry moves as far as its row does; those that no row has stay.
-        shift = torch.empty_like(order).scatter_(0, order, ends[:-1] - begins[:-1].index_select(0, order))
-        entry = self.arange(indices.numel())
-        row = torch.bucketize(entry, begins[1:], right=True)
-        moved = entry + torch.cat([shift, shift.new_zeros(1)]).index_select(0, row)
-        places = self.row.to(indices.dtype).index_select(0, indices)
-        return BySource(runs, ends.to(indptr.dtype), torch.empty_like(places).scatter_(0, moved, places), bounds)
+    def _packed(self, hops: int, into: Sequence[Sequence[tuple[int, int]]], widths: Sequence[int]) -> Packed:
+        device, size = self.row.device, 0
+        order: list[list[Tensor]] = [[] for _ in into]
+        at: list[list[Tensor]] = [[] for _ in into]
+        spans = []
+        for part in self.parts(hops):
+            sources = [source for _, source in into[part.node_type]]
+            a_node = sum(widths[source] for source in sources)
+            spans.append((size, a_node))
+            begin, count = size, part.size
+            for slot, source in enumerate(sources):
+                if widths[source]:
+                    first = part.row + slot
+                    order[source].append(torch.arange(first, first + count * part.slots, part.slots, device=device))
+                    at[source].append(torch.arange(begin, begin + count * a_node, a_node, device=device))
+                begin += widths[source]
+            size += count * a_node
+        none = [torch.zeros(0, dtype=torch.int64, device=device)]
+        return Packed([torch.cat(of or none) for of in order], [torch.cat(of or none) for of in at], spans, size,
+                      gcd(*widths))  # fmt: skip
 
     def arange(self, count: int) -> Tensor:
         """`[count]` int64, 0 and up."""

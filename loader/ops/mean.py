@@ -50,7 +50,7 @@ def aggregate_mean(x: Tensor, block: Block) -> Tensor:
         edges = ops_gpu.Edges(block.indptr, block.indices, block.num_dst, block.live)
         if not (x.requires_grad and torch.is_grad_enabled()):
             return ops_gpu.mean_of(x, edges)
-        mean: Tensor = ops_gpu.Mean.apply(x, *edges)
+        mean: Tensor = ops_gpu.Mean.apply(x, *edges[:4])
         return mean
     return self_and_mean(x, block)[1]
 

@@ -97,13 +97,15 @@ void launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x,
       return activation.relu && value < 0 ? T{0} : value;
     };
     for (int64_t i = 0; i < block.num_dst; ++i) {
+      const int64_t list = block.order ? block.order[i] : i;
+      const int64_t to = block.at ? block.at[i] : i * mean.stride;
       for (int64_t column = 0; column < dim; ++column) {
         T sum = 0;
         const bool there = i < edges.num_dst;
-        const int64_t begin = there ? edges.indptr[i] : 0, end = there ? edges.indptr[i + 1] : 0;
+        const int64_t begin = there ? edges.indptr[list] : 0, end = there ? edges.indptr[list + 1] : 0;
         for (int64_t e = begin; e < end; ++e) sum += element(edges.indices[e], column);
         const T count = block.sums ? T{1} : static_cast<T>(end - begin);
-        mean.data[i * mean.stride + column] = begin < end ? sum / count : T{0};
+        mean.data[to + column] = begin < end ? sum / count : T{0};
         if (own.data) own.data[i * own.stride + column] = there ? element(i, column) : T{0};
       }
       for (int column = 0; column < padding; ++column)

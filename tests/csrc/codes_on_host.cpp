@@ -110,7 +110,7 @@ void run_mean(MeanPass<int32_t, int32_t, T, float> pass, int rows_per_group, int
 void mean(const std::string& code, int width, uintptr_t indptr, uintptr_t indices, int64_t num_dst,
           int64_t num_src, int64_t num_edges, uintptr_t table, int64_t stride, uintptr_t nodes, int64_t dim,
           uintptr_t scales, bool by_row, uintptr_t out, bool relu, uint32_t threshold, int rows_per_group,
-          int log_lanes) {
+          int log_lanes, uintptr_t order, uintptr_t places) {
   const auto run = [&](auto type) {
     using T = decltype(type);
     MeanPass<int32_t, int32_t, T, float> pass;
@@ -127,6 +127,12 @@ void mean(const std::string& code, int width, uintptr_t indptr, uintptr_t indice
         f.identity(),
         dim,
         num_dst};
+    if (order) {
+      pass.block.order = at<int64_t>(order);
+      pass.block.at = at<int64_t>(places);
+      pass.mean.data -= dim;  // they say where a row begins
+      pass.own = {};
+    }
     if constexpr (kIsCode<T>) {
       pass.scales = {at<float>(scales), by_row};
       if (width == 8) return run_mean<8, T>(pass, rows_per_group, log_lanes);

@@ -118,12 +118,16 @@ def test_means_are_those_of_decoded_rows(
     of = scales[:, None] if by_row else scales[None]
     whole = aligned(decoded(table[:, :columns], of, kind))
 
-    def mean(code: str, rows: Tensor, width: int) -> Tensor:
+    order = torch.randperm(num_dst, generator=random)
+    places = (2 * torch.randperm(num_dst, generator=random) + 1) * columns  # the second half of a row
+
+    def mean(code: str, rows: Tensor, width: int, elsewhere: bool = False) -> Tensor:
         out = aligned(torch.full((num_dst, 2 * columns), 3.0))
+        moved = (order.data_ptr(), places.data_ptr()) if elsewhere else (0, 0)
         core.mean(
             code, width, indptr.data_ptr(), indices.data_ptr(), num_dst, num_src, len(indices), rows.data_ptr(),
             rows.stride(0), nodes.data_ptr(), columns, scales.data_ptr(), by_row, out.data_ptr(), relu, threshold,
-            rows_per_group, 2,
+            rows_per_group, 2, *moved,
         )  # fmt: skip
         return out
 
@@ -134,3 +138,6 @@ def test_means_are_those_of_decoded_rows(
     for width in (8, 4, 1):
         if columns % width == 0 and pitch % width == 0:
             assert same_bits(mean(kind, table, width), wanted)
+            moved = mean(kind, table, width, elsewhere=True)
+            assert same_bits(moved.view(-1)[places.unsqueeze(1) + torch.arange(columns)], wanted[order, columns:])
+            assert bool((moved[:, :columns] == 3).all())

@@ -218,7 +218,13 @@ def mean_forward() -> Binding:
     """Of rows of 5 elements, those of 4 sources in a table of 6, for 3 destinations with 300 edges."""
     return Binding(
         lambda **given: _core.cuda_mean_forward(
-            *((0, 0), (given["indptr"], given["indices"], 3, None, False), given["x"], given["nodes"], given["out"]),
+            *(
+                (0, 0),
+                (given["indptr"], given["indices"], 3, None, False, None),
+                given["x"],
+                given["nodes"],
+                given["out"],
+            ),
             *(5, 0, 4, (False, 0, 0), given["workspace"], (None, False)),
         ),
         {
@@ -237,7 +243,7 @@ def mean_forward() -> Binding:
 def mean_forward_of_codes() -> Binding:
     return Binding(
         lambda **given: _core.cuda_mean_forward(
-            *((0, 0), (on_gpu(4), on_gpu(30), 3, None, False), given["x"], None, on_gpu(3, 5, dtype=FLOAT)),
+            *((0, 0), (on_gpu(4), on_gpu(30), 3, None, False, None), given["x"], None, on_gpu(3, 5, dtype=FLOAT)),
             *(0, -1, 0, (False, 0, 0), None, (given["scales"], True)),
         ),
         {"x": on_gpu(6, 5, dtype=torch.int8), "scales": on_gpu(6, 1, dtype=FLOAT)},
@@ -250,7 +256,7 @@ def mean_forward_of_a_live_block() -> Binding:
     x, workspace = torch.zeros(6, 5, device="meta"), on_gpu(_core.cuda_mean_forward_workspace(300), dtype=BYTES)
     return Binding(
         lambda live: _core.cuda_mean_forward(
-            *((0, 0), (*arrays, 3, live, False), x, None, on_gpu(3, 10, dtype=FLOAT), 5, 0, 0),
+            *((0, 0), (*arrays, 3, live, False, None), x, None, on_gpu(3, 10, dtype=FLOAT), 5, 0, 0),
             *((False, 0, 0), workspace, (None, False)),
         ),
         {"live": on_gpu(_core.cuda_live_block_bytes, dtype=BYTES)},
@@ -264,7 +270,7 @@ def mean_backward() -> Binding:
     names = "sorted_sources", "order", "grad_mean", "grad_own", "x", "grad_x"
     return Binding(
         lambda **given: _core.cuda_mean_backward(
-            *((0, 0), (given["indptr"], given["indices"], 3, None, False), *[given[name] for name in names]),
+            *((0, 0), (given["indptr"], given["indices"], 3, None, False, None), *[given[name] for name in names]),
             *((True, 0, 0), given["workspace"]),
         ),
         {

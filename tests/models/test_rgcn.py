@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
@@ -266,3 +267,28 @@ def test_graphs_train_as_plain_steps_do(options: dict[str, Any]) -> None:
         loader.close()
     assert losses[True] == pytest.approx(losses[False], rel=2e-3, abs=2e-4)
     assert losses[True][-1] < 0.5 * losses[True][0]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("hidden", [8, 1])  # of width 1 features are narrowed before means are taken
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_gpu_gives_what_the_cpu_gives(hidden: int, lazy: bool) -> None:
+    net = net_of(module_of([3, 3]), hidden_channels=hidden)
+    there = copy.deepcopy(net).cuda()
+    for batch in batches_of(module_of([3, 3]), 1):
+        moved = batch.to("cuda")
+        if lazy:
+            ids = {name: torch.randperm(len(x)) for name, x in batch.x.items()}
+            tables = {name: x[ids[name]].double().cuda() for name, x in batch.x.items()}
+            back = {name: of.argsort().to(moved.nodes) for name, of in ids.items()}
+            moved = moved.replace(x=LazyFeatures(lazy={n: LazyRows(tables[n], back[n]) for n in tables}))
+        out, wanted = there(moved), net(batch)
+        torch.testing.assert_close(out.cpu(), wanted)
+        mix = torch.randn_like(wanted)
+        gradients = torch.autograd.grad((out * mix.cuda()).sum(), list(there.parameters()), allow_unused=True)
+        others = torch.autograd.grad((wanted * mix).sum(), list(net.parameters()), allow_unused=True)
+        for mine, theirs in zip(gradients, others, strict=True):
+            assert (mine is None) == (theirs is None)
+            if mine is not None:
+                torch.testing.assert_close(mine.cpu(), theirs)

@@ -46,6 +46,10 @@ struct DeviceBlock {
   // bounds, for which output and workspace have room. Rows of the output beyond the block's own become zeros.
   const LiveBlock* live = nullptr;
   bool sums = false;  // rows are summed, and no mean is taken
+  // If not null, [num_dst] each: row i is the list order[i] of indptr, and its mean goes to element at[i] of
+  // the output.
+  const int64_t* order = nullptr;
+  const int64_t* at = nullptr;
 };
 
 // Rows of `dim` elements, `stride` elements apart.

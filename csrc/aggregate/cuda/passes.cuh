@@ -53,8 +53,9 @@ struct MeanPass : MeanArgsOf<P, I, T, O> {
   __device__ int64_t num_rows() const { return rows; }
   __device__ Span<P> span(int64_t row) const {
     if (row >= block.num_dst) return {};
-    const P begin = block.indptr[row];
-    return {begin, static_cast<P>(block.indptr[row + 1] - begin)};
+    const int64_t list = block.order == nullptr ? row : block.order[row];
+    const P begin = block.indptr[list];
+    return {begin, static_cast<P>(block.indptr[list + 1] - begin)};
   }
   __device__ Id row_of_source(int64_t source) const {
     return nodes == nullptr ? static_cast<Id>(source) : nodes[source];
@@ -119,7 +120,8 @@ struct MeanPass : MeanArgsOf<P, I, T, O> {
   template <int N>
   __device__ void finish(int64_t row, int64_t length, int64_t column, const S (&sum)[N],
                          const Early<N>& early_rows) const {
-    store_scaled<O, N, S>(mean.data + row * mean.stride + column, sum,
+    const int64_t to = block.at == nullptr ? row * mean.stride : block.at[row];
+    store_scaled<O, N, S>(mean.data + to + column, sum,
                           block.sums    ? S(1)
                           : length == 0 ? S(0)
                                         : S(1) / S(length));

@@ -23,7 +23,9 @@ __device__ __forceinline__ DeviceBlock<P, I> settled(const DeviceBlock<P, I>& bl
           block.num_src,
           now.num_edges,
           block.live,
-          block.sums};
+          block.sums,
+          block.order,
+          block.at};
 }
 
 template <typename T, int N>

@@ -15,7 +15,7 @@ from loader.ops.autocast import autocast_dtype
 from loader.ops.grouped import sum_of_relations
 from loader.ops.hop_layout import HopLayout
 from loader.ops.live_hops import LiveHops
-from loader.ops.packed_means import packed_means
+from loader.ops.packed_means import packed_means, packed_product
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.lazy_rows import LazyFeatures
 from loader.samples.segments import EdgeType
@@ -89,12 +89,27 @@ class RGCN(nn.Module):
         self.inputs = nn.ModuleList(self._input_of(name, width) for name, width in in_dims.items())
         widths = [hidden_channels] * num_layers + [as_size("out_dim", out_dim)]
         relations, types = len(self.edge_types), len(self.names)
-        order = [r for name in self.names for r, key in enumerate(self.edge_types) if key[2] == name]
-        # As tensors, which a CUDA graph can read.
-        self.register_buffer("order", torch.tensor(order), persistent=False)
         ends = [(self.names.index(source), self.names.index(sink)) for source, _, sink in self.edge_types]
         self._into = [[(r, s) for r, (s, d) in enumerate(ends) if d == t] for t in range(types)]
-        self.register_buffer("sources", torch.tensor([source for source, _ in ends]), persistent=False)
+        # What a layer multiplies: rows of the relations into each type, then nodes' own rows by type.
+        terms = [*(of for into in self._into for of in into), *((relations + t, t) for t in range(types))]
+        firsts = [sum(self._slots[:t]) for t in range(types)]
+        self._terms = [
+            [*range(first, first + n), relations + t]
+            for t, (first, n) in enumerate(zip(firsts, self._slots, strict=True))
+        ]
+        # As tensors, which a CUDA graph can read.
+        order, sources = (torch.tensor(of) for of in zip(*terms, strict=True))
+        self.register_buffer("order", order, persistent=False)
+        self.register_buffer("sources", sources, persistent=False)
+        self._by_width: dict[int, tuple[list[int], list[int]]] = {}  # types of a width, and terms over their rows
+        for width in dict.fromkeys(filter(None, map(self._read_width, self.names))):
+            kinds = [t for t, name in enumerate(self.names) if self._read_width(name) == width]
+            at = [i for i, (_, source) in enumerate(terms) if source in kinds]
+            self._by_width[width] = kinds, at
+            self.register_buffer(f"_at_{width}", torch.tensor(at), persistent=False)
+            of = torch.tensor([kinds.index(terms[i][1]) for i in at])
+            self.register_buffer(f"_of_{width}", of, persistent=False)
         count = None if bases is None else as_size("bases", bases)
         self.own, self.bias, self.scale, self.shift = (nn.ParameterList() for _ in range(4))
         self.weights, self.shares = nn.ParameterList(), nn.ParameterList()
@@ -108,6 +123,11 @@ class RGCN(nn.Module):
             if norm == "layer" and i < num_layers - 1:
                 self.scale.append(nn.Parameter(torch.ones(types, out)))
                 self.shift.append(nn.Parameter(torch.zeros(types, out)))
+
+    def _read_width(self, name: str) -> int:
+        """Columns that the first layer reads of a type: of its features, or of what they are narrowed to."""
+        width = self.in_dims[name] if name in self.read else 0
+        return self.hidden_channels if width > _WIDE * self.hidden_channels else width
 
     def _input_of(self, name: str, width: int) -> nn.Module:
         if name not in self.read:
@@ -154,36 +174,31 @@ class RGCN(nn.Module):
             of_type, at = self._rows(layout, name, layer)
             rows.append(of_type)
             places.append(layout.arange(count) if at is None else at)
-        bias, parts, every = torch.stack(biases), list(layout.parts(hops)), torch.cat(places)
-        # A row with an entry has the bias of its source type once.
-        some = (layout.rows_of(hops).diff() > 0).unsqueeze(1).to(dtype)
-        of_bias = (bias.index_select(0, self.sources).unsqueeze(1) @ weights).to(dtype)
-        found = sum_of_relations(parts, self._slots, some, self._in_order(of_bias))
-        out = list(found.split([part.size for part in parts]))
         features = [None if of_type is None else of_type[0] for of_type in rows]
         packed = layout.packed(hops, self._into, [0 if x is None else x.shape[1] for x in features])
-        nodes = every.index_select(0, layout.row)
+        nodes = torch.cat(places).index_select(0, layout.row)
         means = packed_means(packed, features, nodes, layout.rows_of(hops), layout.entries_of(hops), dtype)
-        # Matrices are taken apart once, and multiplied once for all hops: each use of a slice would have a gradient of
-        # the size of all of them.
-        of_relations, own = weights.unbind(), [matrix.t() for matrix in self.own[0].unbind()]
-        biases_of = list(zip(bias.unbind(), self.bias[0].unbind(), strict=True))
-        for t in sorted({part.node_type for part in parts}):
-            constant = (biases_of[t][0] @ own[t] + biases_of[t][1]).to(dtype)
-            into = [(r, of_source) for r, source in self._into[t] if (of_source := rows[source]) is not None]
-            matrix = torch.cat([to_hidden @ of_relations[r] for r, (_, to_hidden) in into]) if into else None
-            of_type = rows[t]
-            of_own = None if of_type is None else of_type[1] @ own[t]
-            for p, (node_type, first, size, *_) in enumerate(parts):
-                if node_type != t:
-                    continue
-                out[p] = out[p] + constant
-                if matrix is not None:
-                    begin, a_node = packed.spans[p]
-                    out[p] = torch.addmm(out[p], means[begin : begin + size * a_node].view(size, a_node), matrix)
-                if of_type is not None and of_own is not None:
-                    out[p] = torch.addmm(out[p], of_type[0].index_select(0, nodes[first : first + size]), of_own)
-        return torch.cat([found[:0], *out])
+        matrices = torch.cat([weights, self.own[0].transpose(1, 2)]).index_select(0, self.order)
+        products: list[Tensor | None] = [None] * len(matrices)
+        for width, (
+            kinds,
+            positions,
+        ) in self._by_width.items():  # brings features to one width, and multiplies: at once
+            to_hidden = torch.stack([of_type[1] for t in kinds if (of_type := rows[t]) is not None])
+            to_hidden, of_terms = (
+                of.index_select(0, getattr(self, f"{name}_{width}"))
+                for of, name in ((to_hidden, "_of"), (matrices, "_at"))
+            )
+            for i, product in zip(positions, (to_hidden @ of_terms).unbind(), strict=True):
+                products[i] = product
+        none = matrices[0, :0]
+        by_type = [torch.cat([none, *(of for i in terms if (of := products[i]) is not None)]) for terms in self._terms]
+        # A row with an entry has the bias of its source type once, as a node has that of its own.
+        of_bias = (torch.stack(biases).index_select(0, self.sources).unsqueeze(1) @ matrices).to(dtype)
+        some = (layout.rows_of(hops).diff() > 0).unsqueeze(1).to(dtype)
+        found = sum_of_relations(layout.parts(hops), self._slots, some, of_bias[: len(self.edge_types)])
+        constants = of_bias[len(self.edge_types) :, 0] + self.bias[0]
+        return packed_product(packed, means, by_type) + found + layout.group(hops).rows(constants).to(dtype)
 
     def _check(self, batch: HeteroMiniBatch | LiveHops) -> None:
         hops = len(batch.sizes) - 1
@@ -211,7 +226,7 @@ class RGCN(nn.Module):
         if not width or isinstance(layer, nn.Identity):
             return None, None
         weight: Any = layer.weight
-        wide, dropped = width > _WIDE * self.hidden_channels, self.input_dropout > 0 and self.training
+        wide, dropped = width != self._read_width(name), self.input_dropout > 0 and self.training
         if isinstance(layout.unique_x, LazyFeatures) and not (wide or dropped):
             left = layout.unique_x.lazy.get(name)
             if left is not None and left.scales is None and left.dtype == weight.dtype and left.shape[1] == width:
@@ -238,7 +253,7 @@ class RGCN(nn.Module):
 
     def _in_order(self, of_relations: Tensor) -> Tensor:
         """Those of the relations into a type beside each other, as rows lie."""
-        return of_relations.index_select(0, self.order)
+        return of_relations.index_select(0, self.order[: len(of_relations)])
 
 
 class _OneRow(nn.Module):

@@ -178,7 +178,7 @@ void forward(const WhereArgs& where, const BlockArgs& block_args, py::handle x, 
     named = integers_view(nodes, "nodes", -1, place);
     if (named.wide != block.indices.wide)
       throw py::type_error("nodes has dtype " + dtype_of(nodes) + "; it must be that of indices");
-    if (!block.at && named.size < block.num_dst)
+    if (named.size < block.num_dst)
       throw py::value_error("nodes has " + std::to_string(named.size) + " elements; the block has " +
                             std::to_string(block.num_dst) + " destinations");
   }

@@ -131,9 +131,9 @@ def concat_of(
     return both
 
 
-def write_means(out: Tensor, x: Tensor, edges: Edges, nodes: Tensor) -> None:
-    """Writes the rows that `edges.rows` lists to their places in `out`, contiguous; source `s` has row `nodes[s]`."""
-    _forward(_rows(x), edges, out, 0, -1, 0, IDENTITY, nodes)
+def write_means(out: Tensor, x: Tensor, edges: Edges, rows: tuple[Tensor, Tensor]) -> None:
+    """Writes the means of some rows to their places in `out`, contiguous. See `Edges.rows`."""
+    _forward(_rows(x), edges._replace(num_dst=len(rows[0]), rows=rows), out, 0, -1, 0, IDENTITY)
 
 
 class Mean(torch.autograd.Function):

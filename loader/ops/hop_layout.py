@@ -46,19 +46,31 @@ def segments_of(sizes: Sequence[Sequence[int]], slots: Sequence[int]) -> list[li
     return found
 
 
+class Span(NamedTuple):
+    """Nodes of one type in a `Packed`: `size` times `a_node` elements from `begin` on."""
+
+    node_type: int
+    begin: int
+    size: int
+    a_node: int
+
+
 class Packed(NamedTuple):
-    """Places for the means of the rows of some hops, where those of a node lie beside each other.
+    """Places for the rows of nodes of some hops, where those of a node lie beside each other: means of its neighbors by
+    relation, then its own features.
+
+    The rows are those of the layout, an unused one, and one for each node.
 
     Attributes:
         order, at: for each type of sources `[rows]` int64 each: which rows are over such sources, and where they begin.
-        spans: of each part with nodes, where it begins, and the number of elements of a node.
+        spans: of each part with nodes.
         size: number of elements.
         step: what all places are multiples of.
     """
 
     order: list[Tensor]
     at: list[Tensor]
-    spans: list[tuple[int, int]]
+    spans: list[Span]
     size: int
     step: int
 
@@ -148,30 +160,31 @@ class HopLayout:
             yield from (segment for segment in of_hop if segment.size)
 
     def packed(self, hops: int, into: Sequence[Sequence[tuple[int, int]]], widths: Sequence[int]) -> Packed:
-        """Places for the means of the rows of the first hops. The host does not wait for the device.
+        """Places for rows of the nodes of the first hops. The host does not wait for the device.
 
         Args:
             hops: number of hops.
             into: for each node type the relations into it, in the order of its rows: their number, and the type of
                 their sources.
-            widths: of the means, by the type of the sources; 0 leaves them out.
+            widths: of features, by type; 0 leaves them out.
         """
         return self._fixed(("packed", hops, *widths), lambda: self._packed(hops, into, widths))
 
     def _packed(self, hops: int, into: Sequence[Sequence[tuple[int, int]]], widths: Sequence[int]) -> Packed:
-        device, size = self.row.device, 0
+        device, size, of_nodes = self.row.device, 0, len(self.rows_of(hops))
         order: list[list[Tensor]] = [[] for _ in into]
         at: list[list[Tensor]] = [[] for _ in into]
         spans = []
         for part in self.parts(hops):
-            sources = [source for _, source in into[part.node_type]]
-            a_node = sum(widths[source] for source in sources)
-            spans.append((size, a_node))
-            begin, count = size, part.size
-            for slot, source in enumerate(sources):
+            count = part.size
+            rows = [(source, part.row + slot, part.slots) for slot, (_, source) in enumerate(into[part.node_type])]
+            rows.append((part.node_type, of_nodes + part.begin, 1))
+            a_node = sum(widths[source] for source, *_ in rows)
+            spans.append(Span(part.node_type, size, count, a_node))
+            begin = size
+            for source, first, apart in rows:
                 if widths[source]:
-                    first = part.row + slot
-                    order[source].append(torch.arange(first, first + count * part.slots, part.slots, device=device))
+                    order[source].append(torch.arange(first, first + count * apart, apart, device=device))
                     at[source].append(torch.arange(begin, begin + count * a_node, a_node, device=device))
                 begin += widths[source]
             size += count * a_node

@@ -103,13 +103,12 @@ class TestMean:
 
     def test_rows_go_to_their_places(self, types: tuple[torch.dtype, torch.dtype], dtype: torch.dtype) -> None:
         block = make_batch(9, types, 2).blocks[0]
-        table, nodes = torch.randn(90, 6, dtype=dtype), torch.randperm(90)[: block.num_src].to(types[1])
+        x = torch.randn(block.num_src, 6, dtype=dtype)
         order, at = torch.randperm(block.num_dst)[:5], 3 * torch.tensor([20, 4, 0, 10, 15])
-        edges = ops_gpu.Edges(block.indptr, block.indices, 5, None, rows=(order, at))
         out = torch.full((30, 3), 7.0, dtype=dtype)
-        ops_gpu.write_means(out, table, edges, nodes)
+        ops_gpu.write_means(out, x, edges_of(block), (order, at))
         wanted = torch.full_like(out, 7).view(-1)
-        wanted[at.unsqueeze(1) + torch.arange(6)] = aggregate_mean(table[nodes.long()], block)[order]
+        wanted[at.unsqueeze(1) + torch.arange(6)] = aggregate_mean(x, block)[order]
         torch.testing.assert_close(out.view(-1), wanted)
 
     @pytest.mark.parametrize("sums", [False, True])

@@ -251,6 +251,17 @@ def typed_accuracy(result: Result) -> tuple[str, bool]:
     return text, shown == len(found) and result["seeds"] >= 10
 
 
+def task_scores(result: Result) -> tuple[str, bool]:
+    shown = [row["task"] for row in result["rows"] if row["difference"]["equivalent"]]
+    text = f"equivalence shown in {len(shown)} of {len(result['rows'])} tasks"
+    text += "".join(
+        f"; {row['task']} {row['difference']['value']:+.2f}, p = {row['difference']['p_equivalent']:.2g}"
+        for row in result["rows"]
+        if row["task"] not in shown
+    )
+    return text, len(shown) == len(result["rows"]) and min(len(row["ours"]["scores"]) for row in result["rows"]) >= 20
+
+
 def convergence_labor(result: Result) -> tuple[str, bool]:
     text, shown = convergence(result)
     graphs = {}
@@ -287,6 +298,20 @@ def tables(result: Result) -> tuple[str, bool]:
 
 def shadow_over_dgl(result: Result) -> list[float]:
     return [ratio for name, ratio in result["ratios"].items() if name == "dgl / shadow"]
+
+
+def two_hops(result: Result) -> list[float]:
+    return _steps(result, [128, 64])
+
+
+def three_hops(result: Result) -> list[float]:
+    return _steps(result, [64, 32, 16])
+
+
+def _steps(result: Result, fanouts: list[int]) -> list[float]:
+    """Milliseconds of steps by CUDA graphs, distinct rows once."""
+    ours = [row for row in result["rows"] if row["by"] == "ours" and row["cuda_graph"] and row["unique_rows"]]
+    return [row["step_ms"] for row in ours if row["fanouts"] == fanouts]
 
 
 def rgcn_epoch(result: Result) -> list[float]:

@@ -332,6 +332,13 @@ def typed_sides(result: Result) -> Iterator[Result]:
         yield {**row, **means, **_shown(row["difference"]), "published": "{:.2f} to {:.2f}".format(*row["published"])}
 
 
+def task_sides(result: Result) -> Iterator[Result]:
+    for row in result["rows"]:
+        means = {side: f"{row[side]['mean']:.2f} ± {row[side]['std']:.2f}" for side in ("ours", "theirs")}
+        seconds = {f"{side}_s": row[side]["seconds"] for side in ("ours", "theirs")}
+        yield {**row, **means, **seconds, **_shown(row["difference"]), "seeds": len(row["ours"]["scores"])}
+
+
 def subgraph_sides(result: Result) -> Iterator[Result]:
     names = {
         "shadow-pyg": ("`loader.pyg.ShaDowKHopSampler`", "torch_geometric's law in NumPy"),

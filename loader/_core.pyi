@@ -395,9 +395,9 @@ class CudaResult:
     """A mini-batch that was launched, until its sizes were told."""
 
     def wait(self) -> tuple[int, int, int, list[int], list[int], int, bool, int]:
-        """Waits for the sizes: (status, detail, hops done, frontiers, edges, slots of the queue needed, whether one of
-        these is the largest of all mini-batches that were finished, lines of pinned memory that its launch copied).
-        Once."""
+        """Waits for the sizes: (status, detail, hops done, frontiers, edges, rows of a graph with types or picks of
+        trees, whether one of these is the largest of all mini-batches that were finished, lines of pinned memory that
+        its launch copied). Once."""
 
     def peek(self) -> tuple[int, int] | None:
         """(status, detail), once; or None for a mini-batch that is not done."""
@@ -440,7 +440,6 @@ class _CudaSampler:
         indptr_at: Sequence[int],
         edge_ids_at: Sequence[int],
         edges_at: int,
-        tasks: int,
         lines: int = 0,
     ) -> list[tuple[str, str, int, bool]]:
         """Says what the following mini-batches are, of up to `num_seeds` seeds, `slots` at most by one launch.
@@ -478,8 +477,6 @@ class CudaSampler_i64_i64(_CudaSampler): ...
 cuda_header_bytes: int
 cuda_typed_header_bytes: int  # of a graph with types
 cuda_max_batches_per_launch: int
-cuda_max_task_nodes: int
-cuda_part_edges: int  # of a longer list taken whole, in one task of a queue
 
 def watch_file(begin: int, length: int, handle: int, offset: int, path: str) -> int:
     """From now on, a read of these mapped bytes that fails ends the process in one line that names the file.

@@ -15,11 +15,11 @@ struct Case {
   VertexSet vertex_set;
 };
 
-constexpr Case kCases[] = {
-    {Schedule::kCooperative, VertexSet::kBitmap}, {Schedule::kHopwise, VertexSet::kBitmap},
-    {Schedule::kStatic, VertexSet::kBitmap},      {Schedule::kPersistent, VertexSet::kBitmap},
-    {Schedule::kPhases, VertexSet::kBitmap},      {Schedule::kCooperative, VertexSet::kHash},
-    {Schedule::kHopwise, VertexSet::kHash}};
+constexpr Case kCases[] = {{Schedule::kCooperative, VertexSet::kBitmap},
+                           {Schedule::kHopwise, VertexSet::kBitmap},
+                           {Schedule::kPhases, VertexSet::kBitmap},
+                           {Schedule::kCooperative, VertexSet::kHash},
+                           {Schedule::kHopwise, VertexSet::kHash}};
 
 struct Compared {
   int64_t edges = 0, repetitions = 0;
@@ -56,8 +56,7 @@ Compared compare(Random& random, int rounds, const std::vector<int64_t>& first_f
     for (const Case& c : kCases) {
       // With a hash set two mini-batches in a row: each has to leave it empty for the next.
       for (int turn = 0; turn < (c.vertex_set == VertexSet::kHash ? 2 : 1); ++turn) {
-        const bool several =
-            (c.schedule != Schedule::kStatic && c.schedule != Schedule::kPersistent) && random.chance(0.3);
+        const bool several = random.chance(0.3);
         std::vector<std::vector<N>> seeds(several ? 2 : 1);
         for (auto& s : seeds) s = random_seeds<N>(random, num_nodes, round == 0 ? 300 : 0);
         How how{c.schedule,
@@ -136,7 +135,7 @@ void expect_refused_launches(Random& random) {
   bool marked = false;
   for (const Case& c : kCases) {
     OnHost<int64_t, int32_t> on_host(graph, options.hops());
-    const How how{c.schedule, c.vertex_set, 2, 1, false, 1 << 20};
+    const How how{c.schedule, c.vertex_set, 2, 4, false, 1 << 20};  // everything has room at once
     for (int refused = 0;; ++refused) {
       on_host::machine.launches_until_refused = refused;
       try {

@@ -136,7 +136,7 @@ class OnHost {
     for (const SampleState& state : states_)
       if (state.found.value || state.found.of_hop[0] || state.found.of_hop[1] || state.head.value ||
           state.tail.value)
-        fail("a mini-batch left the number of vertices, tasks or pieces that it found");
+        fail("a mini-batch left the number of vertices or pieces that it found");
   }
 
   // The arrays of a hash set, garbage but for what is zero between launches.
@@ -223,7 +223,7 @@ class OnHost {
     args.vertex_set = how.vertex_set;
     const auto num_edges = static_cast<int64_t>(graph_.indices.size());
     args.frontier_capacity[0] = most_seeds;
-    int64_t vertices = 0, edges = 0, tasks = most_seeds * hops, all_edges = 0;
+    int64_t vertices = 0, edges = 0;
     for (int h = 0; h < hops; ++h) {
       args.fanouts[h] = static_cast<int>(options.fanouts[h]);
       const int64_t rows = args.frontier_capacity[h];
@@ -233,9 +233,7 @@ class OnHost {
       // vertices.
       const auto new_rows = static_cast<int64_t>(room / 4 * static_cast<double>(most));
       args.frontier_capacity[h + 1] = std::max(rows, std::min(num_nodes_, rows + new_rows));
-      all_edges += args.edge_capacity[h];
-      if (h + 1 < hops) tasks += args.frontier_capacity[h + 1];
-      if (options.fanouts[h] == kAllNeighbors) tasks += num_edges / kPartEdges + 1;
+      args.picks_capacity += aligned(rows + most_seeds) * 32;
     }
     vertices = aligned(args.frontier_capacity[hops]);
     for (int h = 0; h < hops; ++h) {
@@ -256,24 +254,18 @@ class OnHost {
     args.totals = totals_.data();
     args.state = states_.data();
     args.rows_capacity = args.frontier_capacity[hops - 1] + most_seeds;
-    args.tasks_capacity = 2 * tasks + 4096 * how.blocks;
-    args.picks_capacity = std::max(2 * all_edges, (most_seeds * hops + args.tasks_capacity + 32) * 32);
     const size_t batches = seeds.size();
     HashMemory hash_memory;
     if (how.vertex_set == VertexSet::kHash) use_hash(args, batches, hash_memory);
     LineMemory line_memory;
     if (how.reads != Reads::kWords || how.cached > 0) use_lines(args, batches, how, line_memory);
     std::vector<P> row_begin(args.rows_capacity * batches), positions(args.picks_capacity * batches);
-    std::vector<uint32_t> row_degree(args.rows_capacity * batches), row_picks(row_degree.size(), 0xABABABAB),
-        picks_at(most_seeds * hops + args.tasks_capacity);
+    std::vector<uint32_t> row_degree(args.rows_capacity * batches), row_picks(row_degree.size(), 0xABABABAB);
     std::vector<N> list(args.rows_capacity * batches), picks(args.picks_capacity * batches);
-    std::vector<uint64_t> slots(args.tasks_capacity);
     args.row_begin = row_begin.data();
     args.row_degree = row_degree.data();
     args.row_picks = row_picks.data();
     args.list = list.data();
-    args.tasks = slots.data();
-    args.picks_at = picks_at.data();
     args.picks = picks.data();
     args.positions = positions.data();
     std::vector<uint32_t> scan_places, piece_places;
@@ -319,8 +311,6 @@ class OnHost {
     }
     launches_ = static_cast<int>(on_host::machine.launches - before);
     if (refused) throw Refused{};
-    for (const uint64_t slot : slots)
-      if (slot) fail("a task was left in the queue");
     std::vector<Result<P, N>> results;
     for (size_t b = 0; b < batches; ++b) {
       const SampleHeader& header = headers_[b];

@@ -409,7 +409,6 @@ def planned() -> Arguments:
         "indptr_at": [128, 192],
         "edge_ids_at": [256, 320],
         "edges_at": 384,
-        "tasks": 4,
         "lines": 0,
     }
 

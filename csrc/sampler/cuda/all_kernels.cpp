@@ -15,19 +15,8 @@ void add_width(std::vector<gpu::Kernel*>& all) {  // kernels that pick
   all.insert(all.end(), {&kernel<PhasesKernel, Width, Args>(), &kernel<HashedKernel, Width, Args>(),
                          &kernel<PickKernel, Width, Bool<false>, Args>(),
                          &kernel<PickKernel, Width, Bool<true>, Args>()});
-  if constexpr (Widest != kWide) all.push_back(&kernel<CooperativeKernel, Width, Args>());
-  if constexpr (queue_width(Widest) == Widest)
-    all.insert(all.end(), {&kernel<QueueKernel, Width, Bool<false>, Args>(),
-                           &kernel<QueueKernel, Width, Bool<true>, Args>()});
-}
-
-// The kernels of a queue that pick nothing.
-template <int Widest, typename Counted>
-void add_queue(std::vector<gpu::Kernel*>& all) {
-  if constexpr (queue_width(Widest) == Widest)
-    all.insert(all.end(), {&kernel<QueueCountKernel, Int<Widest>, Counted>(),
-                           &kernel<QueueAssignKernel, Int<Widest>, Counted>(),
-                           &kernel<QueueWriteKernel, Int<Widest>, Counted>()});
+  if constexpr (Widest != kWide && std::is_same_v<typename Args::Choice, UniformChoice>)
+    all.push_back(&kernel<CooperativeKernel, Width, Args>());
 }
 
 // Calls `f` with each width (as a type) that picks have.
@@ -81,7 +70,6 @@ void add_types(std::vector<gpu::Kernel*>& all) {
   using Uniform = SampleArgs<Lists, UniformChoice>;
   add_counted<Uniform>(all);
   add_counted<SampleArgs<Lists, LaborChoice>>(all);
-  for_each_width<N>([&](auto width) { add_queue<decltype(width)::value, Uniform>(all); });
   add<Uniform>(all);
   if constexpr (sizeof(N) == 4)
     all.insert(all.end(), {&kernel<PlacesKernel, Int<kPlacesWidth>, Uniform>(),

@@ -15,11 +15,8 @@ namespace loader {
 //   kHopwise      a launch per phase and hop, as in a sampler without a grid barrier
 //   kCooperative  one launch, a barrier of the grid between hops, blocks put in order when all hops are done
 //   kPhases       one launch, barriers between the phases of kHopwise; bitmaps only. It is what kCooperative
-//                 means for mini-batches that share a launch, and for large ones (see `one_launch`)
-//   kStatic       one launch for all hops, a warp works off what its own seeds lead to
-//   kPersistent   one launch for all hops, warps share a queue of (vertex, hop) tasks (PGSampler)
-// The last two write the blocks in three further launches.
-enum class Schedule : int { kCooperative = 0, kHopwise = 1, kStatic = 2, kPersistent = 3, kPhases = 4 };
+//                 means unless picks are uniform and the mini-batch is small and alone (see `one_launch`)
+enum class Schedule : int { kCooperative = 0, kHopwise = 1, kPhases = 2 };
 
 // How the vertices of a mini-batch are kept apart:
 //   kBitmap  a bit for each vertex of the graph and hop: membership is one atomic operation, the local id a
@@ -45,9 +42,7 @@ enum class SampleStatus : int64_t {
 };
 
 constexpr int kMaxBatchesPerLaunch = 16;
-constexpr int kMaxBlocks = 512;                         // of one launch
-constexpr int64_t kMaxTaskVertices = int64_t{1} << 40;  // of a graph, for a task to fit a word of a queue
-constexpr int64_t kPartEdges = 8192;  // of a longer list taken whole, in one task of a queue
+constexpr int kMaxBlocks = 512;  // of one launch
 
 // Written by the kernel into pinned host memory, `sequence` last.
 struct SampleHeader {
@@ -57,8 +52,8 @@ struct SampleHeader {
   int64_t detail;  // the offending seed, or the edge of the offending weight
   // frontiers[0..hops_done] are known, and so are those of edges[0..hops_done] that are not negative.
   int64_t hops_done;
-  int64_t tasks;  // slots that a queue needed
-  int64_t lines;  // of pinned memory that the launch had fetched for all its mini-batches
+  int64_t counted;  // of typed lists the rows so far, of trees the picks; else 0
+  int64_t lines;    // of pinned memory that the launch had fetched for all its mini-batches
   uint64_t sequence;
 };
 
@@ -77,9 +72,11 @@ struct SampleState {
     // Of `found`: vertices that each hop appends to the list (kCooperative with bitmaps). One counter would
     // not do: a block that leaves a barrier late must not count what others append at the hop that follows.
     unsigned long long of_hop[kMaxHops];
-  } barrier, found, head, tail, done;
+  } barrier, found, head, tail;
+  Counter spare;     // it makes 1,024 bytes: the state of a mini-batch is found by a shift
   Counter together;  // of the first mini-batch of a launch: the barrier of all its blocks
 };
+static_assert(sizeof(SampleState) == 1024);
 
 // The vertex ids of a graph are cut into at most this many ranges of equal size, by which a hash set puts the
 // vertices of a hop in order. A mean hop of 10^5 vertices has a dozen in each.
@@ -239,11 +236,8 @@ struct CommonArgs : TypedArgs<ListsOf> {
   ScanArgs scan;
   N* list;  // [rows_capacity] vertices in order of arrival
   int64_t rows_capacity;
-  uint64_t* tasks;  // [tasks_capacity], zero between launches
-  int64_t tasks_capacity;
-  uint32_t* picks_at;  // [seed tasks + tasks_capacity] where a task's picks begin, if fanouts are wide
-  N* picks;            // [picks_capacity] global ids in the order of the tasks
-  P* positions;        // [picks_capacity] their places in the lists, where edge ids are wanted
+  N* picks;      // [picks_capacity] global ids in order of arrival
+  P* positions;  // [picks_capacity] their places in the lists, where edge ids are wanted
   int64_t picks_capacity;
 
   LineArgs<P, N> lines;
@@ -342,19 +336,16 @@ int kernel_width(const int* fanouts, int hops, int64_t shared_bytes) {
 }
 
 // The schedule of one launch with bitmaps, for mini-batches of up to this many edges in launches of up to
-// this many mini-batches. In order of arrival a hop needs one barrier, in phases three: that tells if a
-// mini-batch is small and alone. On an H200, ms of a whole mini-batch by order of arrival and by phases: (10,
-// 10) x 10,240 0.110 and 0.125, (10, 10, 10) x 2,048 0.168 and 0.174, x 10,240 0.345 and 0.331, (15, 15, 15)
-// x 4,096 0.399 and 0.355, (20, 20, 20) x 10,240 0.896 and 0.749; with eight in a launch (15, 10, 5) x 1,024
-// 0.084 and 0.054.
+// this many mini-batches. Picks that are not uniform go in phases. In order of arrival a hop needs one
+// barrier, in phases three: that tells if a mini-batch is small and alone. On an H200, ms of a whole
+// mini-batch by order of arrival and by phases: (10, 10) x 10,240 0.110 and 0.125, (10, 10, 10) x 2,048 0.168
+// and 0.174, x 10,240 0.345 and 0.331, (15, 15, 15) x 4,096 0.399 and 0.355, (20, 20, 20) x 10,240 0.896 and
+// 0.749; with eight in a launch (15, 10, 5) x 1,024 0.084 and 0.054.
 constexpr int64_t kEdgesInPhases = 4'000'000;
-inline Schedule one_launch(int width, int64_t edges, int64_t slots) {
-  return width == kWide || edges > kEdgesInPhases || slots > 1 ? Schedule::kPhases : Schedule::kCooperative;
+inline Schedule one_launch(int width, bool uniform, int64_t edges, int64_t slots) {
+  return width == kWide || !uniform || edges > kEdgesInPhases || slots > 1 ? Schedule::kPhases
+                                                                           : Schedule::kCooperative;
 }
-
-// Of the kernels with a queue, which have fewer variants; the entries that a row
-// of picks takes there.
-constexpr int queue_width(int width) { return width == 15 ? 20 : width; }
 
 // The widest row of which a thread picks places, and the kernel for fanouts of a width. Few are compiled:
 // reading the lists takes far longer than picking.

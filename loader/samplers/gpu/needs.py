@@ -21,7 +21,7 @@ from loader.samplers.gpu.sizes import (
     Sizes,
 )
 
-_MULTIPROCESSORS = 256  # more than any GPU has; only the size of a queue goes by it
+_MULTIPROCESSORS = 256  # more than any GPU has; no size goes by it
 
 
 class SamplerNeeds(NamedTuple):

@@ -16,14 +16,14 @@ from loader.machine.gpu import cuda_device, require_cuda
 from loader.machine.renamed import renamed
 from loader.samplers.base import OTHERS_OPTIONS, AnyGraph, NeighborSampler, PickOptions, tell_ignored_times
 from loader.samplers.gpu.padded import PaddedMiniBatch
-from loader.samplers.gpu.reads import BY_LINE, READS, is_uniform
+from loader.samplers.gpu.reads import READS, is_uniform
 from loader.samplers.gpu.session import CudaSession
-from loader.samplers.gpu.sizes import NODE_SETS, QUEUES, SCAN_SCHEDULES, SCHEDULES, GpuOptions
+from loader.samplers.gpu.sizes import NODE_SETS, REMOVED_SCHEDULES, SCAN_SCHEDULES, SCHEDULES, GpuOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["NODE_SETS", "QUEUES", "SCAN_SCHEDULES", "SCHEDULES", "CudaSampler", "CudaSession", "PaddedMiniBatch"]
+__all__ = ["NODE_SETS", "SCAN_SCHEDULES", "SCHEDULES", "CudaSampler", "CudaSession", "PaddedMiniBatch"]
 
 
 @renamed({"vertex_set": "node_set"})
@@ -43,18 +43,15 @@ class CudaSampler(GpuOptions):
 
     Args:
         schedule: how the GPU works through the hops. `"cooperative"`: one launch, with a barrier of the grid between
-            hops. `"persistent"`: no barrier between hops; warps share a queue of (node, hop) tasks (PGSampler), so
-            thread blocks need not be resident together; three more launches put the blocks in order. `"fused-static"`:
-            like `"persistent"` but without sharing: a warp does all tasks that follow from its own seeds. `"hopwise"`:
-            a launch per phase and hop, the baseline. `"auto"`: `cooperative` for mini-batches of up to 1.5 million
+            hops. `"hopwise"`: a launch per phase and hop. `"auto"`: `cooperative` for mini-batches of up to 1.5 million
             edges and `hopwise` for larger ones, which is the faster one of the two in most settings
             (benchmarks/results/sampler_gpu_paper.json); with a hash set, `hopwise` also for mini-batches that are
             prefetched; with bitmaps, `hopwise` always for LABOR, and for picks by weight without tables.
         node_set: how the sampler finds out whether a mini-batch has a node already. `"bitmap"`: a bit per node of
             the graph and hop, and a local id per node. Time and memory then grow with the graph: 400 million nodes
             and two hops take 1.95 GB per mini-batch of a launch, of which a loader has eight. `"hash"`: a hash set of
-            the size of the mini-batch, for schedules `cooperative` and `hopwise`. `"auto"`: a hash set if the graph is
-            large beside the mini-batch (see `choose_node_set`) and the schedule allows it, else a bitmap.
+            the size of the mini-batch. `"auto"`: a hash set if the graph is large beside the mini-batch (see
+            `choose_node_set`) and the schedule and the picks allow it, else a bitmap.
         scan_schedule: how warps share the lists that have to be scanned: for LABOR, and for picks by weight without
             tables. `"nodes"`: a warp scans a whole list, and takes every n-th one. `"split"`: long lists are cut into
             pieces before (node splitting). `"tickets"`: they are cut too, and a warp that is done takes the next list
@@ -65,7 +62,7 @@ class CudaSampler(GpuOptions):
             every second one for prefetched mini-batches.
         batches_per_launch: at most this many mini-batches of a group (`CudaSession.begin`) are sampled by one launch,
             or hop by hop by one series of launches. They share the multiprocessors, and are the same as if each were
-            sampled by itself. For schedules `cooperative` and `hopwise`.
+            sampled by itself.
         reads: how the lists of a graph in pinned memory are read, over the bus. `"naive"`: each pick by itself.
             `"aligned"`: by whole 128-byte lines, each once for all mini-batches of a launch. `"sectors"`: by the same
             lines, but of each only the 32-byte sectors that are needed and those between them, by one request. What was
@@ -108,33 +105,24 @@ class CudaSampler(GpuOptions):
         check_known(type(self).__name__, options, known, OTHERS_OPTIONS)
         super().__init__(fanouts, num_hops, **options)
         require_cuda("a GPU sampler")
+        if schedule in REMOVED_SCHEDULES:
+            raise ValueError(f"schedule='{schedule}' was removed in 0.2; take schedule='auto'")
         if schedule != "auto" and schedule not in SCHEDULES:
             raise ValueError(f"schedule is {schedule!r}; it must be one of {['auto', *SCHEDULES]}")
         if node_set != "auto" and node_set not in NODE_SETS:
             raise ValueError(f"node_set is {node_set!r}; it must be one of {['auto', *NODE_SETS]}")
-        if node_set == "hash" and schedule in QUEUES:
-            raise ValueError(
-                f"node_set is 'hash', but schedule='{schedule}' has only bitmaps; use schedule='cooperative' or "
-                "'hopwise'"
-            )
         if not 0 <= as_number("blocks_per_sm", blocks_per_sm) <= 1:
             raise ValueError(f"blocks_per_sm is {blocks_per_sm}; it must be in (0, 1], or 0 for the default")
         most = _core.cuda_max_batches_per_launch
         self.batches_per_launch = as_size("batches_per_launch", batches_per_launch, most=most)
         self.schedule, self.node_set = schedule, node_set
-        if batches_per_launch > 1 and schedule in QUEUES:
-            raise ValueError(
-                f"batches_per_launch is {batches_per_launch}; schedule='{self.schedule}' samples one mini-batch per "
-                "launch; use schedule='cooperative' or 'hopwise'"
-            )
         if reads != "auto" and reads not in READS:
             raise ValueError(f"reads is {reads!r}; it must be one of {['auto', *READS]}")
         if reads not in ("auto", "naive"):
             if self.picking.scans:
                 scans = "labor=True" if self.picking.labor else "weight_tables=False"
                 raise ValueError(f"reads='{reads}' is for picks, but {scans} reads whole lists; leave reads out")
-            one_launch = schedule == "cooperative"
-            if schedule not in BY_LINE or (one_launch and (node_set == "hash" or not is_uniform(self))):
+            if schedule == "cooperative" and (node_set == "hash" or not is_uniform(self)):
                 raise ValueError(
                     f"reads='{reads}' goes with schedule='hopwise', and for uniform picks and bitmaps with "
                     f"'cooperative'; schedule is '{schedule}': leave one of them out"
@@ -157,11 +145,6 @@ class CudaSampler(GpuOptions):
             )
         if self.picking.scans:
             option = "labor=True" if self.picking.labor else "weight_tables=False"
-            if schedule in QUEUES:
-                raise ValueError(
-                    f"{option} looks at whole lists, which schedule='{schedule}' does not; use "
-                    "schedule='cooperative' or 'hopwise'"
-                )
             if schedule == "cooperative" and node_set == "bitmap":
                 raise ValueError(
                     f"{option} with node_set='bitmap' takes a launch per phase, but schedule is 'cooperative'; use "

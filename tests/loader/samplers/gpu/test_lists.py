@@ -48,7 +48,6 @@ class TestOptions:
                 {"reads": "lines"},
                 r"reads is 'lines'; it must be one of \['auto', 'naive', 'merged', 'aligned', 'sectors'\]",
             ),
-            ({"reads": "aligned", "schedule": "persistent"}, "schedule is 'persistent': leave one of them out"),
             ({"reads": "aligned", "schedule": "cooperative", "node_set": "hash"}, "leave one of them out"),
             ({"reads": "aligned", "schedule": "cooperative", "weights": "edge_weights"}, "leave one of them out"),
             ({"reads": "aligned", "labor": True}, "labor=True reads whole lists; leave reads out"),

@@ -30,8 +30,6 @@ HOW = [
     ("cooperative", "hash"),
     ("hopwise", "bitmap"),
     ("hopwise", "hash"),
-    ("fused-static", "bitmap"),
-    ("persistent", "bitmap"),
 ]
 SCANNED = [k for k in KINDS if "labor" in k or k == "raced"]
 ALLOWED = [(k, s, v) for k in KINDS for s, v in HOW if k not in SCANNED or v == "hash" or s in ("auto", "hopwise")]
@@ -195,12 +193,10 @@ def test_a_group_of_labor_equals_single_mini_batches() -> None:
     ("options", "message"),
     [
         ({"labor": True, "node_set": "bitmap", "schedule": "cooperative"}, "node_set='bitmap' takes a launch per"),
-        ({"labor": True, "schedule": "persistent"}, "schedule='persistent' does not"),
         ({"labor": True, "pad_to_capacity": True}, "pad_to_capacity needs an upper bound"),
         ({"scan_schedule": "tickets"}, "these picks scan no lists"),
         ({"labor": True, "scan_schedule": "edges"}, "it must be one of"),
         ({"labor": True, "scan_schedule": "merge_path"}, "goes with schedule='cooperative'"),
-        ({**KINDS["raced"], "schedule": "fused-static"}, "weight_tables=False looks at whole lists"),
     ],
 )
 def test_options_a_gpu_sampler_lacks_are_refused(options, message) -> None:

@@ -7,6 +7,7 @@ import gc
 import pickle
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -286,10 +287,16 @@ def test_closed_samplers_and_sessions_say_so(gpu: FakeGPU, graph: Graph) -> None
         sampler.sample(graph, seeds_of(graph))
 
 
-def test_the_factorys_defaults_follow_the_schedule(gpu: FakeGPU) -> None:
+@pytest.mark.parametrize("schedule", ["fused-static", "persistent"])
+def test_a_removed_schedule_names_the_way_out(gpu: FakeGPU, schedule: str) -> None:
+    for make in (CudaSampler, partial(fused, device="cuda")):
+        with pytest.raises(ValueError, match=f"schedule='{schedule}' was removed in 0.2; take schedule='auto'"):
+            make(3, 2, schedule=schedule)
+
+
+def test_the_factory_samples_eight_mini_batches_together(gpu: FakeGPU) -> None:
     assert fused(3, 2, device="cuda").batches_per_launch == 8
     assert fused(3, 2, device="cuda", batches_per_launch=2).batches_per_launch == 2
-    assert fused(3, 2, device="cuda", schedule="persistent").batches_per_launch == 1
     assert fused(3, 2, device="cuda", schedule="hopwise").batches_per_launch == 8
     assert (sampler := fused(3, 2, device="cuda")).on(torch.device("cpu")) is sampler
 

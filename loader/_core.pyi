@@ -416,13 +416,12 @@ class _CudaSampler:
         pad: bool,
         device: int,
         picks: WeightTables | WeightOrder | Labor | Race | None = None,
-        scan: int = 2,
         reads: int = 0,
         cached_begins: Tensor | None = None,
         cached_entries: Tensor | None = None,
     ) -> None:
-        """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory. `scan` and
-        `reads`: how lists are scanned and read, a ScanSchedule and a Reads of csrc/sampler/cuda/sampler.h.
+        """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory. `reads`:
+        how lists are read, a Reads of csrc/sampler/cuda/lines.h.
         `cached_begins` and `cached_entries`: those of a `ListCache`. With `device=-1` the graph's arrays are meta
         tensors, no GPU is needed, and only `plan` can be called.
         """

@@ -37,7 +37,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   Engine(py::handle indptr, py::handle indices, const std::vector<int64_t>& fanouts, bool replace,
-         bool edge_ids, bool pad, int device, const py::object& picks, int scan, int reads,
+         bool edge_ids, bool pad, int device, const py::object& picks, int reads,
          const py::object& cached_begins, const py::object& cached_entries, Types types = {},
          const py::object& relation_fanouts = py::none())
       : types_(std::move(types)),
@@ -86,7 +86,7 @@ class Engine {
           "fanout " + std::to_string(widest_fanout(args_.fanouts, args_.hops)) +
           " is too much for this GPU, whose thread blocks have " + std::to_string(args_.shared_bytes / 1024) +
           " KiB of shared memory; give at most " + std::to_string(most) + ", or -1 for all neighbors");
-    std::visit([&](auto& args) { plan_scan(args, sources.size, scan); }, launched_);
+    std::visit([&](auto& args) { plan_scan(args, sources.size); }, launched_);
   }
 
   // What the following mini-batches are: of at most `num_seeds` seeds, up to `slots` of them in one launch.
@@ -281,16 +281,10 @@ class Engine {
 
   // How lists are scanned, if they are.
   template <typename Choice>
-  static void plan_scan(ArgsOf<Choice>& args, int64_t num_edges, int schedule) {
+  static void plan_scan(ArgsOf<Choice>& args, int64_t num_edges) {
     if constexpr (!Choice::kCountsByDegree) {
-      if (schedule < 0 || schedule > static_cast<int>(ScanSchedule::kMergePath))
-        throw py::value_error("scan is " + std::to_string(schedule) + "; it must be in 0 to 3");
       ScanArgs& scan = args.scan;
-      scan.schedule = static_cast<ScanSchedule>(schedule);
       scan.width = scan_width(args.choice, widest_fanout(args.fanouts, args.hops));
-      scan.piece = UINT32_MAX;  // no list is cut
-      if (scan.schedule == ScanSchedule::kMergePath) scan.pieces_capacity = kMergeParts;
-      if (scan.schedule == ScanSchedule::kNodes || scan.schedule == ScanSchedule::kMergePath) return;
       scan.piece = piece_entries(num_edges, scan.width);
       scan.pieces_capacity = 2 * num_edges / scan.piece;
     }
@@ -327,7 +321,6 @@ class Engine {
     const int64_t piece_picks = scan.pieces_capacity * scan.width;
     f("scan_places", scan.places, scans_ ? room_.rows * scan.width : 0, false);
     f("pieces", scan.pieces, scan.pieces_capacity, true);  // of each only that it is done
-    f("row_ends", scan.row_ends, scan.schedule == ScanSchedule::kMergePath ? room_.rows : 0, false);
     f("piece_places", scan.piece_places, piece_picks, false);
     f("piece_times", scan.piece_times, races_ ? piece_picks : 0, false);
     f("list", args_.list, room_.rows, false);
@@ -434,8 +427,7 @@ void bind_typed_engine(py::module_& m, const char* name) {
               Types checked(types, std::move(fanouts), once);
               const std::vector<int64_t> widest = checked.most().first;
               return std::make_unique<Class>(indptr, indices, widest, replace, edge_ids, false, device, picks,
-                                             0, 0, py::none(), py::none(), std::move(checked),
-                                             relation_fanouts);
+                                             0, py::none(), py::none(), std::move(checked), relation_fanouts);
             }),
             py::arg("indptr"), py::arg("indices"), py::kw_only(), py::arg("fanouts"),
             py::arg("relation_fanouts"), py::arg("types"), py::arg("once"), py::arg("replace"),
@@ -448,11 +440,11 @@ void bind_engine(py::module_& m, const char* name) {
   using Class = Engine<PlainLists<P, N>>;
   py::class_<Class> bound(m, name, py::module_local());
   bound.def(py::init<py::handle, py::handle, const std::vector<int64_t>&, bool, bool, bool, int,
-                     const py::object&, int, int, const py::object&, const py::object&>(),
+                     const py::object&, int, const py::object&, const py::object&>(),
             py::arg("indptr"), py::arg("indices"), py::kw_only(), py::arg("fanouts"), py::arg("replace"),
             py::arg("edge_ids"), py::arg("pad"), py::arg("device"), py::arg("picks") = py::none(),
-            py::arg("scan") = static_cast<int>(ScanSchedule::kTickets), py::arg("reads") = 0,
-            py::arg("cached_begins") = py::none(), py::arg("cached_entries") = py::none());
+            py::arg("reads") = 0, py::arg("cached_begins") = py::none(),
+            py::arg("cached_entries") = py::none());
   bind_methods(bound);
 }
 

@@ -57,8 +57,9 @@ Compared compare(Random& random, int rounds, const std::vector<int64_t>& first_f
       // With a hash set two mini-batches in a row: each has to leave it empty for the next.
       for (int turn = 0; turn < (c.vertex_set == VertexSet::kHash ? 2 : 1); ++turn) {
         const bool several = random.chance(0.3);
+        const bool first = round == 0 && turn == 0;
         std::vector<std::vector<N>> seeds(several ? 2 : 1);
-        for (auto& s : seeds) s = random_seeds<N>(random, num_nodes, round == 0 ? 300 : 0);
+        for (auto& s : seeds) s = random_seeds<N>(random, num_nodes, round == 0 ? num_nodes / 8 : 0);
         How how{c.schedule,
                 c.vertex_set,
                 static_cast<int>(seeds.size()) * static_cast<int>(random.between(1, 2)) +
@@ -67,9 +68,11 @@ Compared compare(Random& random, int rounds, const std::vector<int64_t>& first_f
                 : random.chance(0.3) ? 0.5
                                      : 1,
                 random.chance(0.3),
-                random.chance(0.3) ? kSmall : 1 << 20};
-        if (lined_schedule(c.schedule, c.vertex_set, true) && random.chance(0.6)) {
-          how.reads = static_cast<Reads>(random.below(4));
+                random.chance(0.3) || (first && c.schedule == Schedule::kHopwise) ? kSmall : 1 << 20};
+        // In order of arrival the first one reads words.
+        const bool by_lines = lined_schedule(c.schedule, c.vertex_set, true) && random.chance(0.6);
+        if (by_lines && !(first && c.schedule == Schedule::kCooperative)) {
+          how.reads = static_cast<Reads>(random.below(3));
           how.units = random.chance(0.3) ? 3 : static_cast<int64_t>(graph.indices.size()) / 4 + 64;
           how.cached = how.reads == Reads::kWords || random.chance(0.5) ? 0.4 : 0;
           how.fetch_blocks = static_cast<int>(how.units % 3);  // 0: all
@@ -177,8 +180,7 @@ void expect_bad_weight(Random& random, Sampler& on_host, const OwnedCsc<P, N>& g
   tables.weights[place] = held;
 }
 
-// Picks by weight and the heaviest, in registers and by warps, and what scans lists by each of its schedules,
-// beside the CPU's.
+// Picks by weight and the heaviest, in registers and by warps, and what scans lists, beside the CPU's.
 template <typename P, typename N, typename Choice>
 int64_t compare_choice(Random& random, int rounds) {
   HopwiseSampler<P, N> hopwise(1);
@@ -197,11 +199,11 @@ int64_t compare_choice(Random& random, int rounds) {
     for (const Case& c : kCases) {
       if (!Choice::kCountsByDegree && c.vertex_set != VertexSet::kHash && c.schedule != Schedule::kHopwise)
         continue;
-      const auto scan = static_cast<ScanSchedule>(random.below(c.schedule == Schedule::kCooperative ? 4 : 3));
+      const uint32_t piece = random.chance(0.5) ? 38 : 600;  // longer lists are cut
       const How how{c.schedule, c.vertex_set,
                     2,          random.chance(0.5) ? 1 : 0.1,
                     false,      random.chance(0.5) ? kSmall : 1 << 20,
-                    scan};
+                    piece};
       // More than the blocks that are resident together, sometimes.
       const bool shared = c.schedule == Schedule::kCooperative || c.schedule == Schedule::kHopwise;
       std::vector<std::vector<N>> seeds(shared && random.chance(0.3) ? 5 : 1);

@@ -30,7 +30,7 @@ struct How {
   double room;
   bool pad;
   int64_t shared_bytes;  // of a block, at most
-  ScanSchedule scan = ScanSchedule::kTickets;
+  uint32_t piece = 38;   // longer lists are scanned in pieces of this many entries
   Reads reads = Reads::kWords;
   int64_t units = 0;  // that a launch has room for, if lists are read by lines or sectors
   double cached = 0;  // share of the vertices whose lists are copied
@@ -39,9 +39,6 @@ struct How {
 
 // Shared memory of a GPU that has too little for 32 picks a thread.
 constexpr int64_t kSmall = kDeclaredBytes + kBlock * 20 * sizeof(int32_t);
-
-// Longer lists are scanned in pieces of this many entries, by the schedules that cut them.
-constexpr uint32_t kPartEntries[] = {UINT32_MAX, 600, 38, UINT32_MAX};
 
 // A launch was refused.
 struct Refused {};
@@ -271,16 +268,12 @@ class OnHost {
     std::vector<uint32_t> scan_places, piece_places;
     std::vector<uint64_t> piece_times;
     std::vector<ListPart> pieces;
-    std::vector<int64_t> row_ends;
     if constexpr (!Args::Choice::kCountsByDegree) {
       ScanArgs& scan = args.scan;
-      scan.schedule = how.scan;
       scan.width = scan_width(args.choice, widest_fanout(args.fanouts, hops));
-      scan.piece = kPartEntries[static_cast<int>(how.scan)];
-      scan.pieces_capacity = how.scan == ScanSchedule::kMergePath ? kMergeParts : 2 * num_edges / scan.piece;
+      scan.piece = how.piece;
+      scan.pieces_capacity = 2 * num_edges / scan.piece;
       pieces.assign(scan.pieces_capacity * batches, {77, 77, 77, 0});
-      row_ends.assign(args.rows_capacity * batches, -77);
-      scan.row_ends = row_ends.data();
       scan_places.assign(args.rows_capacity * scan.width * batches, 0xABABABAB);
       piece_places.assign(pieces.size() * scan.width, 0xABABABAB);
       piece_times.assign(pieces.size() * scan.width, ~uint64_t{0});

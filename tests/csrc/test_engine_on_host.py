@@ -94,7 +94,7 @@ def test_mini_batches_of_many_hops_are_the_cpus(gpu: FakeGPU, hops: int, schedul
 @pytest.mark.parametrize("staged", [20 * LINE_BYTES, 2**30], ids=["a few", "all"])
 @pytest.mark.parametrize(
     ("reads", "fanouts"),
-    [("merged", [4, 3, 2]), ("aligned", [4, 3, 2]), ("sectors", [4, 3, 2]), ("sectors", [-1, 33])],
+    [("aligned", [4, 3, 2]), ("sectors", [4, 3, 2]), ("sectors", [-1, 33])],
 )
 def test_mini_batches_by_the_line_are_the_cpus(
     gpu: FakeGPU,

@@ -179,7 +179,6 @@ class FakeEngine:
         pad: bool,
         device: int,
         picks: Any = None,
-        scan: int = 2,
         reads: int = 0,
         cached_begins: Any = None,
         cached_entries: Any = None,

@@ -372,8 +372,6 @@ int launch_sample(const Args& args, Schedule schedule, int blocks, int device, g
     const bool hash = args.vertex_set == VertexSet::kHash;
     if (!hash && schedule != Schedule::kHopwise)
       throw std::invalid_argument("picks that need a scan have bitmaps only hop by hop");
-    if (schedule != Schedule::kCooperative && args.scan.schedule == ScanSchedule::kMergePath)
-      throw std::invalid_argument("a scan by the merge path needs one launch of all hops");
     SamplerLaunch<kWide, Args> launch(device, stream, blocks);
     if (schedule == Schedule::kCooperative)
       launch.hashed(args);

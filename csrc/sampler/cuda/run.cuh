@@ -171,7 +171,6 @@ __device__ void run_hashed(const HashedPhases<Args>& phases, const Sync& sync, u
     }
     if constexpr (Phases::kScans) {
       sync();
-      if (phases.args.scan.schedule == ScanSchedule::kMergePath) lay_merge_path(phases, rows, sync);
       scan_lists_apart(phases, hop, rows, stage);
       sync();
     } else if (hop > 0) {

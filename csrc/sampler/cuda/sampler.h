@@ -25,13 +25,6 @@ enum class Schedule : int { kCooperative = 0, kHopwise = 1, kPhases = 2 };
 // Picks that need a scan of the lists have bitmaps only with kHopwise.
 enum class VertexSet : int { kBitmap = 0, kHash = 1 };
 
-// How the lists that are scanned are dealt out to warps (scan.cuh). Long lists may be cut into pieces.
-//   kNodes    a warp scans whole lists, every so many-th one
-//   kSplit    the same with pieces: node splitting
-//   kTickets  with pieces, and a warp that is done takes the next list or piece
-//   kMergePath  a warp has its share of all entries and lists: kCooperative only
-enum class ScanSchedule : int { kNodes = 0, kSplit = 1, kTickets = 2, kMergePath = 3 };
-
 enum class SampleStatus : int64_t {
   kOk = 0,
   kOverflow = 1,
@@ -114,7 +107,6 @@ struct alignas(16) ListPart {
 // The workspace of picks that only a scan of the lists tells (scan.cuh); that of mini-batch i of a launch
 // lies i strides further.
 struct ScanArgs {
-  ScanSchedule schedule;
   int width;               // picks that a row has room for until they are taken
   uint32_t* places;        // [rows_capacity * width] their places in the lists
   uint32_t piece;          // longer lists are cut into pieces of this many entries, an even number
@@ -122,7 +114,6 @@ struct ScanArgs {
   uint32_t* piece_places;  // [pieces_capacity * width]
   uint64_t* piece_times;   // [pieces_capacity * width] of a race: when they arrive
   int64_t pieces_capacity;
-  int64_t* row_ends;  // [rows_capacity] of the merge path
 };
 
 constexpr uint32_t kRaceRounds = 4;                  // a lane takes two entries in each
@@ -308,7 +299,6 @@ inline int scan_width(const LaborChoice&, int fanout) {
 
 // Entries of a piece of a list, so that there is room for the picks of all pieces in a few million bytes, and
 // a warp is done with one soon. At most twice `num_edges` / `piece` are cut, for no list is there twice.
-constexpr int64_t kMergeParts = 2 * int64_t{kMaxBlocks} * kWarps;  // of the merge path: two a warp
 inline uint32_t piece_entries(int64_t num_edges, int width) {
   constexpr int64_t kLeast = 2048, kMost = int64_t{1} << 30, kPicks = 1 << 20;
   const int64_t entries = num_edges / kPicks * width;

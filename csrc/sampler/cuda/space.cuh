@@ -103,8 +103,6 @@ struct Space {
 
   __device__ ListPart* pieces() const { return args.scan.pieces + slot * args.scan.pieces_capacity; }
 
-  __device__ int64_t* row_ends() const { return args.scan.row_ends + slot * args.rows_capacity; }
-
   __device__ uint32_t num_pieces(uint32_t degree) const { return (degree - 1) / args.scan.piece + 1; }
 
   // The first of the pieces of a list of `degree`.

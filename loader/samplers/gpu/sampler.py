@@ -18,12 +18,12 @@ from loader.samplers.base import OTHERS_OPTIONS, AnyGraph, NeighborSampler, Pick
 from loader.samplers.gpu.padded import PaddedMiniBatch
 from loader.samplers.gpu.reads import READS, is_uniform
 from loader.samplers.gpu.session import CudaSession
-from loader.samplers.gpu.sizes import NODE_SETS, REMOVED_SCHEDULES, SCAN_SCHEDULES, SCHEDULES, GpuOptions
+from loader.samplers.gpu.sizes import NODE_SETS, REMOVED_SCHEDULES, SCHEDULES, GpuOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["NODE_SETS", "SCAN_SCHEDULES", "SCHEDULES", "CudaSampler", "CudaSession", "PaddedMiniBatch"]
+__all__ = ["NODE_SETS", "SCHEDULES", "CudaSampler", "CudaSession", "PaddedMiniBatch"]
 
 
 @renamed({"vertex_set": "node_set"})
@@ -52,11 +52,6 @@ class CudaSampler(GpuOptions):
             and two hops take 1.95 GB per mini-batch of a launch, of which a loader has eight. `"hash"`: a hash set of
             the size of the mini-batch. `"auto"`: a hash set if the graph is large beside the mini-batch (see
             `choose_node_set`) and the schedule and the picks allow it, else a bitmap.
-        scan_schedule: how warps share the lists that have to be scanned: for LABOR, and for picks by weight without
-            tables. `"nodes"`: a warp scans a whole list, and takes every n-th one. `"split"`: long lists are cut into
-            pieces before (node splitting). `"tickets"`: they are cut too, and a warp that is done takes the next list
-            or piece. `"merge_path"`: each warp gets an equal share of all entries and lists; with
-            `schedule="cooperative"` only. `"auto"`: `tickets`.
         blocks_per_sm: thread blocks per multiprocessor, in (0, 1]. 0.5 takes every second multiprocessor and leaves the
             others to training. More than one block does not fit. 0: one block on each, but with `schedule="auto"` on
             every second one for prefetched mini-batches.
@@ -67,11 +62,10 @@ class CudaSampler(GpuOptions):
             `"aligned"`: by whole 128-byte lines, each once for all mini-batches of a launch. `"sectors"`: by the same
             lines, but of each only the 32-byte sectors that are needed and those between them, by one request. What was
             read is kept in GPU memory until the launch is done, up to 1 GiB, with a table of 0.5 to 6 % of the lists'
-            size. `"merged"`: as `"aligned"`, but by pieces that begin in the middle of a line, so that each takes two
-            requests; it is there to be compared with. `"auto"`: `"sectors"` for a graph in pinned memory, else
-            `"naive"`. (The names are those of EMOGI, VLDB 2020, which reads whole lists and so knows no sectors.)
-            Schedule `hopwise` reads by the line, and `cooperative` does for uniform picks with bitmaps. LABOR, and
-            picks by weight without tables, read whole lists anyway.
+            size. `"auto"`: `"sectors"` for a graph in pinned memory, else `"naive"`. (The names are those of EMOGI,
+            VLDB 2020, which reads whole lists and so knows no sectors.) Schedule `hopwise` reads by the line, and
+            `cooperative` does for uniform picks with bitmaps. LABOR, and picks by weight without tables, read whole
+            lists anyway.
         pad_to_capacity: return `PaddedMiniBatch` objects, whose sizes are upper bounds, so that the host never waits.
             Bad seeds or weights then give an empty mini-batch, and an error at a later call. Fanout -1 is not possible.
             Mini-batches of different numbers of seeds do not share a launch.
@@ -93,7 +87,6 @@ class CudaSampler(GpuOptions):
         *,
         schedule: str = "auto",
         node_set: str = "auto",
-        scan_schedule: str = "auto",
         blocks_per_sm: float = 0,
         batches_per_launch: int = 1,
         reads: str = "auto",
@@ -101,6 +94,8 @@ class CudaSampler(GpuOptions):
         device: str | torch.device | None = None,
         **options: Unpack[PickOptions],
     ) -> None:
+        if "scan_schedule" in options:
+            raise TypeError("scan_schedule was removed in 0.2: all lists are scanned as by 'tickets'; leave it out")
         known = list(inspect.signature(NeighborSampler).parameters)
         check_known(type(self).__name__, options, known, OTHERS_OPTIONS)
         super().__init__(fanouts, num_hops, **options)
@@ -116,6 +111,8 @@ class CudaSampler(GpuOptions):
         most = _core.cuda_max_batches_per_launch
         self.batches_per_launch = as_size("batches_per_launch", batches_per_launch, most=most)
         self.schedule, self.node_set = schedule, node_set
+        if reads == "merged":
+            raise ValueError("reads='merged' was removed in 0.2; take reads='auto'")
         if reads != "auto" and reads not in READS:
             raise ValueError(f"reads is {reads!r}; it must be one of {['auto', *READS]}")
         if reads not in ("auto", "naive"):
@@ -132,17 +129,6 @@ class CudaSampler(GpuOptions):
             raise ValueError(
                 "pad_to_capacity needs an upper bound of the sizes, but fanout -1 has none; give 1 to 1024"
             )
-        if scan_schedule != "auto" and scan_schedule not in SCAN_SCHEDULES:
-            raise ValueError(f"scan_schedule is {scan_schedule!r}; it must be one of {['auto', *SCAN_SCHEDULES]}")
-        if scan_schedule != "auto" and not self.picking.scans:
-            raise ValueError(
-                f"scan_schedule is {scan_schedule!r}, but these picks scan no lists; it goes with labor=True or "
-                "weight_tables=False"
-            )
-        if scan_schedule == "merge_path" and schedule != "cooperative":
-            raise ValueError(
-                f"scan_schedule is 'merge_path', which goes with schedule='cooperative', but schedule is '{schedule}'"
-            )
         if self.picking.scans:
             option = "labor=True" if self.picking.labor else "weight_tables=False"
             if schedule == "cooperative" and node_set == "bitmap":
@@ -154,7 +140,6 @@ class CudaSampler(GpuOptions):
                 raise ValueError(
                     "pad_to_capacity needs an upper bound of the sizes, but labor=True has none; leave one of them out"
                 )
-        self.scan_schedule = "tickets" if scan_schedule == "auto" else scan_schedule
         self.blocks_per_sm = float(blocks_per_sm)
         self.pad_to_capacity = as_flag("pad_to_capacity", pad_to_capacity)
         self._device = cuda_device(device)

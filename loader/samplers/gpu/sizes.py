@@ -41,7 +41,6 @@ HASH_SPARSITY = 48
 
 SCHEDULES = {"cooperative": 0, "hopwise": 1}
 NODE_SETS = {"bitmap": 0, "hash": 1}
-SCAN_SCHEDULES = {"nodes": 0, "split": 1, "tickets": 2, "merge_path": 3}
 # At most this much GPU memory for the lines of a launch. Eight mini-batches of 2,048 seeds and fanouts (10, 10, 10) ask
 # for 340 MB of ogbn-products' 495.
 _MOST_STAGED = 2**30
@@ -67,7 +66,6 @@ class GpuOptions(NeighborSampler):
 
     schedule: str = "auto"
     node_set: str = "auto"
-    scan_schedule: str = "tickets"
     blocks_per_sm: float = 0
     batches_per_launch: int = 1
     reads: str = "auto"

@@ -18,7 +18,7 @@ from loader.machine.gpu import current_stream
 from loader.samplers.core_picks import core_picks
 from loader.samplers.gpu.lists import choose_reads, indptr_on, list_cache_of
 from loader.samplers.gpu.reads import READS
-from loader.samplers.gpu.sizes import HEADROOM, SCAN_SCHEDULES, GpuOptions, Plan, Sizes
+from loader.samplers.gpu.sizes import HEADROOM, GpuOptions, Plan, Sizes
 from loader.samplers.picks import Keys
 
 _HEADERS = 64  # for mini-batches under way: this many more each time that all are taken
@@ -98,7 +98,6 @@ class Workspace(Sizes):
             pad=self._pad,
             device=self.device.index or 0,
             picks=picks,
-            scan=SCAN_SCHEDULES[sampler.scan_schedule],
             reads=READS[self.reads],
             **({} if cache is None else {"cached_begins": cache.begins, "cached_entries": cache.entries}),
         )

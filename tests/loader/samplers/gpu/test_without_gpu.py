@@ -287,11 +287,21 @@ def test_closed_samplers_and_sessions_say_so(gpu: FakeGPU, graph: Graph) -> None
         sampler.sample(graph, seeds_of(graph))
 
 
-@pytest.mark.parametrize("schedule", ["fused-static", "persistent"])
-def test_a_removed_schedule_names_the_way_out(gpu: FakeGPU, schedule: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"schedule": "fused-static"}, ValueError, "schedule='fused-static' was removed in 0.2; take schedule='auto'"),
+        ({"schedule": "persistent"}, ValueError, "schedule='persistent' was removed in 0.2; take schedule='auto'"),
+        ({"reads": "merged"}, ValueError, "reads='merged' was removed in 0.2; take reads='auto'"),
+        ({"labor": True, "scan_schedule": "split"}, TypeError, "scan_schedule was removed in 0.2: .*; leave it out"),
+    ],
+)
+def test_what_was_removed_names_the_way_out(
+    gpu: FakeGPU, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
     for make in (CudaSampler, partial(fused, device="cuda")):
-        with pytest.raises(ValueError, match=f"schedule='{schedule}' was removed in 0.2; take schedule='auto'"):
-            make(3, 2, schedule=schedule)
+        with pytest.raises(error, match=message):
+            make(3, 2, **options)
 
 
 def test_the_factory_samples_eight_mini_batches_together(gpu: FakeGPU) -> None:

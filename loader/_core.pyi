@@ -1014,7 +1014,7 @@ def traverse_memory(lists: tuple[Tensor, ...], with_numbers: bool) -> int:
 def traverse_bfs_cuda(
     onward: tuple[Tensor, ...],
     back: tuple[Tensor, ...] | None,
-    plan: tuple[int, int, int],
+    line: int,
     sources: Tensor,
     most: int,
     turns: bool,
@@ -1023,13 +1023,13 @@ def traverse_bfs_cuda(
     device: int,
     stream: int,
 ) -> None:
-    """`traverse_bfs` on a GPU, on a stream. The plan has the numbers of schedule and access, and how many entries cost
-    as much as one (csrc/traverse/cuda/space.h). `memory` has the bytes that `traverse_memory` says."""
+    """`traverse_bfs` on a GPU, on a stream. `line` entries of a list cost as much as one to read: 1 in GPU memory, more
+    over the bus. `memory` has the bytes that `traverse_memory` says."""
 
 def traverse_sssp_cuda(
     onward: tuple[Tensor, ...],
     weights: Tensor,
-    plan: tuple[int, int, int],
+    line: int,
     sources: Tensor,
     delta: float,
     least_weight: float,
@@ -1043,7 +1043,7 @@ def traverse_sssp_cuda(
 def traverse_components_cuda(
     lists: tuple[Tensor, ...],
     symmetric: bool,
-    plan: tuple[int, int, int],
+    line: int,
     labels: Tensor,
     memory: Tensor,
     device: int,
@@ -1057,7 +1057,7 @@ def traverse_pagerank_cuda(
     own: Tensor | None,
     close: int,
     max_iter: int,
-    plan: tuple[int, int, int],
+    line: int,
     ranks: Tensor,
     memory: Tensor,
     device: int,

@@ -38,7 +38,6 @@ WARM_UP = 4
 CONTENDERS: dict[str, dict[str, Any]] = {
     "GPU memory": {},
     "naive": {"reads": "naive"},
-    "merged": {"reads": "merged"},
     "aligned": {"reads": "aligned"},
     "sectors": {"reads": "sectors"},
     "sectors, hop by hop": {"reads": "sectors", "schedule": "hopwise"},

@@ -1,12 +1,13 @@
-"""Picks that scan whole lists on a GPU, by each schedule of the scan: races by weight without tables, and LABOR.
+"""Picks that scan whole lists on a GPU: races by weight without tables, and LABOR.
 
-    PYTHONPATH=. python benchmarks/scan_gpu.py                                   # a graph of the size of ogbn-products
-    PYTHONPATH=. python benchmarks/scan_gpu.py --csc indptr.npy indices.npy      # another graph in its place
+    PYTHONPATH=. python benchmarks/scan_gpu.py --json FILE                   # a graph of the size of ogbn-products
+    PYTHONPATH=. python benchmarks/scan_gpu.py --csc indptr.npy indices.npy  # another graph in its place
 
 Four graphs: a regular one, the products-shaped one, one of the size and skew of Reddit, and the products-shaped one
 with a node of a million in-neighbors among the seeds of each mini-batch. Seeds on the GPU to blocks on the GPU, one
-mini-batch a call, synchronised at both ends, the schedules in turns in one run; medians. Weights are uniform random
-numbers, float32. "uniform" is `CudaSampler` without options, which looks at no list.
+mini-batch a call, synchronised at both ends, the samplers in turns in one run; medians. Weights are uniform random
+numbers, float32. "uniform" is `CudaSampler` without options, which looks at no list. The committed result has three
+more ways to share the lists among warps, which were removed in 0.2; commit b6f0215b has them.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _common import RESULTS, add_graph_options, load_graph, write_json
+from _common import add_graph_options, load_graph, write_json
 from _gpu_batches import products_shaped
 from rich.console import Console
 from rich.table import Table
 
 from loader.graph import Graph
 from loader.samplers import CudaSampler
-from loader.samplers.gpu.sampler import SCAN_SCHEDULES
 
 SETTINGS = (((10, 10), 1024), ((15, 10, 5), 1024), ((10, 10, 10), 2048))
 KINDS: dict[str, dict[str, Any]] = {
     "race": {"weights": "edge_weights", "weight_tables": False},
     "labor": {"labor": True},
 }
+TICKETS = "tickets"  # how warps share the lists: one that is done takes the next piece or list
 IN_A_SET = "tickets, hash set"  # nodes in a hash set, in one launch: what bitmaps bring
 WARM_UP = 3
 HUB = 1_000_000
@@ -82,9 +83,7 @@ def measure(
     for fanouts, batch_size in settings:
         samplers: dict[tuple[str, str], CudaSampler] = {("uniform", "-"): CudaSampler(fanouts)}
         for kind in kinds:
-            for schedule in SCAN_SCHEDULES:
-                hops = "cooperative" if schedule == "merge_path" else "auto"
-                samplers[kind, schedule] = CudaSampler(fanouts, schedule=hops, scan_schedule=schedule, **KINDS[kind])
+            samplers[kind, TICKETS] = CudaSampler(fanouts, **KINDS[kind])
             samplers[kind, IN_A_SET] = CudaSampler(fanouts, node_set="hash", **KINDS[kind])
         times: dict[tuple[str, str], list[float]] = {key: [] for key in samplers}
         edges: dict[tuple[str, str], int] = {}
@@ -111,7 +110,7 @@ def measure(
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    table = Table("graph", "fanouts", "batch", "picks", *SCAN_SCHEDULES, IN_A_SET, "uniform")
+    table = Table("graph", "fanouts", "batch", "picks", TICKETS, IN_A_SET, "uniform")
     settings = dict.fromkeys((row["graph"], row["fanouts"], row["batch_size"]) for row in rows)
     for setting in settings:
         found = {
@@ -120,7 +119,7 @@ def show(rows: list[dict[str, Any]]) -> None:
             if (row["graph"], row["fanouts"], row["batch_size"]) == setting
         }
         for kind in dict.fromkeys(picks for picks, _ in found if picks != "uniform"):
-            cells = [f"{found[kind, schedule]:.3f}" for schedule in (*SCAN_SCHEDULES, IN_A_SET)]
+            cells = [f"{found[kind, schedule]:.3f}" for schedule in (TICKETS, IN_A_SET)]
             name, fanouts, batch = setting
             uniform = f"{found['uniform', '-']:.3f}"
             table.add_row(name, ",".join(map(str, fanouts)), str(batch), kind, *cells, uniform)
@@ -132,7 +131,7 @@ def main() -> None:
     add_graph_options(parser)
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
-    parser.add_argument("--json", type=Path, default=RESULTS / "scan_gpu.json")
+    parser.add_argument("--json", type=Path, help="by default nothing is written")
     arguments = parser.parse_args()
     products = (load_graph("csc", arguments) if arguments.csc else products_shaped()).to("cuda")
     hub = int(torch.randperm(products.num_nodes, generator=torch.Generator().manual_seed(3))[0])
@@ -147,7 +146,8 @@ def main() -> None:
         own_hub = hub if "hub" in name else None
         rows += measure(make(), name, own_hub, arguments.repeats, SETTINGS, arguments.kinds)
         show([row for row in rows if row["graph"] == name])
-    write_json(arguments.json, {"gpu": torch.cuda.get_device_name(), "rows": rows})
+    if arguments.json:
+        write_json(arguments.json, {"gpu": torch.cuda.get_device_name(), "rows": rows})
 
 
 if __name__ == "__main__":

@@ -395,9 +395,9 @@ class CudaResult:
     """A mini-batch that was launched, until its sizes were told."""
 
     def wait(self) -> tuple[int, int, int, list[int], list[int], int, bool, int]:
-        """Waits for the sizes: (status, detail, hops done, frontiers, edges, slots of the queue needed, whether one of
-        these is the largest of all mini-batches that were finished, lines of pinned memory that its launch copied).
-        Once."""
+        """Waits for the sizes: (status, detail, hops done, frontiers, edges, rows of a graph with types or picks of
+        trees, whether one of these is the largest of all mini-batches that were finished, lines of pinned memory that
+        its launch copied). Once."""
 
     def peek(self) -> tuple[int, int] | None:
         """(status, detail), once; or None for a mini-batch that is not done."""
@@ -416,13 +416,12 @@ class _CudaSampler:
         pad: bool,
         device: int,
         picks: WeightTables | WeightOrder | Labor | Race | None = None,
-        scan: int = 2,
         reads: int = 0,
         cached_begins: Tensor | None = None,
         cached_entries: Tensor | None = None,
     ) -> None:
-        """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory. `scan` and
-        `reads`: how lists are scanned and read, a ScanSchedule and a Reads of csrc/sampler/cuda/sampler.h.
+        """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory. `reads`:
+        how lists are read, a Reads of csrc/sampler/cuda/lines.h.
         `cached_begins` and `cached_entries`: those of a `ListCache`. With `device=-1` the graph's arrays are meta
         tensors, no GPU is needed, and only `plan` can be called.
         """
@@ -440,7 +439,6 @@ class _CudaSampler:
         indptr_at: Sequence[int],
         edge_ids_at: Sequence[int],
         edges_at: int,
-        tasks: int,
         lines: int = 0,
     ) -> list[tuple[str, str, int, bool]]:
         """Says what the following mini-batches are, of up to `num_seeds` seeds, `slots` at most by one launch.
@@ -478,8 +476,6 @@ class CudaSampler_i64_i64(_CudaSampler): ...
 cuda_header_bytes: int
 cuda_typed_header_bytes: int  # of a graph with types
 cuda_max_batches_per_launch: int
-cuda_max_task_nodes: int
-cuda_part_edges: int  # of a longer list taken whole, in one task of a queue
 
 def watch_file(begin: int, length: int, handle: int, offset: int, path: str) -> int:
     """From now on, a read of these mapped bytes that fails ends the process in one line that names the file.
@@ -1018,7 +1014,7 @@ def traverse_memory(lists: tuple[Tensor, ...], with_numbers: bool) -> int:
 def traverse_bfs_cuda(
     onward: tuple[Tensor, ...],
     back: tuple[Tensor, ...] | None,
-    plan: tuple[int, int, int],
+    line: int,
     sources: Tensor,
     most: int,
     turns: bool,
@@ -1027,13 +1023,13 @@ def traverse_bfs_cuda(
     device: int,
     stream: int,
 ) -> None:
-    """`traverse_bfs` on a GPU, on a stream. The plan has the numbers of schedule and access, and how many entries cost
-    as much as one (csrc/traverse/cuda/space.h). `memory` has the bytes that `traverse_memory` says."""
+    """`traverse_bfs` on a GPU, on a stream. `line` entries of a list cost as much as one to read: 1 in GPU memory, more
+    over the bus. `memory` has the bytes that `traverse_memory` says."""
 
 def traverse_sssp_cuda(
     onward: tuple[Tensor, ...],
     weights: Tensor,
-    plan: tuple[int, int, int],
+    line: int,
     sources: Tensor,
     delta: float,
     least_weight: float,
@@ -1047,7 +1043,7 @@ def traverse_sssp_cuda(
 def traverse_components_cuda(
     lists: tuple[Tensor, ...],
     symmetric: bool,
-    plan: tuple[int, int, int],
+    line: int,
     labels: Tensor,
     memory: Tensor,
     device: int,
@@ -1061,7 +1057,7 @@ def traverse_pagerank_cuda(
     own: Tensor | None,
     close: int,
     max_iter: int,
-    plan: tuple[int, int, int],
+    line: int,
     ranks: Tensor,
     memory: Tensor,
     device: int,

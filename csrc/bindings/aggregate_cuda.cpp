@@ -173,6 +173,10 @@ void forward(const WhereArgs& where, const BlockArgs& block_args, py::handle x, 
   const StridedView from = strided_view(x, "x", on_meta ? Place("meta") : place);
   const int64_t dim = from.columns;
   const Dtype dtype = dtype_of_rows(x, "x");
+  if ((dtype == kInt8 || dtype == kFloat8) && block.indices.wide)
+    throw py::type_error(
+        "indices has dtype torch.int64; rows of codes are read in place by indices of torch.int32: gather "
+        "the rows first (LazyRows.gather)");
   IntegersView named{};
   if (!nodes.is_none()) {
     named = integers_view(nodes, "nodes", -1, place);
@@ -209,9 +213,10 @@ void forward(const WhereArgs& where, const BlockArgs& block_args, py::handle x, 
     block.with_types([&](auto p, auto i) {
       using P = typename decltype(p)::type;
       using I = typename decltype(i)::type;
-      launch_mean_forward(block.of<P, I>(from.num_rows), typed<const T>(from),
-                          static_cast<const I*>(named.data), dim, typed<O>(mean), typed<O>(own), padding, f,
-                          scratch, device, stream_of(stream), scales);
+      if constexpr (!kIsCode<T> || sizeof(I) == 4)
+        launch_mean_forward(block.of<P, I>(from.num_rows), typed<const T>(from),
+                            static_cast<const I*>(named.data), dim, typed<O>(mean), typed<O>(own), padding, f,
+                            scratch, device, stream_of(stream), scales);
     });
   };
   const auto launch_coded = [&](auto input) {

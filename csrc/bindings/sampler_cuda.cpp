@@ -37,7 +37,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   Engine(py::handle indptr, py::handle indices, const std::vector<int64_t>& fanouts, bool replace,
-         bool edge_ids, bool pad, int device, const py::object& picks, int scan, int reads,
+         bool edge_ids, bool pad, int device, const py::object& picks, int reads,
          const py::object& cached_begins, const py::object& cached_entries, Types types = {},
          const py::object& relation_fanouts = py::none())
       : types_(std::move(types)),
@@ -86,20 +86,19 @@ class Engine {
           "fanout " + std::to_string(widest_fanout(args_.fanouts, args_.hops)) +
           " is too much for this GPU, whose thread blocks have " + std::to_string(args_.shared_bytes / 1024) +
           " KiB of shared memory; give at most " + std::to_string(most) + ", or -1 for all neighbors");
-    std::visit([&](auto& args) { plan_scan(args, sources.size, scan); }, launched_);
+    std::visit([&](auto& args) { plan_scan(args, sources.size); }, launched_);
   }
 
   // What the following mini-batches are: of at most `num_seeds` seeds, up to `slots` of them in one launch.
   // Outputs lie in one piece of memory each: `nodes` at 0 and each hop's `indices` from `indices_at` on, in
   // vertices; `edges_at` bytes further each hop's `indptr` and, where they are wanted, its edge ids, in P.
-  // `tasks`: slots of a queue. `lines`: of pinned memory that a launch has room for, if it reads by the line;
-  // what finds no room is read by the word. Returns the arrays that `use` takes: (name, dtype, length,
-  // whether it is zero at first and between launches). They only grow, but for bitmaps, which go with the
-  // first hash set.
+  // `lines`: of pinned memory that a launch has room for, if it reads by the line; what finds no room is read
+  // by the word. Returns the arrays that `use` takes: (name, dtype, length, whether it is zero at first and
+  // between launches). They only grow, but for bitmaps, which go with the first hash set.
   py::list plan(int64_t num_seeds, int64_t slots, int schedule, int vertex_set,
                 const std::vector<int64_t>& frontier_capacity, const std::vector<int64_t>& edge_capacity,
                 const std::vector<int64_t>& indices_at, const std::vector<int64_t>& indptr_at,
-                const std::vector<int64_t>& edge_ids_at, int64_t edges_at, int64_t tasks, int64_t lines,
+                const std::vector<int64_t>& edge_ids_at, int64_t edges_at, int64_t lines,
                 const std::vector<int64_t>& row_capacity) {
     const auto hops = static_cast<size_t>(args_.hops);
     if (frontier_capacity.size() != hops + 1 || edge_capacity.size() != hops || indices_at.size() != hops ||
@@ -137,12 +136,13 @@ class Engine {
     }
     for (size_t h = 0; h <= hops; ++h) args_.frontier_capacity[h] = frontier_capacity[h];
     if constexpr (kTyped) std::copy(row_capacity.begin(), row_capacity.end(), args_.row_capacity);
+    const bool uniform = std::holds_alternative<ArgsOf<UniformChoice>>(launched_);
     by_places_ = (reads_ != Reads::kWords || args_.lines.cached.begins) && !scans_ &&
-                 lined_schedule(schedule_, set, std::holds_alternative<ArgsOf<UniformChoice>>(launched_));
+                 lined_schedule(schedule_, set, uniform);
     if (schedule_ == Schedule::kCooperative && set == VertexSet::kBitmap && !by_places_ && !kTyped)
-      schedule_ = one_launch(kernel_width<N>(args_.fanouts, args_.hops, args_.shared_bytes),
+      schedule_ = one_launch(kernel_width<N>(args_.fanouts, args_.hops, args_.shared_bytes, uniform), uniform,
                              std::accumulate(edge_capacity.begin(), edge_capacity.end(), int64_t{0}), slots);
-    const Room needed = room_of(num_seeds, tasks, lines);
+    const Room needed = room_of(num_seeds, lines);
     if (slots > slots_) {  // all arrays are made anew
       slots_ = slots;
       room_ = {};
@@ -176,7 +176,6 @@ class Engine {
     args_.lines.places = by_places_ ? places_ : nullptr;
     args_.lines.marks = by_places_ && room_.lines > 0 ? marks_ : nullptr;
     args_.rows_capacity = room_.rows;
-    args_.tasks_capacity = room_.tasks;
     args_.picks_capacity = room_.picks;
     args_.bitmaps_stride = room_.bitmaps;
     args_.hash.size = room_.table;
@@ -282,16 +281,10 @@ class Engine {
 
   // How lists are scanned, if they are.
   template <typename Choice>
-  static void plan_scan(ArgsOf<Choice>& args, int64_t num_edges, int schedule) {
+  static void plan_scan(ArgsOf<Choice>& args, int64_t num_edges) {
     if constexpr (!Choice::kCountsByDegree) {
-      if (schedule < 0 || schedule > static_cast<int>(ScanSchedule::kMergePath))
-        throw py::value_error("scan is " + std::to_string(schedule) + "; it must be in 0 to 3");
       ScanArgs& scan = args.scan;
-      scan.schedule = static_cast<ScanSchedule>(schedule);
       scan.width = scan_width(args.choice, widest_fanout(args.fanouts, args.hops));
-      scan.piece = UINT32_MAX;  // no list is cut
-      if (scan.schedule == ScanSchedule::kMergePath) scan.pieces_capacity = kMergeParts;
-      if (scan.schedule == ScanSchedule::kNodes || scan.schedule == ScanSchedule::kMergePath) return;
       scan.piece = piece_entries(num_edges, scan.width);
       scan.pieces_capacity = 2 * num_edges / scan.piece;
     }
@@ -328,12 +321,9 @@ class Engine {
     const int64_t piece_picks = scan.pieces_capacity * scan.width;
     f("scan_places", scan.places, scans_ ? room_.rows * scan.width : 0, false);
     f("pieces", scan.pieces, scan.pieces_capacity, true);  // of each only that it is done
-    f("row_ends", scan.row_ends, scan.schedule == ScanSchedule::kMergePath ? room_.rows : 0, false);
     f("piece_places", scan.piece_places, piece_picks, false);
     f("piece_times", scan.piece_times, races_ ? piece_picks : 0, false);
     f("list", args_.list, room_.rows, false);
-    f("tasks", args_.tasks, room_.tasks, true);
-    f("picks_at", args_.picks_at, room_.picks_at, false);
     f("picks", args_.picks, room_.picks, false);
     f("positions", args_.positions, args_.edge_ids ? room_.picks : 0, false);
     f("bitmaps", args_.bitmaps, room_.bitmaps, true);
@@ -356,8 +346,8 @@ class Engine {
     each("staged", args_.lines.staged, room_.lines * args_.lines.num_in_unit(), false, 1);
   }
 
-  Room room_of(int64_t num_seeds, int64_t tasks, int64_t lines) const {
-    const int hops = args_.hops, width = kernel_width<N>(args_.fanouts, hops, args_.shared_bytes);
+  Room room_of(int64_t num_seeds, int64_t lines) const {
+    const int hops = args_.hops;
     Room room;
     if (by_places_) {
       // At least one: an array of a workspace that is in use is not empty.
@@ -383,20 +373,7 @@ class Engine {
     }
     room.bitmaps = std::max<int64_t>(bitmap_entries(args_.num_nodes, hops), 1);
     room.vertices = std::max<int64_t>(args_.num_nodes, 1);
-    if (schedule_ == Schedule::kStatic || schedule_ == Schedule::kPersistent) {
-      room.tasks = tasks;
-      const int64_t tickets = num_seeds * hops + tasks;
-      if (width == kWide) {
-        room.picks_at = tickets;
-        // The tasks of a seed may be made once more, see queue.cuh.
-        for (int h = 0; h < hops; ++h) room.picks += 2 * args_.edge_capacity[h];
-        if (room.picks > int64_t{UINT32_MAX})
-          throw std::overflow_error("a mini-batch of up to " + std::to_string(room.picks / 2) +
-                                    " edges is more than a queue's 2^31; use schedule='cooperative'");
-      } else {
-        room.picks = whole_groups(tickets) * queue_width(width);
-      }
-    } else if (schedule_ == Schedule::kCooperative && !by_places_ && !kTyped) {
+    if (schedule_ == Schedule::kCooperative && !by_places_ && !kTyped) {
       for (int h = 0; h < hops; ++h)
         room.picks += whole_groups(std::min(room.rows, args_.frontier_capacity[h] + num_seeds)) *
                       pick_width(args_.fanouts[h]);
@@ -430,8 +407,8 @@ void bind_methods(py::class_<Class>& bound) {
   bound
       .def("plan", &Class::plan, py::kw_only(), py::arg("num_seeds"), py::arg("slots"), py::arg("schedule"),
            py::arg("node_set"), py::arg("frontier_capacity"), py::arg("edge_capacity"), py::arg("indices_at"),
-           py::arg("indptr_at"), py::arg("edge_ids_at"), py::arg("edges_at"), py::arg("tasks"),
-           py::arg("lines") = 0, py::arg("row_capacity") = std::vector<int64_t>{})
+           py::arg("indptr_at"), py::arg("edge_ids_at"), py::arg("edges_at"), py::arg("lines") = 0,
+           py::arg("row_capacity") = std::vector<int64_t>{})
       .def("use", &Class::use)
       .def("add_headers", &Class::add_headers)
       .def("launch", &Class::launch)
@@ -450,8 +427,7 @@ void bind_typed_engine(py::module_& m, const char* name) {
               Types checked(types, std::move(fanouts), once);
               const std::vector<int64_t> widest = checked.most().first;
               return std::make_unique<Class>(indptr, indices, widest, replace, edge_ids, false, device, picks,
-                                             0, 0, py::none(), py::none(), std::move(checked),
-                                             relation_fanouts);
+                                             0, py::none(), py::none(), std::move(checked), relation_fanouts);
             }),
             py::arg("indptr"), py::arg("indices"), py::kw_only(), py::arg("fanouts"),
             py::arg("relation_fanouts"), py::arg("types"), py::arg("once"), py::arg("replace"),
@@ -464,11 +440,11 @@ void bind_engine(py::module_& m, const char* name) {
   using Class = Engine<PlainLists<P, N>>;
   py::class_<Class> bound(m, name, py::module_local());
   bound.def(py::init<py::handle, py::handle, const std::vector<int64_t>&, bool, bool, bool, int,
-                     const py::object&, int, int, const py::object&, const py::object&>(),
+                     const py::object&, int, const py::object&, const py::object&>(),
             py::arg("indptr"), py::arg("indices"), py::kw_only(), py::arg("fanouts"), py::arg("replace"),
             py::arg("edge_ids"), py::arg("pad"), py::arg("device"), py::arg("picks") = py::none(),
-            py::arg("scan") = static_cast<int>(ScanSchedule::kTickets), py::arg("reads") = 0,
-            py::arg("cached_begins") = py::none(), py::arg("cached_entries") = py::none());
+            py::arg("reads") = 0, py::arg("cached_begins") = py::none(),
+            py::arg("cached_entries") = py::none());
   bind_methods(bound);
 }
 
@@ -488,8 +464,6 @@ void bind_sampler_cuda(py::module_& m) {
   m.attr("cuda_typed_header_bytes") = sizeof(TypedHeader);
   m.attr("cuda_header_bytes") = sizeof(SampleHeader);
   m.attr("cuda_max_batches_per_launch") = kMaxBatchesPerLaunch;
-  m.attr("cuda_max_task_nodes") = kMaxTaskVertices;
-  m.attr("cuda_part_edges") = kPartEdges;
 }
 
 }  // namespace loader

@@ -19,7 +19,7 @@ namespace loader {
 // The headers of a sampler, and the largest sizes that they told. The GIL is held.
 class Results {
  public:
-  Results() { most_.tasks = -1; }  // even an empty mini-batch is larger than none
+  Results() { most_.counted = -1; }  // even an empty mini-batch is larger than none
 
   // `memory`: [n * bytes of a header] uint8, zero, in pinned host memory. It is kept.
   template <typename Header>
@@ -48,7 +48,7 @@ class Results {
     };
     for (int i = 0; i <= hops; ++i) see(most_.frontiers[i], h.frontiers[i]);
     for (int i = 0; i < hops; ++i) see(most_.edges[i], h.edges[i]);
-    see(most_.tasks, h.tasks);
+    see(most_.counted, h.counted);
     see(most_.lines, h.lines);
     return grown;
   }
@@ -85,8 +85,9 @@ class Result {
   SampleHeader* header() const { return header_; }
 
   // Of typed lists after that also [hops + 1][types], the vertices that each hop found, as far as is known.
-  // Waits for the sizes: (status, detail, hops done, frontiers, edges, slots needed, whether one that was
-  // finished needed more of anything than all before it, lines of pinned memory that its launch fetched).
+  // Waits for the sizes: (status, detail, hops done, frontiers, edges, SampleHeader::counted, whether one
+  // that was finished needed more of anything than all before it, lines of pinned memory that its launch
+  // fetched).
   py::tuple wait() {
     if (!header_) throw std::runtime_error("this mini-batch was finished already");
     const SampleHeader& h = *header_;
@@ -97,7 +98,7 @@ class Result {
     const bool ok = h.status == SampleStatus::kOk;
     auto report = py::make_tuple(static_cast<int64_t>(h.status), h.detail, h.hops_done,
                                  std::vector<int64_t>(h.frontiers, h.frontiers + hops_ + 1),
-                                 std::vector<int64_t>(h.edges, h.edges + hops_), h.tasks,
+                                 std::vector<int64_t>(h.edges, h.edges + hops_), h.counted,
                                  ok && results_->grows(h, hops_), h.lines);
     if (types_ > 0) report = report + py::make_tuple(new_by_type());
     let_go();

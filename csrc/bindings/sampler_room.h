@@ -13,7 +13,7 @@ namespace loader {
 
 // Entries of the arrays that a plan needs, for each mini-batch of a launch.
 struct Room {
-  int64_t rows = 0, tasks = 0, picks_at = 0, picks = 0;
+  int64_t rows = 0, picks = 0;
   int64_t bitmaps = 0, vertices = 0;  // of bitmaps: their words, and local ids
   int64_t table = 0, found = 0;       // of a hash set: its places, and the vertices that it has room for
   int64_t places = 0;                 // picks of a hop, if lists are read by the line
@@ -22,8 +22,6 @@ struct Room {
 
   void grow_to(const Room& other) {
     rows = std::max(rows, other.rows);
-    tasks = std::max(tasks, other.tasks);
-    picks_at = std::max(picks_at, other.picks_at);
     picks = std::max(picks, other.picks);
     bitmaps = std::max(bitmaps, other.bitmaps);
     vertices = std::max(vertices, other.vertices);

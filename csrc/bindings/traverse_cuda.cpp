@@ -13,14 +13,11 @@ constexpr int64_t kMostEdges = int64_t{1} << 40;  // sums of frontiers stay with
 // Of a graph on a GPU: its lists, and how and with what memory they are traversed.
 class CudaCall {
  public:
-  CudaCall(const py::tuple& lists, const py::tuple& plan, py::handle memory, bool with_numbers, int device,
+  CudaCall(const py::tuple& lists, int32_t line, py::handle memory, bool with_numbers, int device,
            StreamHandle stream)
-      : lists(lists, "lists", kGpu), device_(device), stream_(stream_of(stream)) {
-    const auto schedule = plan[0].cast<int>(), access = plan[1].cast<int>(), line = plan[2].cast<int>();
-    if (schedule < 1 || schedule > 6 || access < 1 || access > 3 || line < 1)
-      throw py::value_error("there is no such schedule or access");
+      : lists(lists, "lists", kGpu), line(line), device_(device), stream_(stream_of(stream)) {
+    if (line < 1) throw py::value_error("line is " + std::to_string(line) + "; it must be at least 1");
     if (this->lists.num_edges() > kMostEdges) throw py::value_error("the graph has too many edges");
-    this->plan = {static_cast<ListSchedule>(schedule), static_cast<ListAccess>(access), line};
     numbers_ = with_numbers;
     this->lists.with_types([&](auto edge, auto vertex) {
       using Space = TraverseSpace<decltype(edge), decltype(vertex)>;
@@ -44,7 +41,7 @@ class CudaCall {
   }
 
   const TraversedLists lists;
-  ListPlan plan{};
+  const int32_t line;
 
  private:
   const int device_;
@@ -62,12 +59,12 @@ int64_t memory_bytes(const py::tuple& lists, bool with_numbers) {
   return bytes;
 }
 
-void bfs(const py::tuple& onward, const py::object& back, const py::tuple& plan, const py::object& sources,
+void bfs(const py::tuple& onward, const py::object& back, int32_t line, const py::object& sources,
          int64_t most, bool turns, const py::object& distances, const py::object& memory, int device,
          StreamHandle stream) {
   if (most < 0 || most > INT32_MAX) throw py::value_error("most is " + std::to_string(most));
   if (back.is_none() && turns) throw py::value_error("there is no `back`");
-  const CudaCall call(onward, plan, memory, false, device, stream);
+  const CudaCall call(onward, line, memory, false, device, stream);
   const TraversedLists other(back.is_none() ? onward : back.cast<py::tuple>(), "back", kGpu);
   other.check_like(call.lists);
   call.lists.with_types([&](auto edge, auto vertex) {
@@ -76,7 +73,7 @@ void bfs(const py::tuple& onward, const py::object& back, const py::tuple& plan,
     const auto from = view<const N>(sources, "sources", -1, kGpu);
     const BfsCall<P, N> kernel_call{call.lists.lists<P, N>(),
                                     other.lists<P, N>(),
-                                    call.plan,
+                                    call.line,
                                     from.data,
                                     from.size,
                                     static_cast<int32_t>(most),
@@ -87,11 +84,11 @@ void bfs(const py::tuple& onward, const py::object& back, const py::tuple& plan,
   });
 }
 
-void sssp(const py::tuple& onward, const py::object& weights, const py::tuple& plan,
-          const py::object& sources, double delta, const py::object& least_weight, const py::object& lengths,
-          const py::object& memory, int device, StreamHandle stream) {
+void sssp(const py::tuple& onward, const py::object& weights, int32_t line, const py::object& sources,
+          double delta, const py::object& least_weight, const py::object& lengths, const py::object& memory,
+          int device, StreamHandle stream) {
   if (!(delta > 0)) throw py::value_error("delta is " + std::to_string(delta) + "; it must be above 0");
-  const CudaCall call(onward, plan, memory, false, device, stream);
+  const CudaCall call(onward, line, memory, false, device, stream);
   call.lists.with_types([&](auto edge, auto vertex) {
     using P = decltype(edge);
     using N = decltype(vertex);
@@ -106,7 +103,7 @@ void sssp(const py::tuple& onward, const py::object& weights, const py::tuple& p
       auto* const to = view<W>(lengths, "lengths", call.lists.num_nodes(), kGpu).data;
       const SsspCall<P, N, W> kernel_call{call.lists.lists<P, N>(),
                                           gpu_view<const W>(weights, "weights", call.lists.num_edges()).data,
-                                          call.plan,
+                                          call.line,
                                           from.data,
                                           from.size,
                                           static_cast<W>(delta),
@@ -119,13 +116,13 @@ void sssp(const py::tuple& onward, const py::object& weights, const py::tuple& p
   });
 }
 
-void components(const py::tuple& lists, bool symmetric, const py::tuple& plan, const py::object& labels,
+void components(const py::tuple& lists, bool symmetric, int32_t line, const py::object& labels,
                 const py::object& memory, int device, StreamHandle stream) {
-  const CudaCall call(lists, plan, memory, false, device, stream);
+  const CudaCall call(lists, line, memory, false, device, stream);
   call.lists.with_types([&](auto edge, auto vertex) {
     using P = decltype(edge);
     using N = decltype(vertex);
-    const ComponentsCall<P, N> kernel_call{call.lists.lists<P, N>(), call.plan, symmetric,
+    const ComponentsCall<P, N> kernel_call{call.lists.lists<P, N>(), call.line, symmetric,
                                            view<N>(labels, "labels", call.lists.num_nodes(), kGpu).data,
                                            call.space<P, N>()};
     call.launch([&](int on, gpu::Stream in) { components_on_gpu(kernel_call, on, in); });
@@ -133,16 +130,16 @@ void components(const py::tuple& lists, bool symmetric, const py::tuple& plan, c
 }
 
 void pagerank(const py::tuple& back, uint64_t damping, const py::object& own, uint64_t close,
-              int64_t max_iter, const py::tuple& plan, const py::object& ranks, const py::object& memory,
-              int device, StreamHandle stream) {
-  const CudaCall call(back, plan, memory, true, device, stream);
+              int64_t max_iter, int32_t line, const py::object& ranks, const py::object& memory, int device,
+              StreamHandle stream) {
+  const CudaCall call(back, line, memory, true, device, stream);
   const int64_t n = call.lists.num_nodes();
   const RankLaw law = checked_law(damping, n, close, max_iter,
                                   own.is_none() ? nullptr : view<const int64_t>(own, "own", n, kGpu).data);
   call.lists.with_types([&](auto edge, auto vertex) {
     using P = decltype(edge);
     using N = decltype(vertex);
-    const RankCall<P, N> kernel_call{call.lists.lists<P, N>(), call.plan, law,
+    const RankCall<P, N> kernel_call{call.lists.lists<P, N>(), call.line, law,
                                      view<double>(ranks, "ranks", n, kGpu).data, call.space<P, N>()};
     call.launch([&](int on, gpu::Stream in) { pagerank_on_gpu(kernel_call, on, in); });
   });
@@ -153,16 +150,16 @@ void pagerank(const py::tuple& back, uint64_t damping, const py::object& own, ui
 void bind_traverse_cuda(py::module_& m) {
   static_assert(offsetof(GridState, result) == 8);
   m.def("traverse_memory", &memory_bytes, py::arg("lists"), py::arg("with_numbers"));
-  m.def("traverse_bfs_cuda", &bfs, py::arg("onward"), py::arg("back"), py::arg("plan"), py::arg("sources"),
+  m.def("traverse_bfs_cuda", &bfs, py::arg("onward"), py::arg("back"), py::arg("line"), py::arg("sources"),
         py::arg("most"), py::arg("turns"), py::arg("distances"), py::arg("memory"), py::arg("device"),
         py::arg("stream"));
-  m.def("traverse_sssp_cuda", &sssp, py::arg("onward"), py::arg("weights"), py::arg("plan"),
+  m.def("traverse_sssp_cuda", &sssp, py::arg("onward"), py::arg("weights"), py::arg("line"),
         py::arg("sources"), py::arg("delta"), py::arg("least_weight"), py::arg("lengths"), py::arg("memory"),
         py::arg("device"), py::arg("stream"));
-  m.def("traverse_components_cuda", &components, py::arg("lists"), py::arg("symmetric"), py::arg("plan"),
+  m.def("traverse_components_cuda", &components, py::arg("lists"), py::arg("symmetric"), py::arg("line"),
         py::arg("labels"), py::arg("memory"), py::arg("device"), py::arg("stream"));
   m.def("traverse_pagerank_cuda", &pagerank, py::arg("back"), py::arg("damping"), py::arg("own"),
-        py::arg("close"), py::arg("max_iter"), py::arg("plan"), py::arg("ranks"), py::arg("memory"),
+        py::arg("close"), py::arg("max_iter"), py::arg("line"), py::arg("ranks"), py::arg("memory"),
         py::arg("device"), py::arg("stream"));
 }
 

@@ -1,4 +1,4 @@
-"""Arguments that had another name in the release before."""
+"""Arguments that had another name in the release before, or are no longer there."""
 
 from __future__ import annotations
 
@@ -49,6 +49,25 @@ def renamed_arguments(names: Mapping[str, str]) -> Callable[[Function], Function
             return function(*arguments, **options)
 
         return cast("Function", take)
+
+    return decorate
+
+
+def removed_arguments(reasons: Mapping[str, str]) -> Callable[[Function], Function]:
+    """Lets a function name the way out if it gets an argument that it had in the release before.
+
+    Args:
+        reasons: name -> what the TypeError says of it, and what to do.
+    """
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def refuse(*arguments: Any, **options: Any) -> Any:
+            for name in reasons.keys() & options.keys():
+                raise TypeError(f"{name} of {function.__name__} was removed in 0.2: {reasons[name]}")
+            return function(*arguments, **options)
+
+        return cast("Function", refuse)
 
     return decorate
 

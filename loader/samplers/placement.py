@@ -32,10 +32,9 @@ def fused(
     Args:
         device: "cpu", a GPU, or "auto" for a GPU if build and machine have one.
         num_threads: on the CPU, see `CoreSampler`. On a GPU it has no effect, so one configuration serves both.
-        options: those of `NeighborSampler`, and on a GPU those of `CudaSampler`. None takes the default. If the
-            schedule allows it, the default of `batches_per_launch` is 8: a loader that prefetches samples eight
-            mini-batches per launch. From the first such launch on, the workspace takes the memory of eight
-            mini-batches.
+        options: those of `NeighborSampler`, and on a GPU those of `CudaSampler`. None takes the default. The
+            default of `batches_per_launch` is 8: a loader that prefetches samples eight mini-batches per launch. From
+            the first such launch on, the workspace takes the memory of eight mini-batches.
         fanouts, num_hops: see `NeighborSampler`.
 
     Raises:
@@ -43,7 +42,7 @@ def fused(
         ValueError: an option that does not apply on that device; the message says which.
         RuntimeError: a GPU was asked for, and there is none.
     """
-    from loader.samplers.gpu.sampler import QUEUES, CudaSampler
+    from loader.samplers.gpu.sampler import CudaSampler
 
     given = {name: value for name, value in options.items() if value is not None}
     if isinstance(device, str) and device == "auto":
@@ -55,6 +54,5 @@ def fused(
             if name in of_gpu and name not in of_both:
                 raise ValueError(f"{name} is {value!r}, but the sampler runs on the CPU; leave it null, or device=cuda")
         return FusedSampler(fanouts, num_hops, num_threads=num_threads, **given)
-    if given.get("schedule") not in QUEUES:
-        given.setdefault("batches_per_launch", TOGETHER)
+    given.setdefault("batches_per_launch", TOGETHER)
     return CudaSampler(fanouts, num_hops, device=device, **given)

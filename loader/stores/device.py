@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 _SECTOR = 32  # bytes that a GPU reads of its memory at a time
+_MOST_CODED = 2**31 - 1  # rows of codes that are read in place, by ids of int32
 
 
 class DeviceFeatures(KernelStore):
@@ -29,8 +30,8 @@ class DeviceFeatures(KernelStore):
         device: the GPU, by default the tensor's, else the current one.
         lazy: True: a loader does not gather these features. Its mini-batches have `rows` in place of `x`, and the first
             layer of the model reads the features here, as `models.sage.GraphSAGE` does. The rows must be `[num_rows,
-            F]` of floating point, and `dtype` the type that they are kept in, unless that has 8 bits. None: True if the
-            rows are such.
+            F]` of floating point, and `dtype` the type that they are kept in, or of 8 bits and fewer than 2^31. None:
+            True if the rows are such.
         options: see `RowOptions`.
 
     Raises:
@@ -48,12 +49,14 @@ class DeviceFeatures(KernelStore):
         **options: Unpack[RowOptions],
     ) -> None:
         rows = RowFormat(tensor, ("cpu", "cuda"), line=_SECTOR, **options)
-        as_stored = rows.coded or (rows.dtype.is_floating_point and rows.storage_dtype == rows.dtype)
+        as_stored = rows.dtype.is_floating_point and rows.storage_dtype == rows.dtype
+        if rows.coded:
+            as_stored = rows.num_rows <= _MOST_CODED
         possible = len(rows.shape) == 1 and as_stored
         if lazy and not possible:
             raise ValueError(
-                "lazy rows are read as they are kept, [num_rows, F] of floating point or of 8 bits; these are "
-                f"{rows.describe()}: give lazy=False"
+                "lazy rows are read as they are kept, [num_rows, F] of floating point or, fewer than 2^31, of 8 bits; "
+                f"these are {rows.describe()}: give lazy=False"
             )
         require_cuda(type(self).__name__)
         if device is None and tensor.device.type == "cuda":

@@ -16,9 +16,11 @@ from loader.machine.devices import as_device
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.machine.memo import Memo, version_of
+from loader.machine.renamed import removed_arguments
 
-SCHEDULES = ("auto", "node", "edge", "decomposition", "splitting", "hierarchical", "merge_path")
-ACCESSES = ("auto", "naive", "merged", "aligned")
+no_schedules = removed_arguments(
+    dict.fromkeys(("schedule", "access"), "the memory of the graph's lists decides; leave it out")
+)
 _LINE = 32  # entries in 128 bytes, which cost as much as one of them over the bus
 _CHUNK = 1 << 24  # edges hashed at once: bounds the temporary arrays
 
@@ -39,26 +41,20 @@ class Where(NamedTuple):
     Attributes:
         device: the CPU, or a GPU with its index.
         num_threads: on the CPU.
-        plan: on a GPU, the numbers of schedule and access (csrc/traverse/cuda/space.h), and how many entries of a list
-            cost as much as one.
+        line: on a GPU, how many entries of a list cost as much as one to read. It decides how edges are shared out
+            (csrc/traverse/cuda/schedule.cuh).
     """
 
     device: torch.device
     num_threads: int
-    plan: tuple[int, int, int]
+    line: int
 
     @property
     def on_gpu(self) -> bool:
         return self.device.type == "cuda"
 
 
-def where(
-    graph: Graph,
-    device: torch.device | str | None,
-    num_threads: int | None,
-    schedule: str = "auto",
-    access: str = "auto",
-) -> Where:
+def where(graph: Graph, device: torch.device | str | None, num_threads: int | None) -> Where:
     """Checks graph and options of a traversal.
 
     Raises:
@@ -68,24 +64,16 @@ def where(
     """
     require_graph(graph, typed=False)
     require_square(graph, "a traversal")
-    for name, value, known in (("schedule", schedule, SCHEDULES), ("access", access, ACCESSES)):
-        if value not in known:
-            raise ValueError(f"{name} is {shown(value)}; it must be one of {', '.join(known)}")
     goal = graph.device if device is None else as_device(device)
     threads = available_cpus() if num_threads is None else as_threads(num_threads)
     if goal.type == "cpu":
-        for name, value in (("schedule", schedule), ("access", access)):
-            if value != "auto":
-                raise ValueError(
-                    f"{name} is '{value}', but the traversal runs on the CPU; leave it out, or device='cuda'"
-                )
         for name, array in (("indptr", graph.indptr), ("indices", graph.indices)):
             if array.device.type != "cpu":
                 raise ValueError(
                     f"a traversal on the CPU needs a graph there; its {name} lies on {array.device}; use "
                     "graph.to('cpu')"
                 )
-        return Where(goal, threads, (0, 0, 0))
+        return Where(goal, threads, 1)
     require_cuda("a traversal on a GPU")
     goal = cuda_device(goal)
     if num_threads is not None:
@@ -94,24 +82,7 @@ def where(
         )
     for name, array in (("indptr", graph.indptr), ("indices", graph.indices)):
         check_readable(name, array, goal)
-    return Where(goal, threads, _plan(schedule, access, graph.indices.device.type == "cpu"))
-
-
-def _plan(schedule: str, access: str, pinned: bool) -> tuple[int, int, int]:
-    """The numbers of the kernels; "auto" becomes what is fastest on most graphs (docs/measurements/traversals.md)."""
-    together = {"edge": ("merged",), "hierarchical": ("merged", "aligned")}.get(schedule, ACCESSES)
-    if access != "auto" and access not in together:
-        raise ValueError(
-            f"access is '{access}'; with schedule='{schedule}' neighboring threads read neighboring entries: "
-            f"{' or '.join(map(repr, together))}"
-        )
-    if schedule == "auto":
-        # Over the bus only threads that read neighboring words at once are fast, also where lists are short.
-        schedule = "node" if access == "naive" else "edge" if pinned and access != "aligned" else "hierarchical"
-    if access == "auto":
-        alone = not pinned and schedule != "hierarchical"
-        access = "merged" if schedule == "edge" else "naive" if alone else "aligned"
-    return SCHEDULES.index(schedule), ACCESSES.index(access), _LINE if pinned else 1
+    return Where(goal, threads, _LINE if graph.indices.device.type == "cpu" else 1)
 
 
 def check_readable(name: str, array: Tensor, device: torch.device) -> None:

@@ -8,16 +8,15 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph
 from loader.machine.gpu import current_stream_handle, made_current
-from loader.traverse.arrays import back_lists, is_symmetric, memory_for, wait_for_host_arrays, where
+from loader.traverse.arrays import back_lists, is_symmetric, memory_for, no_schedules, wait_for_host_arrays, where
 
 
+@no_schedules
 def connected_components(
     graph: Graph,
     *,
     device: torch.device | str | None = None,
     symmetric: bool | None = None,
-    schedule: str = "auto",
-    access: str = "auto",
     num_threads: int | None = None,
 ) -> Tensor:
     """The connected component of each node, named by its smallest node. The direction of edges does not count: on a
@@ -31,7 +30,6 @@ def connected_components(
         device: see `bfs`.
         symmetric: True says that each edge has its reverse, False that this is not so. By default all edges are read
             once, to find out, and the answer is kept with the graph.
-        schedule, access: on a GPU, see `bfs`; they serve the edges that are read after the first neighbors.
         num_threads: on the CPU, 1 to 1024; by default one per processor.
 
     Returns:
@@ -42,7 +40,7 @@ def connected_components(
         TypeError, ValueError: an argument is not as said above; the message says which, and the way out.
         NoGpuError: a GPU was asked for, and there is none.
     """
-    at = where(graph, device, num_threads, schedule, access)
+    at = where(graph, device, num_threads)
     lists = back_lists(graph, at.device)
     known = is_symmetric(graph, at, symmetric)
     labels = torch.empty(graph.num_nodes, dtype=graph.indices.dtype, device=at.device)
@@ -52,6 +50,6 @@ def connected_components(
         with made_current(at.device):
             memory, index = memory_for(lists, at.device), at.device.index
             stream = current_stream_handle(index)
-            _core.traverse_components_cuda(tuple(lists), known, at.plan, labels, memory, index, stream)
+            _core.traverse_components_cuda(tuple(lists), known, at.line, labels, memory, index, stream)
             wait_for_host_arrays(lists.indices)
     return labels

@@ -11,11 +11,12 @@ from loader import _core
 from loader.graph import Graph
 from loader.machine.arguments import as_flag, as_number, as_size
 from loader.machine.gpu import current_stream_handle, made_current
-from loader.traverse.arrays import back_lists, memory_for, onward_lists, where
+from loader.traverse.arrays import back_lists, memory_for, no_schedules, onward_lists, where
 
 _WHOLE = 2**62  # stands for 1 (csrc/traverse/rank.h)
 
 
+@no_schedules
 def pagerank(
     graph: Graph,
     alpha: float = 0.85,
@@ -26,8 +27,6 @@ def pagerank(
     reverse: bool = False,
     symmetric: bool | None = None,
     device: torch.device | str | None = None,
-    schedule: str = "auto",
-    access: str = "auto",
     num_threads: int | None = None,
 ) -> Tensor:
     """The PageRank of each node: how often a surfer is there who follows edges at random, and at times begins anew.
@@ -46,7 +45,7 @@ def pagerank(
             in proportion to these numbers. By default all nodes are equally likely.
         reverse: follow edges from a node to its in-neighbors, as samplers do.
         symmetric: only with `reverse`: see `bfs`.
-        device, schedule, access: see `bfs`.
+        device: see `bfs`.
         num_threads: on the CPU, 1 to 1024; by default one per processor.
 
     Returns:
@@ -57,7 +56,7 @@ def pagerank(
         RuntimeError: it did not end within `max_iter` iterations.
         NoGpuError: a GPU was asked for, and there is none.
     """
-    at = where(graph, device, num_threads, schedule, access)
+    at = where(graph, device, num_threads)
     follows, limit = as_number("alpha", alpha), as_number("tol", tol)
     if not 0 <= follows <= 1:
         raise ValueError(f"alpha is {alpha}; it must be at least 0 and at most 1")
@@ -81,7 +80,7 @@ def pagerank(
             memory, index = memory_for(lists, at.device, numbers=True), at.device.index
             stream = current_stream_handle(index)
             _core.traverse_pagerank_cuda(
-                tuple(lists), damping, own, close, iterations, at.plan, ranks, memory, index, stream
+                tuple(lists), damping, own, close, iterations, at.line, ranks, memory, index, stream
             )
             change, took = memory[8:24].view(torch.int64).tolist()  # GridState::result
             change %= 2**64

@@ -17,6 +17,7 @@ from loader.traverse.arrays import (
     as_nodes,
     back_lists,
     memory_for,
+    no_schedules,
     onward_lists,
     wait_for_host_arrays,
     where,
@@ -25,14 +26,13 @@ from loader.traverse.arrays import (
 _FARTHEST = 2**31 - 1
 
 
+@no_schedules
 def bfs(
     graph: Graph,
     source: int | Sequence[int] | Tensor,
     *,
     device: torch.device | str | None = None,
     symmetric: bool | None = None,
-    schedule: str = "auto",
-    access: str = "auto",
     direction_optimizing: bool = True,
     return_predecessors: bool = False,
     num_threads: int | None = None,
@@ -49,14 +49,6 @@ def bfs(
         symmetric: True says that each edge has its reverse. Then the lists of the graph serve both directions. False
             says that this is not so: then the graph with all edges turned round is made by the first call, and kept
             with the graph. By default all edges are read once, to find out.
-        schedule: on a GPU, how the edges of a frontier are shared out to its threads: "node" (a thread per node),
-            "edge" (a thread per edge), "decomposition" (each thread has equally many edges in a row), "splitting"
-            (lists are cut into pieces, a thread per piece), "hierarchical" (a thread, a warp or a block per node, by
-            its degree), "merge_path" (each thread has equally many nodes and edges in a row). The results are equal.
-            The first five are those of Raval et al., arXiv 1711.00231; merge path is that of Merrill and Garland, SC
-            2016.
-        access: on a GPU, how a warp reads its lists: "naive" (a thread per list), "merged" (all threads read one list
-            together), "aligned" (and begin at a 128-byte boundary), as in EMOGI (Min et al., VLDB 2020).
         direction_optimizing: False goes forward in all levels.
         return_predecessors: return also the node before each node. This takes one more pass over the edges, and the
             CPU.
@@ -71,7 +63,7 @@ def bfs(
         TypeError, ValueError: an argument is not as said above; the message says which, and the way out.
         NoGpuError: a GPU was asked for, and there is none.
     """
-    at = where(graph, device, num_threads, schedule, access)
+    at = where(graph, device, num_threads)
     sources = as_nodes(graph, source, "source")
     wants = as_flag("return_predecessors", return_predecessors)
     if wants and at.on_gpu:
@@ -82,14 +74,13 @@ def bfs(
     return _search(at, onward, back, sources, _FARTHEST, turns, wants)
 
 
+@no_schedules
 def k_hop(
     graph: Graph,
     seeds: int | Sequence[int] | Tensor,
     k: int,
     *,
     device: torch.device | str | None = None,
-    schedule: str = "auto",
-    access: str = "auto",
     num_threads: int | None = None,
 ) -> Tensor:
     """The k-hop neighborhood of `seeds`: the number of edges from each node to the nearest seed, at most `k`.
@@ -101,7 +92,7 @@ def k_hop(
         graph: square; see `bfs`.
         seeds: a node, or several.
         k: hops, at least 0.
-        device, schedule, access, num_threads: see `bfs`.
+        device, num_threads: see `bfs`.
 
     Returns:
         `[num_nodes]` int32 on the device: 0 for seeds, at most `k`, and -1 for nodes that are farther away.
@@ -109,7 +100,7 @@ def k_hop(
     Raises:
         TypeError, ValueError, NoGpuError: see `bfs`.
     """
-    at = where(graph, device, num_threads, schedule, access)
+    at = where(graph, device, num_threads)
     sources = as_nodes(graph, seeds, "seeds")
     most = as_size("k", k, least=0, most=_FARTHEST)
     found = _search(at, back_lists(graph, at.device), None, sources, most, False, False)
@@ -130,7 +121,7 @@ def _search(
                 on_gpu = sources.to(at.device)
                 stream = current_stream_handle(index)
                 _core.traverse_bfs_cuda(
-                    tuple(onward), behind, at.plan, on_gpu, most, turns, distances, memory, index, stream
+                    tuple(onward), behind, at.line, on_gpu, most, turns, distances, memory, index, stream
                 )
                 wait_for_host_arrays(onward.indices, onward.indices if back is None else back.indices)
             return distances

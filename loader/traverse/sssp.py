@@ -14,13 +14,14 @@ from loader.graph.checks import check_length
 from loader.machine.arguments import as_number, kind_of
 from loader.machine.gpu import current_stream_handle, made_current
 from loader.machine.memo import Memo, version_of
-from loader.traverse.arrays import as_nodes, memory_for, onward_weights, wait_for_host_arrays, where
+from loader.traverse.arrays import as_nodes, memory_for, no_schedules, onward_weights, wait_for_host_arrays, where
 
 _TYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 
 _known = Memo()
 
 
+@no_schedules
 def sssp(
     graph: Graph,
     source: int | Sequence[int] | Tensor,
@@ -29,8 +30,6 @@ def sssp(
     device: torch.device | str | None = None,
     symmetric: bool | None = None,
     delta: float | None = None,
-    schedule: str = "auto",
-    access: str = "auto",
     num_threads: int | None = None,
 ) -> Tensor:
     """The length of a shortest path from `source` to each node, along the direction of edges.
@@ -53,7 +52,7 @@ def sssp(
             fewer steps, and more edges that are read again. By default 4 times the mean weight over the mean degree,
             and at least the least weight. On a GPU it doubles after 16 piles in a row of few edges. It changes no
             result.
-        schedule, access, num_threads: see `bfs`.
+        num_threads: see `bfs`.
 
     Returns:
         `[num_nodes]`, of the type of the weights, on the device. If there is no path: infinity, or -1 for integers.
@@ -63,7 +62,7 @@ def sssp(
         OverflowError: a shortest path is longer than the largest number of its integer type.
         NoGpuError: a GPU was asked for, and there is none.
     """
-    at = where(graph, device, num_threads, schedule, access)
+    at = where(graph, device, num_threads)
     sources = as_nodes(graph, source, "source")
     given = _weights(graph, weights, at.device)
     least, mean = _looked_at(given)
@@ -80,7 +79,7 @@ def sssp(
         with made_current(at.device):
             memory, on_gpu, index = memory_for(onward, at.device), sources.to(at.device), at.device.index
             stream = current_stream_handle(index)
-            _core.traverse_sssp_cuda(tuple(onward), moved, at.plan, on_gpu, step, least, lengths, memory, index, stream)
+            _core.traverse_sssp_cuda(tuple(onward), moved, at.line, on_gpu, step, least, lengths, memory, index, stream)
             wait_for_host_arrays(onward.indices, moved)
     else:
         _core.traverse_sssp(tuple(onward), moved, sources, step, lengths, at.num_threads)

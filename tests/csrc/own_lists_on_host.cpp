@@ -79,11 +79,11 @@ struct Case {
   Schedule schedule;
   VertexSet vertex_set;
 };
-constexpr Case kCases[] = {
-    {Schedule::kCooperative, VertexSet::kBitmap}, {Schedule::kHopwise, VertexSet::kBitmap},
-    {Schedule::kStatic, VertexSet::kBitmap},      {Schedule::kPersistent, VertexSet::kBitmap},
-    {Schedule::kPhases, VertexSet::kBitmap},      {Schedule::kCooperative, VertexSet::kHash},
-    {Schedule::kHopwise, VertexSet::kHash}};
+constexpr Case kCases[] = {{Schedule::kCooperative, VertexSet::kBitmap},
+                           {Schedule::kHopwise, VertexSet::kBitmap},
+                           {Schedule::kPhases, VertexSet::kBitmap},
+                           {Schedule::kCooperative, VertexSet::kHash},
+                           {Schedule::kHopwise, VertexSet::kHash}};
 
 // A graph, and the same in lists of three bytes.
 template <typename P>

@@ -15,11 +15,11 @@ struct Case {
   VertexSet vertex_set;
 };
 
-constexpr Case kCases[] = {
-    {Schedule::kCooperative, VertexSet::kBitmap}, {Schedule::kHopwise, VertexSet::kBitmap},
-    {Schedule::kStatic, VertexSet::kBitmap},      {Schedule::kPersistent, VertexSet::kBitmap},
-    {Schedule::kPhases, VertexSet::kBitmap},      {Schedule::kCooperative, VertexSet::kHash},
-    {Schedule::kHopwise, VertexSet::kHash}};
+constexpr Case kCases[] = {{Schedule::kCooperative, VertexSet::kBitmap},
+                           {Schedule::kHopwise, VertexSet::kBitmap},
+                           {Schedule::kPhases, VertexSet::kBitmap},
+                           {Schedule::kCooperative, VertexSet::kHash},
+                           {Schedule::kHopwise, VertexSet::kHash}};
 
 struct Compared {
   int64_t edges = 0, repetitions = 0;
@@ -56,10 +56,10 @@ Compared compare(Random& random, int rounds, const std::vector<int64_t>& first_f
     for (const Case& c : kCases) {
       // With a hash set two mini-batches in a row: each has to leave it empty for the next.
       for (int turn = 0; turn < (c.vertex_set == VertexSet::kHash ? 2 : 1); ++turn) {
-        const bool several =
-            (c.schedule != Schedule::kStatic && c.schedule != Schedule::kPersistent) && random.chance(0.3);
+        const bool several = random.chance(0.3);
+        const bool first = round == 0 && turn == 0;
         std::vector<std::vector<N>> seeds(several ? 2 : 1);
-        for (auto& s : seeds) s = random_seeds<N>(random, num_nodes, round == 0 ? 300 : 0);
+        for (auto& s : seeds) s = random_seeds<N>(random, num_nodes, round == 0 ? num_nodes / 8 : 0);
         How how{c.schedule,
                 c.vertex_set,
                 static_cast<int>(seeds.size()) * static_cast<int>(random.between(1, 2)) +
@@ -68,9 +68,11 @@ Compared compare(Random& random, int rounds, const std::vector<int64_t>& first_f
                 : random.chance(0.3) ? 0.5
                                      : 1,
                 random.chance(0.3),
-                random.chance(0.3) ? kSmall : 1 << 20};
-        if (lined_schedule(c.schedule, c.vertex_set, true) && random.chance(0.6)) {
-          how.reads = static_cast<Reads>(random.below(4));
+                random.chance(0.3) || (first && c.schedule == Schedule::kHopwise) ? kSmall : 1 << 20};
+        // In order of arrival the first one reads words.
+        const bool by_lines = lined_schedule(c.schedule, c.vertex_set, true) && random.chance(0.6);
+        if (by_lines && !(first && c.schedule == Schedule::kCooperative)) {
+          how.reads = static_cast<Reads>(random.below(3));
           how.units = random.chance(0.3) ? 3 : static_cast<int64_t>(graph.indices.size()) / 4 + 64;
           how.cached = how.reads == Reads::kWords || random.chance(0.5) ? 0.4 : 0;
           how.fetch_blocks = static_cast<int>(how.units % 3);  // 0: all
@@ -79,7 +81,7 @@ Compared compare(Random& random, int rounds, const std::vector<int64_t>& first_f
         if (random.chance(0.2)) expect_refused(on_host, seeds[0], static_cast<N>(num_nodes), options, how);
         const std::vector<int> fanouts(options.fanouts.begin(), options.fanouts.end());
         const auto width = [&](int64_t bytes) {
-          return kernel_width<N>(fanouts.data(), options.hops(), bytes);
+          return kernel_width<N>(fanouts.data(), options.hops(), bytes, true);
         };
         all.without_room += width(how.shared_bytes) != width(1 << 20);
         const auto got = on_host.sample(seeds, options, how);
@@ -136,7 +138,7 @@ void expect_refused_launches(Random& random) {
   bool marked = false;
   for (const Case& c : kCases) {
     OnHost<int64_t, int32_t> on_host(graph, options.hops());
-    const How how{c.schedule, c.vertex_set, 2, 1, false, 1 << 20};
+    const How how{c.schedule, c.vertex_set, 2, 4, false, 1 << 20};  // everything has room at once
     for (int refused = 0;; ++refused) {
       on_host::machine.launches_until_refused = refused;
       try {
@@ -178,8 +180,7 @@ void expect_bad_weight(Random& random, Sampler& on_host, const OwnedCsc<P, N>& g
   tables.weights[place] = held;
 }
 
-// Picks by weight and the heaviest, in registers and by warps, and what scans lists by each of its schedules,
-// beside the CPU's.
+// Picks by weight and the heaviest, in registers and by warps, and what scans lists, beside the CPU's.
 template <typename P, typename N, typename Choice>
 int64_t compare_choice(Random& random, int rounds) {
   HopwiseSampler<P, N> hopwise(1);
@@ -198,11 +199,11 @@ int64_t compare_choice(Random& random, int rounds) {
     for (const Case& c : kCases) {
       if (!Choice::kCountsByDegree && c.vertex_set != VertexSet::kHash && c.schedule != Schedule::kHopwise)
         continue;
-      const auto scan = static_cast<ScanSchedule>(random.below(c.schedule == Schedule::kCooperative ? 4 : 3));
+      const uint32_t piece = random.chance(0.5) ? 38 : 600;  // longer lists are cut
       const How how{c.schedule, c.vertex_set,
                     2,          random.chance(0.5) ? 1 : 0.1,
                     false,      random.chance(0.5) ? kSmall : 1 << 20,
-                    scan};
+                    piece};
       // More than the blocks that are resident together, sometimes.
       const bool shared = c.schedule == Schedule::kCooperative || c.schedule == Schedule::kHopwise;
       std::vector<std::vector<N>> seeds(shared && random.chance(0.3) ? 5 : 1);

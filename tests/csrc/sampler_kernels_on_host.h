@@ -73,21 +73,5 @@ template <bool H, typename Args>
 struct Compiled<RankKernel, Bool<H>, Args> {
   static constexpr auto* function = rank_kernel<H, Args>;
 };
-template <int W, bool S, typename Args>
-struct Compiled<QueueKernel, Int<W>, Bool<S>, Args> {
-  static constexpr auto* function = queue_kernel<W, S, Args>;
-};
-template <int W, typename Args>
-struct Compiled<QueueCountKernel, Int<W>, Args> {
-  static constexpr auto* function = queue_count_kernel<W, Args>;
-};
-template <int W, typename Args>
-struct Compiled<QueueAssignKernel, Int<W>, Args> {
-  static constexpr auto* function = queue_assign_kernel<W, Args>;
-};
-template <int W, typename Args>
-struct Compiled<QueueWriteKernel, Int<W>, Args> {
-  static constexpr auto* function = queue_write_kernel<W, Args>;
-};
 
 }  // namespace loader::gpu

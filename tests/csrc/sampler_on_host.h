@@ -30,7 +30,7 @@ struct How {
   double room;
   bool pad;
   int64_t shared_bytes;  // of a block, at most
-  ScanSchedule scan = ScanSchedule::kTickets;
+  uint32_t piece = 38;   // longer lists are scanned in pieces of this many entries
   Reads reads = Reads::kWords;
   int64_t units = 0;  // that a launch has room for, if lists are read by lines or sectors
   double cached = 0;  // share of the vertices whose lists are copied
@@ -39,9 +39,6 @@ struct How {
 
 // Shared memory of a GPU that has too little for 32 picks a thread.
 constexpr int64_t kSmall = kDeclaredBytes + kBlock * 20 * sizeof(int32_t);
-
-// Longer lists are scanned in pieces of this many entries, by the schedules that cut them.
-constexpr uint32_t kPartEntries[] = {UINT32_MAX, 600, 38, UINT32_MAX};
 
 // A launch was refused.
 struct Refused {};
@@ -136,7 +133,7 @@ class OnHost {
     for (const SampleState& state : states_)
       if (state.found.value || state.found.of_hop[0] || state.found.of_hop[1] || state.head.value ||
           state.tail.value)
-        fail("a mini-batch left the number of vertices, tasks or pieces that it found");
+        fail("a mini-batch left the number of vertices or pieces that it found");
   }
 
   // The arrays of a hash set, garbage but for what is zero between launches.
@@ -223,7 +220,7 @@ class OnHost {
     args.vertex_set = how.vertex_set;
     const auto num_edges = static_cast<int64_t>(graph_.indices.size());
     args.frontier_capacity[0] = most_seeds;
-    int64_t vertices = 0, edges = 0, tasks = most_seeds * hops, all_edges = 0;
+    int64_t vertices = 0, edges = 0;
     for (int h = 0; h < hops; ++h) {
       args.fanouts[h] = static_cast<int>(options.fanouts[h]);
       const int64_t rows = args.frontier_capacity[h];
@@ -233,9 +230,7 @@ class OnHost {
       // vertices.
       const auto new_rows = static_cast<int64_t>(room / 4 * static_cast<double>(most));
       args.frontier_capacity[h + 1] = std::max(rows, std::min(num_nodes_, rows + new_rows));
-      all_edges += args.edge_capacity[h];
-      if (h + 1 < hops) tasks += args.frontier_capacity[h + 1];
-      if (options.fanouts[h] == kAllNeighbors) tasks += num_edges / kPartEdges + 1;
+      args.picks_capacity += aligned(rows + most_seeds) * 32;
     }
     vertices = aligned(args.frontier_capacity[hops]);
     for (int h = 0; h < hops; ++h) {
@@ -256,39 +251,29 @@ class OnHost {
     args.totals = totals_.data();
     args.state = states_.data();
     args.rows_capacity = args.frontier_capacity[hops - 1] + most_seeds;
-    args.tasks_capacity = 2 * tasks + 4096 * how.blocks;
-    args.picks_capacity = std::max(2 * all_edges, (most_seeds * hops + args.tasks_capacity + 32) * 32);
     const size_t batches = seeds.size();
     HashMemory hash_memory;
     if (how.vertex_set == VertexSet::kHash) use_hash(args, batches, hash_memory);
     LineMemory line_memory;
     if (how.reads != Reads::kWords || how.cached > 0) use_lines(args, batches, how, line_memory);
     std::vector<P> row_begin(args.rows_capacity * batches), positions(args.picks_capacity * batches);
-    std::vector<uint32_t> row_degree(args.rows_capacity * batches), row_picks(row_degree.size(), 0xABABABAB),
-        picks_at(most_seeds * hops + args.tasks_capacity);
+    std::vector<uint32_t> row_degree(args.rows_capacity * batches), row_picks(row_degree.size(), 0xABABABAB);
     std::vector<N> list(args.rows_capacity * batches), picks(args.picks_capacity * batches);
-    std::vector<uint64_t> slots(args.tasks_capacity);
     args.row_begin = row_begin.data();
     args.row_degree = row_degree.data();
     args.row_picks = row_picks.data();
     args.list = list.data();
-    args.tasks = slots.data();
-    args.picks_at = picks_at.data();
     args.picks = picks.data();
     args.positions = positions.data();
     std::vector<uint32_t> scan_places, piece_places;
     std::vector<uint64_t> piece_times;
     std::vector<ListPart> pieces;
-    std::vector<int64_t> row_ends;
     if constexpr (!Args::Choice::kCountsByDegree) {
       ScanArgs& scan = args.scan;
-      scan.schedule = how.scan;
       scan.width = scan_width(args.choice, widest_fanout(args.fanouts, hops));
-      scan.piece = kPartEntries[static_cast<int>(how.scan)];
-      scan.pieces_capacity = how.scan == ScanSchedule::kMergePath ? kMergeParts : 2 * num_edges / scan.piece;
+      scan.piece = how.piece;
+      scan.pieces_capacity = 2 * num_edges / scan.piece;
       pieces.assign(scan.pieces_capacity * batches, {77, 77, 77, 0});
-      row_ends.assign(args.rows_capacity * batches, -77);
-      scan.row_ends = row_ends.data();
       scan_places.assign(args.rows_capacity * scan.width * batches, 0xABABABAB);
       piece_places.assign(pieces.size() * scan.width, 0xABABABAB);
       piece_times.assign(pieces.size() * scan.width, ~uint64_t{0});
@@ -319,8 +304,6 @@ class OnHost {
     }
     launches_ = static_cast<int>(on_host::machine.launches - before);
     if (refused) throw Refused{};
-    for (const uint64_t slot : slots)
-      if (slot) fail("a task was left in the queue");
     std::vector<Result<P, N>> results;
     for (size_t b = 0; b < batches; ++b) {
       const SampleHeader& header = headers_[b];

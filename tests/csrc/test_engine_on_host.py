@@ -20,11 +20,11 @@ from loader.samplers.gpu import sizes as gpu_sizes
 from loader.samplers.gpu.needs import SamplerNeeds
 from loader.samplers.gpu.reads import LINE_BYTES
 from loader.samplers.gpu.sampler import CudaSampler, PaddedMiniBatch
-from loader.samplers.gpu.sizes import NODE_SETS, QUEUES, SCHEDULES
+from loader.samplers.gpu.sizes import NODE_SETS, SCHEDULES
 
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
 
-HOW = [(s, v) for s in SCHEDULES for v in NODE_SETS if v == "bitmap" or s not in QUEUES]
+HOW = [(s, v) for s in SCHEDULES for v in NODE_SETS]
 schedules = pytest.mark.parametrize(("schedule", "node_set"), HOW)
 
 by_line = pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def digests(graph: Graph, group: list[Request], oracle: HopwiseSampler) -> list[
 def test_mini_batches_are_the_cpus(
     gpu: FakeGPU, fanouts: list[int], options: dict[str, bool], schedule: str, node_set: str
 ) -> None:
-    graph, together = graph_of(), 1 if schedule in QUEUES else 3
-    sampler = CudaSampler(fanouts, seed=5, batches_per_launch=together, schedule=schedule, node_set=node_set, **options)
+    graph = graph_of()
+    sampler = CudaSampler(fanouts, seed=5, batches_per_launch=3, schedule=schedule, node_set=node_set, **options)
     session, oracle = sampler.open(graph), HopwiseSampler(fanouts, seed=5, **options)
     for sizes in ([0], [9], [1, 12, 3, 20], [8, 8]):  # room is found to be too little, and several share a launch
         group = requests(graph, sizes)
@@ -94,7 +94,7 @@ def test_mini_batches_of_many_hops_are_the_cpus(gpu: FakeGPU, hops: int, schedul
 @pytest.mark.parametrize("staged", [20 * LINE_BYTES, 2**30], ids=["a few", "all"])
 @pytest.mark.parametrize(
     ("reads", "fanouts"),
-    [("merged", [4, 3, 2]), ("aligned", [4, 3, 2]), ("sectors", [4, 3, 2]), ("sectors", [-1, 33])],
+    [("aligned", [4, 3, 2]), ("sectors", [4, 3, 2]), ("sectors", [-1, 33])],
 )
 def test_mini_batches_by_the_line_are_the_cpus(
     gpu: FakeGPU,
@@ -366,7 +366,7 @@ class TestRefusals:
 
     OPTIONS: ClassVar = {"fanouts": [4], "replace": False, "edge_ids": False, "pad": False, "device": 0}
     PLAN: ClassVar = {
-        **{"num_seeds": 2, "slots": 1, "schedule": 1, "node_set": 0, "tasks": 0, "edges_at": 0},
+        **{"num_seeds": 2, "slots": 1, "schedule": 1, "node_set": 0, "edges_at": 0},
         **{"frontier_capacity": [2, 4], "edge_capacity": [8], "indices_at": [32], "indptr_at": [0], "edge_ids_at": []},
     }
 
@@ -465,7 +465,7 @@ PICKS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(
     ("kind", "schedule", "node_set"),
-    [(k, s, v) for k in PICKS for s, v in HOW if "labor" not in k or (v == "hash" and s not in QUEUES)],
+    [(k, s, v) for k in PICKS for s, v in HOW if "labor" not in k or v == "hash"],
 )
 @pytest.mark.parametrize("fanouts", [[4, 3], [2, 33], [-1, 2]])
 @pytest.mark.parametrize("reads", ["naive", "sectors"])
@@ -474,9 +474,7 @@ def test_other_picks_are_the_cpus(
 ) -> None:
     if reads == "sectors" and (schedule != "hopwise" or "labor" in kind):
         pytest.skip("these picks are not read by the line")
-    if schedule == "persistent" and fanouts != [4, 3]:
-        pytest.skip("waits for minutes as a host program; sampler_cuda_on_host.cpp has these")
-    plain, together = graph_of(), 1 if schedule in QUEUES else 3
+    plain = graph_of()
     weights = torch.rand(plain.num_edges, generator=torch.Generator().manual_seed(2)) ** 6
     weights[::5] = 0
     graph = Graph(plain.indptr, plain.indices, edge_weights=weights)
@@ -484,7 +482,7 @@ def test_other_picks_are_the_cpus(
         fanouts,
         seed=5,
         edge_ids=True,
-        batches_per_launch=together,
+        batches_per_launch=3,
         schedule=schedule,
         node_set=node_set,
         reads=reads,

@@ -39,7 +39,7 @@ def test_every_schedule_gives_the_cpus_mini_batches(tmp_path: Path) -> None:
 
 # Of a file: what is right, and the mistake in its place.
 MISTAKES = [
-    ("queue.cuh", "static_cast<uint32_t>(count), {})", "first * Widest", "first"),
+    ("run.cuh", "first += (rows + 31) / 32 * 32 * {};", "K", "(K - 1)"),  # where the picks of a hop lie
     ("hashed.cuh", "row += {};", "total", "total > 0"),  # nodes of a range's later windows
     ("scan.cuh", "begin = 0, step = {},", "kGroup", "1"),  # groups of a long list's parts
     # Lists that are raced together:

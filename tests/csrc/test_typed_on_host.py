@@ -92,8 +92,7 @@ def test_bad_seeds_are_named_and_do_no_harm(gpu: FakeGPU, seeds: list[int], mess
     ("options", "message"),
     [
         ({"labor": True}, "labor=True looks at whole lists"),
-        ({"schedule": "persistent"}, "schedule is 'persistent'; a HeteroGraph is sampled by one launch"),
-        ({"schedule": "hopwise"}, "schedule is 'hopwise'"),
+        ({"schedule": "hopwise"}, "schedule is 'hopwise'; a HeteroGraph is sampled by one launch"),
         ({"pad_to_capacity": True}, "pad_to_capacity is for graphs with one type"),
         ({"reads": "sectors"}, "reads is 'sectors'"),
     ],

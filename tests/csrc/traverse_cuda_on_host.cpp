@@ -1,4 +1,4 @@
-// The kernels of traversals as a program of the host: every schedule and way to read gives the CPU's results.
+// The kernels of traversals as a program of the host: lists of either memory give the CPU's results.
 #if __has_include("device_code.h")
 #include "device_code.h"
 #else
@@ -82,8 +82,7 @@ void run(const F& f) {
 }
 
 template <typename P, typename N, typename W>
-void compare_paths(const RandomGraph<P, N>& graph, const ListPlan& plan, Random& random,
-                   const std::string& what) {
+void compare_paths(const RandomGraph<P, N>& graph, int32_t line, Random& random, const std::string& what) {
   using Bits = typename Length<W>::Bits;
   std::vector<W> weights;
   const int64_t shift = random.chance(0.5) ? 0 : 200;
@@ -101,7 +100,7 @@ void compare_paths(const RandomGraph<P, N>& graph, const ListPlan& plan, Random&
   const W least = random.chance(0.3) ? W{0} : *std::min_element(weights.begin(), weights.end());
   const SsspCall<P, N, W> call{graph.onward(),
                                weights.data(),
-                               plan,
+                               line,
                                sources.data(),
                                2,
                                delta,
@@ -117,12 +116,8 @@ template <typename P, typename N>
 void one_round(Random& random, const std::string& types) {
   const RandomGraph<P, N> graph(random);
   const auto size = static_cast<size_t>(graph.n);
-  const int schedule = static_cast<int>(random.between(1, 6)),
-            access = static_cast<int>(random.between(1, 3));
-  const ListPlan plan{static_cast<ListSchedule>(schedule), static_cast<ListAccess>(access),
-                      random.chance(0.5) ? 1 : 32};
-  const std::string what =
-      types + ", schedule " + std::to_string(schedule) + ", access " + std::to_string(access);
+  const int32_t line = random.chance(0.5) ? 1 : 32;
+  const std::string what = types + ", line " + std::to_string(line);
   ThreadPool pool(1);
   {
     std::vector<N> sources;
@@ -138,7 +133,7 @@ void one_round(Random& random, const std::string& types) {
     bfs_on_cpu<P, N>(graph.onward(), &back, sources.data(), count, most, turned.data(), pool);
     stress::expect_equal(turned, expected, what + ", distances on the CPU");
     const Memory<P, N> memory(graph.n, false);
-    const BfsCall<P, N> call{graph.onward(), back,  plan,       sources.data(), count,
+    const BfsCall<P, N> call{graph.onward(), back,  line,       sources.data(), count,
                              most,           turns, got.data(), memory.space};
     run([&] { bfs_kernel<P, N>(call); });
     stress::expect_equal(got, expected, what + ", distances");
@@ -147,7 +142,7 @@ void one_round(Random& random, const std::string& types) {
     std::vector<N> expected(size), got(size, -7);
     components_on_cpu(graph.onward(), false, expected.data(), pool);
     const Memory<P, N> memory(graph.n, false);
-    const ComponentsCall<P, N> call{graph.backward(), plan, graph.symmetric, got.data(), memory.space};
+    const ComponentsCall<P, N> call{graph.backward(), line, graph.symmetric, got.data(), memory.space};
     run([&] { components_kernel<P, N>(call); });
     stress::expect_equal(got, expected, what + ", labels");
   }
@@ -160,7 +155,7 @@ void one_round(Random& random, const std::string& types) {
                       random.chance(0.5) ? own.data() : nullptr, kWhole / 100000, 12};
     const RankResult done = pagerank_on_cpu(graph.backward(), law, expected.data(), pool);
     const Memory<P, N> memory(graph.n, true);
-    const RankCall<P, N> call{graph.backward(), plan, law, got.data(), memory.space};
+    const RankCall<P, N> call{graph.backward(), line, law, got.data(), memory.space};
     run([&] { pagerank_kernel<P, N>(call); });
     stress::expect_equal(got, expected, what + ", ranks");
     if (memory.space.state->result[0] != done.change || memory.space.state->result[1] != done.iterations)
@@ -168,13 +163,13 @@ void one_round(Random& random, const std::string& types) {
   }
   switch (random.below(4)) {
     case 0:
-      return compare_paths<P, N, float>(graph, plan, random, what + ", float");
+      return compare_paths<P, N, float>(graph, line, random, what + ", float");
     case 1:
-      return compare_paths<P, N, double>(graph, plan, random, what + ", double");
+      return compare_paths<P, N, double>(graph, line, random, what + ", double");
     case 2:
-      return compare_paths<P, N, int32_t>(graph, plan, random, what + ", int32");
+      return compare_paths<P, N, int32_t>(graph, line, random, what + ", int32");
     default:
-      return compare_paths<P, N, int64_t>(graph, plan, random, what + ", int64");
+      return compare_paths<P, N, int64_t>(graph, line, random, what + ", int64");
   }
 }
 

@@ -240,11 +240,11 @@ def mean_forward() -> Binding:
     )
 
 
-def mean_forward_of_codes() -> Binding:
+def mean_forward_of_codes(indices: torch.dtype = NARROW) -> Binding:
     return Binding(
         lambda **given: _core.cuda_mean_forward(
-            *((0, 0), (on_gpu(4), on_gpu(30), 3, None, False, None), given["x"], None, on_gpu(3, 5, dtype=FLOAT)),
-            *(0, -1, 0, (False, 0, 0), None, (given["scales"], True)),
+            *((0, 0), (on_gpu(4), on_gpu(30, dtype=indices), 3, None, False, None), given["x"], None),
+            *(on_gpu(3, 5, dtype=FLOAT), 0, -1, 0, (False, 0, 0), None, (given["scales"], True)),
         ),
         {"x": on_gpu(6, 5, dtype=torch.int8), "scales": on_gpu(6, 1, dtype=FLOAT)},
         {"x": "scales has 6 elements; it must have 5"},
@@ -409,6 +409,12 @@ def test_another_type_is_refused(name: str, tensor: str) -> None:
     error = refusal(name, tensor, OnGPU(held(name, tensor).to(torch.bool)))
     assert isinstance(error, TypeError)
     assert MADE[name].types.get(tensor, f"{tensor} has dtype torch.bool; ") in str(error)
+
+
+def test_rows_of_codes_need_narrow_indices() -> None:
+    binding = mean_forward_of_codes(torch.int64)
+    with pytest.raises(TypeError, match=r"by indices of torch.int32: gather the rows first \(LazyRows.gather\)"):
+        binding.call(**binding.arguments)
 
 
 @pytest.mark.parametrize(("name", "tensor"), OF_ONE_LENGTH)

@@ -133,21 +133,19 @@ def test_resumed_loaders_give_the_recorded_digests(name: str, prefetch: int) -> 
     assert_equal(resumed(name, first, second), expected_of_resumed(name))
 
 
-# All that there are: the last two schedules have no hash set.
+# All that there are.
 SCHEDULES = [
     ("cooperative", "bitmap"),
     ("cooperative", "hash"),
     ("hopwise", "bitmap"),
     ("hopwise", "hash"),
-    ("fused-static", "bitmap"),
-    ("persistent", "bitmap"),
 ]
 # What samples for a loader on a GPU: options of the GPU sampler, or None for the CPU's.
 LOADING: dict[str, dict[str, Any] | None] = {
     "cpu": None,
     "one by one": {},
     "by fours": {"batches_per_launch": 4},
-    "queue": {"schedule": "persistent"},
+    "hop by hop": {"schedule": "hopwise"},
 }
 ROWS = ("host", "device", "pinned")
 

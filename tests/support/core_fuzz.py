@@ -353,7 +353,7 @@ CALLS: dict[str, Callable[[], tuple[Callable[..., Any], Arguments]]] = {
     "CudaSampler.plan": lambda: (_planned, planned()),
     "CudaSampler": lambda: (
         lambda **a: _planned(**planned(), **a),
-        {"replace": False, "edge_ids": True, "pad": False, "scan": 2, "reads": 0, "fanouts": [2, 2]},
+        {"replace": False, "edge_ids": True, "pad": False, "reads": 0, "fanouts": [2, 2]},
     ),
     "CudaWalkEngine": lambda: (
         _core.CudaWalkEngine,
@@ -409,7 +409,6 @@ def planned() -> Arguments:
         "indptr_at": [128, 192],
         "edge_ids_at": [256, 320],
         "edges_at": 384,
-        "tasks": 4,
         "lines": 0,
     }
 
@@ -419,13 +418,12 @@ def _planned(
     replace: Any = False,
     edge_ids: Any = True,
     pad: Any = False,
-    scan: Any = 2,
     reads: Any = 0,
     fanouts: Any = (2, 2),
     **plan: Any,
 ) -> Any:
     arrays = {name: array.to("meta") for name, array in graph().items()}
-    options = {"replace": replace, "edge_ids": edge_ids, "pad": pad, "scan": scan, "reads": reads, "fanouts": fanouts}
+    options = {"replace": replace, "edge_ids": edge_ids, "pad": pad, "reads": reads, "fanouts": fanouts}
     return _core.CudaSampler_i32_i32(**arrays, **options, device=-1).plan(**plan)
 
 

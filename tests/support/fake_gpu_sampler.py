@@ -96,12 +96,7 @@ class FakeGPU:
         patch.setattr(cuda, "require_cuda", lambda *_: None)
         patch.setattr(cuda, "cuda_device", lambda *_: torch.device("cpu"))
         patch.setattr(torch.Tensor, "record_stream", lambda *_: None)
-        constants = {
-            "cuda_header_bytes": 256,
-            "cuda_max_batches_per_launch": 16,
-            "cuda_max_task_nodes": 2**40,
-            "cuda_part_edges": 8192,
-        }
+        constants = {"cuda_header_bytes": 256, "cuda_max_batches_per_launch": 16}
         for name, value in constants.items():
             patch.setattr(_core, name, getattr(engine, name, value), raising=False)
         for edge, node in ((32, 32), (64, 32), (64, 64)):
@@ -142,12 +137,12 @@ class FakeResult:
     told: tuple[int, int, int, list[int], list[int], int]
 
     def wait(self) -> tuple[int, int, int, list[int], list[int], int, bool, int]:
-        status, detail, done, frontiers, edges, tasks = self._read()
+        status, detail, done, frontiers, edges, counted = self._read()
         sizes, most = [*frontiers, *edges], self.engine.most
         grown = status == _OK and (not most or any(map(gt, sizes, most)))
         if grown:
             self.engine.most = [*map(max, sizes, most or sizes)]
-        return status, detail, done, frontiers, edges, tasks, grown, 0
+        return status, detail, done, frontiers, edges, counted, grown, 0
 
     def peek(self) -> tuple[int, int] | None:
         return None if self.engine.gpu.busy else self._read()[:2]
@@ -184,7 +179,6 @@ class FakeEngine:
         pad: bool,
         device: int,
         picks: Any = None,
-        scan: int = 2,
         reads: int = 0,
         cached_begins: Any = None,
         cached_entries: Any = None,
@@ -213,7 +207,6 @@ class FakeEngine:
         indptr_at: Any,
         edge_ids_at: Any,
         edges_at: int,
-        tasks: int,
         lines: int,
     ) -> list[tuple[str, str, int, bool]]:
         self.frontiers, self.edges = list(frontier_capacity), list(edge_capacity)
@@ -221,11 +214,11 @@ class FakeEngine:
         self.edges_at, self.schedule, self.node_set = edges_at, schedule, node_set
         if slots != self.room.get("state"):
             self.room = {"state": slots}
-        needed = {"row_begin": frontier_capacity[-2] + num_seeds, "tasks": tasks}
+        needed = {"row_begin": frontier_capacity[-2] + num_seeds}
         needed |= {"keys": 4 * frontier_capacity[-1]} if node_set else {"bitmaps": self.num_nodes}
         for name, length in needed.items():
             self.room[name] = max(self.room.get(name, 0), slots * length)
-        zero = "state", "tasks", "keys", "bitmaps"
+        zero = "state", "keys", "bitmaps"
         return [(name, "int32", length, name in zero) for name, length in self.room.items()]
 
     def use(self, arrays: dict[str, Tensor]) -> None:

@@ -15,28 +15,19 @@ void add_width(std::vector<gpu::Kernel*>& all) {  // kernels that pick
   all.insert(all.end(), {&kernel<PhasesKernel, Width, Args>(), &kernel<HashedKernel, Width, Args>(),
                          &kernel<PickKernel, Width, Bool<false>, Args>(),
                          &kernel<PickKernel, Width, Bool<true>, Args>()});
-  if constexpr (Widest != kWide) all.push_back(&kernel<CooperativeKernel, Width, Args>());
-  if constexpr (queue_width(Widest) == Widest)
-    all.insert(all.end(), {&kernel<QueueKernel, Width, Bool<false>, Args>(),
-                           &kernel<QueueKernel, Width, Bool<true>, Args>()});
-}
-
-// The kernels of a queue that pick nothing.
-template <int Widest, typename Counted>
-void add_queue(std::vector<gpu::Kernel*>& all) {
-  if constexpr (queue_width(Widest) == Widest)
-    all.insert(all.end(), {&kernel<QueueCountKernel, Int<Widest>, Counted>(),
-                           &kernel<QueueAssignKernel, Int<Widest>, Counted>(),
-                           &kernel<QueueWriteKernel, Int<Widest>, Counted>()});
+  if constexpr (Widest != kWide && std::is_same_v<typename Args::Choice, UniformChoice>)
+    all.push_back(&kernel<CooperativeKernel, Width, Args>());
 }
 
 // Calls `f` with each width (as a type) that picks have.
-template <typename Vertex, typename F>
+template <typename Args, typename F>
 void for_each_width(const F& f) {
   f(Int<kWide>());
-  if constexpr (sizeof(Vertex) == 4) {  // see kernel_width
-    f(Int<10>());
-    f(Int<15>());
+  if constexpr (sizeof(typename Args::Vertex) == 4) {  // see kernel_width
+    if constexpr (std::is_same_v<typename Args::Choice, UniformChoice>) {
+      f(Int<10>());
+      f(Int<15>());
+    }
     f(Int<20>());
     f(Int<32>());
   }
@@ -63,7 +54,7 @@ void add_counted(std::vector<gpu::Kernel*>& all) {
 template <typename Args>
 void add(std::vector<gpu::Kernel*>& all) {
   all.push_back(&kernel<PlacesKernel, Int<kWide>, Args>());
-  for_each_width<typename Args::Vertex>([&](auto width) { add_width<decltype(width)::value, Args>(all); });
+  for_each_width<Args>([&](auto width) { add_width<decltype(width)::value, Args>(all); });
 }
 
 // What needs a scan has one width, and one launch only with a hash set.
@@ -81,7 +72,6 @@ void add_types(std::vector<gpu::Kernel*>& all) {
   using Uniform = SampleArgs<Lists, UniformChoice>;
   add_counted<Uniform>(all);
   add_counted<SampleArgs<Lists, LaborChoice>>(all);
-  for_each_width<N>([&](auto width) { add_queue<decltype(width)::value, Uniform>(all); });
   add<Uniform>(all);
   if constexpr (sizeof(N) == 4)
     all.insert(all.end(), {&kernel<PlacesKernel, Int<kPlacesWidth>, Uniform>(),

@@ -16,8 +16,8 @@ namespace loader {
 __device__ __forceinline__ int fresh_value(int hop) { return hop - 1; }
 __device__ __forceinline__ int edge_value(int hops, int h, int j) { return hops + j * (j - 1) / 2 + h; }
 
-// `Sum` holds the edges of a warp's share: 32 bits do for fanouts up to 32.
-template <typename Args, typename Sum>
+// 32 bits hold the edges of a warp's share: fanouts are at most 32.
+template <typename Args>
 struct Assembly : Space<Args> {
   using P = typename Args::Edge;
   using N = typename Args::Vertex;
@@ -68,8 +68,8 @@ struct Assembly : Space<Args> {
     const int own = threadIdx.x / 32;
     for (int v = lane; v < kMaxValues; v += 32) partial[own][v] = 0;
     __syncwarp();
-    const auto add = [&](int value, Sum mine) {
-      const Sum sum = warp_sum(mine);
+    const auto add = [&](int value, uint32_t mine) {
+      const uint32_t sum = warp_sum(mine);
       if (lane == 0) partial[own][value] += sum;
     };
     const int hops = args.hops;
@@ -94,7 +94,7 @@ struct Assembly : Space<Args> {
         this->deal_rows(first, fresh, [&](uint32_t, const Rows& dealt) {
 #pragma unroll 1
           for (int j = h + 1; j <= hops; ++j) {
-            Sum edges = 0;
+            uint32_t edges = 0;
 #pragma unroll
             for (int k = 0; k < kDealt; ++k) edges += this->count_of(dealt.degree[k], j);
             add(edge_value(hops, h, j), edges);
@@ -216,8 +216,8 @@ struct Assembly : Space<Args> {
   // indptr of block `j` for a lane's row; moves the warp's cursor on. `at`: shared memory.
   __device__ void write_indptr(int j, bool valid, int64_t row, uint32_t degree,
                                unsigned long long& at) const {
-    Sum sum;
-    const Sum offset = exclusive(valid ? static_cast<Sum>(this->count_of(degree, j)) : 0, sum);
+    uint32_t sum;
+    const uint32_t offset = warp_exclusive(valid ? this->count_of(degree, j) : 0, sum);
     if (valid) this->indptr(j)[row] = static_cast<P>(at + offset);
     __syncwarp();
     if (lane == 0) at += sum;
@@ -244,10 +244,10 @@ struct Assembly : Space<Args> {
         for (int j = h + 1; j <= hops; ++j) {
           unsigned long long& at = cursor[edge_value(hops, h, j)];
           unsigned long long sum_before = at;
-          Sum offset[kDealt], sum[kDealt];
+          uint32_t offset[kDealt], sum[kDealt];
 #pragma unroll
           for (int k = 0; k < kDealt; ++k) offset[k] = this->count_of(dealt.degree[k], j);
-          exclusive(offset, sum);
+          warp_exclusive(offset, sum);
 #pragma unroll
           for (int k = 0; k < kDealt; ++k) {
             if (dealt.valid[k]) this->indptr(j)[row + 32 * k] = static_cast<P>(sum_before + offset[k]);
@@ -264,32 +264,8 @@ struct Assembly : Space<Args> {
     __syncwarp();
   }
 
-  // Prefix sums over the lanes, see warp_exclusive; 64-bit sums are rare and go one by one.
-  __device__ static Sum exclusive(Sum x, Sum& total) {
-    if constexpr (sizeof(Sum) == 4) {
-      return warp_exclusive(x, total);
-    } else {
-      Sum sum = x;
-      for (uint32_t offset = 1; offset < 32; offset *= 2) {
-        const Sum below = __shfl_up_sync(kFullMask, sum, offset);
-        if (threadIdx.x % 32 >= offset) sum += below;
-      }
-      total = __shfl_sync(kFullMask, sum, 31);
-      return sum - x;
-    }
-  }
-  __device__ static void exclusive(Sum (&x)[kDealt], Sum (&total)[kDealt]) {
-    if constexpr (sizeof(Sum) == 4) {
-      warp_exclusive(x, total);
-    } else {
-#pragma unroll
-      for (int k = 0; k < kDealt; ++k) x[k] = exclusive(x[k], total[k]);
-    }
-  }
-
-  // The rows of 32 tasks, one a lane: `count` picks each, at most K, that lie K apart from `first` on. They
-  // go to element `into` of the vertex output, their edge ids to `ids_into` of the edge output, and the
-  // following.
+  // The picks of 32 rows, one a lane: `count` each, at most K, that lie K apart from `first` on. They go to
+  // element `into` of the vertex output, their edge ids to `ids_into` of the edge output, and the following.
   template <int K>
   __device__ void write(int64_t into, int64_t ids_into, uint32_t count, int64_t first) const {
     constexpr int kEach = K < 5 ? K : 5;
@@ -320,14 +296,6 @@ struct Assembly : Space<Args> {
       const int64_t at = __shfl_sync(kFullMask, ids_into, task) + i;
       if (static_cast<uint32_t>(i) < __shfl_sync(kFullMask, count, task))
         static_cast<P*>(this->batch().edges)[at] = this->positions()[first + e];
-    }
-  }
-
-  // The same for one task by a warp, of any size, its picks from `first` on.
-  __device__ void write_wide(int64_t into, int64_t ids_into, int64_t count, int64_t first) const {
-    for (int64_t i = lane; i < count; i += 32) {
-      static_cast<N*>(this->batch().vertices)[into + i] = this->local()[this->picks()[first + i]];
-      if (args.edge_ids) static_cast<P*>(this->batch().edges)[ids_into + i] = this->positions()[first + i];
     }
   }
 };

@@ -1,4 +1,4 @@
-// What a task (vertex, hop) does: picks, reads the neighbors, marks them in the set of the hop, and finds
+// What a row of a hop does: picks, reads the neighbors, marks them in the set of the hop, and finds
 // out which of them were not there yet.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace loader {
 
-// The picks of one task.
+// The picks of one row.
 template <int K, typename N>
 struct Picked {
   N u[K];          // global ids, in list order
@@ -42,7 +42,7 @@ struct Expansion : Space<Args> {
     }
   }
 
-  // One task a lane, fanout at most K; lanes without a task have degree 0. Their places in the graph's
+  // One row a lane, fanout at most K; lanes without one have degree 0. Their places in the graph's
   // indices go to `positions` if edge ids are wanted. Marks are made only in the set of `hop`.
   template <int K>
   __device__ void expand(int64_t v, P begin, uint32_t degree, int hop, bool last, P* positions,
@@ -85,10 +85,10 @@ struct Expansion : Space<Args> {
       if (i < static_cast<int>(count) && !(known[i] >> u[i] % 32 & 1)) picked.fresh |= 1u << i;
   }
 
-  // Writes the picks of a warp's 32 tasks, K entries each, to `out` and the following; only those of the
-  // tasks in `tasks`. `stage`: 32 * K entries of shared memory of this warp.
+  // Writes the picks of a warp's 32 rows, K entries each, to `out` and the following. `stage`: 32 * K entries
+  // of shared memory of this warp.
   template <int K>
-  __device__ void store(const Picked<K, N>& picked, N* out, N* stage, uint32_t tasks = kFullMask) const {
+  __device__ void store(const Picked<K, N>& picked, N* out, N* stage) const {
 #pragma unroll
     for (int i = 0; i < K; ++i)
       if (i < static_cast<int>(picked.count)) stage[lane * K + i] = picked.u[i];
@@ -96,7 +96,7 @@ struct Expansion : Space<Args> {
 #pragma unroll
     for (int round = 0; round < K; ++round) {
       const int e = round * 32 + lane;
-      if (tasks >> e / K & 1) out[e] = stage[e];
+      out[e] = stage[e];
     }
     __syncwarp();
   }

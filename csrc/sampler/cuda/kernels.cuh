@@ -90,25 +90,4 @@ __global__ void __launch_bounds__(kBlock) rank_kernel(const __grid_constant__ Ar
   rank_block<PhasesOf<Hashed, Args>>(args, hop, launch_memory());
 }
 
-template <int Widest, bool Shared, typename Args>
-__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
-    queue_kernel(const __grid_constant__ Args args) {
-  queue_block<Widest, Shared>(args, launch_memory());
-}
-
-template <int Widest, typename Args>
-__global__ void __launch_bounds__(kBlock) queue_count_kernel(const __grid_constant__ Args args) {
-  queue_count_block<Widest>(args);
-}
-
-template <int Widest, typename Args>
-__global__ void __launch_bounds__(kBlock) queue_assign_kernel(const __grid_constant__ Args args) {
-  queue_assign_block<Widest>(args);
-}
-
-template <int Widest, typename Args>
-__global__ void __launch_bounds__(kBlock) queue_write_kernel(const __grid_constant__ Args args) {
-  queue_write_block<Widest>(args);
-}
-
 }  // namespace loader

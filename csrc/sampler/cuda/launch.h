@@ -67,10 +67,6 @@ LOADER_SAMPLER_KERNEL(AssignKernel, "assign_kernel")                          //
 LOADER_SAMPLER_KERNEL(FinishKernel, "finish_kernel")                          // <Bool, Args>
 LOADER_SAMPLER_KERNEL(GroupKernel, "group_kernel")                            // <Bool, Args>, hop
 LOADER_SAMPLER_KERNEL(RankKernel, "rank_kernel")                              // <Bool, Args>, hop
-LOADER_SAMPLER_KERNEL(QueueKernel, "queue_kernel")                            // <Int, Bool, Args>
-LOADER_SAMPLER_KERNEL(QueueCountKernel, "queue_count_kernel")                 // <Int, Args>
-LOADER_SAMPLER_KERNEL(QueueAssignKernel, "queue_assign_kernel")               // <Int, Args>
-LOADER_SAMPLER_KERNEL(QueueWriteKernel, "queue_write_kernel")                 // <Int, Args>
 #undef LOADER_SAMPLER_KERNEL
 
 // The percentage of a multiprocessor's first-level memory that the kernels of `hopwise` and `phases` ask for
@@ -209,23 +205,6 @@ class SamplerLaunch {
     launch(finish, 0, counted);
   }
 
-  template <bool Shared>
-  void queue(const Args& args) {
-    using Width = gpu::Int<queue_width(Widest)>;
-    gpu::Kernel& all = gpu::kernel<QueueKernel, Width, gpu::Bool<Shared>, Args>();
-    const Counted counted = counted_of(args);
-    gpu::Kernel& count = gpu::kernel<QueueCountKernel, Width, Counted>();
-    gpu::Kernel& assign = gpu::kernel<QueueAssignKernel, Width, Counted>();
-    gpu::Kernel& write = gpu::kernel<QueueWriteKernel, Width, Counted>();
-    prepare({&all, &count, &assign, &write}, false);
-    const size_t shared = stage_bytes<Width::value>(args);
-    choose_blocks(all, shared, args.num_batches);
-    launch(all, shared, args);
-    launch(count, 0, counted);
-    launch(assign, 0, counted);
-    launch(write, 0, counted);
-  }
-
  private:
   using Lists = typename Args::Lists;
   using Counted = SampleArgs<Lists, decltype(counted_as(std::declval<typename Args::Choice>()))>;
@@ -349,7 +328,7 @@ int launch_width(const Args& args, Schedule schedule, int blocks, int device, gp
         launch.hashed(args);
       else if (args.lines.places)
         launch_lined(launch, args);
-      else if constexpr (Widest != kWide)
+      else if constexpr (Widest != kWide && std::is_same_v<typename Args::Choice, UniformChoice>)
         launch.cooperative(args);
       else
         launch.phases(args);
@@ -360,22 +339,19 @@ int launch_width(const Args& args, Schedule schedule, int blocks, int device, gp
     case Schedule::kHopwise:
       hash ? launch.template hopwise<true>(args) : launch.template hopwise<false>(args);
       break;
-    case Schedule::kStatic:
-      launch.template queue<false>(args);
-      break;
-    case Schedule::kPersistent:
-      launch.template queue<true>(args);
-      break;
   }
   return launch.launches();
 }
 
 template <typename Args>
 int launch_widths(const Args& args, Schedule schedule, int blocks, int device, gpu::Stream stream) {
-  const int width = kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes);
+  constexpr bool kUniform = std::is_same_v<typename Args::Choice, UniformChoice>;
+  const int width = kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes, kUniform);
   if constexpr (sizeof(typename Args::Vertex) == 4) {
-    if (width == 10) return launch_width<10>(args, schedule, blocks, device, stream);
-    if (width == 15) return launch_width<15>(args, schedule, blocks, device, stream);
+    if constexpr (kUniform) {
+      if (width == 10) return launch_width<10>(args, schedule, blocks, device, stream);
+      if (width == 15) return launch_width<15>(args, schedule, blocks, device, stream);
+    }
     if (width == 20) return launch_width<20>(args, schedule, blocks, device, stream);
     if (width == 32) return launch_width<32>(args, schedule, blocks, device, stream);
   }
@@ -384,21 +360,18 @@ int launch_widths(const Args& args, Schedule schedule, int blocks, int device, g
 
 // Launches the sampling of `num_batches` mini-batches on a stream of a device, whose context is the current
 // one. `blocks`: of the launch, 0 for as many as are resident at once, which also is the most. Returns the
-// number of kernels launched. More than one mini-batch in a launch, and a hash set: kCooperative and kHopwise
-// only. Throws std::runtime_error if a kernel cannot be compiled or a launch is refused.
+// number of kernels launched. A hash set: kCooperative and kHopwise only. Throws std::runtime_error if a
+// kernel cannot be compiled or a launch is refused.
 template <typename Args>
 int launch_sample(const Args& args, Schedule schedule, int blocks, int device, gpu::Stream stream) {
-  const bool queue = schedule == Schedule::kStatic || schedule == Schedule::kPersistent;
-  if (args.num_batches < 1 || args.num_batches > kMaxBatchesPerLaunch || (queue && args.num_batches > 1) ||
-      (args.vertex_set == VertexSet::kHash && (queue || schedule == Schedule::kPhases)))
+  if (args.num_batches < 1 || args.num_batches > kMaxBatchesPerLaunch ||
+      (args.vertex_set == VertexSet::kHash && schedule == Schedule::kPhases))
     throw std::invalid_argument("this schedule does not launch " + std::to_string(args.num_batches) +
                                 " mini-batches");
   if constexpr (!Args::Choice::kCountsByDegree) {
     const bool hash = args.vertex_set == VertexSet::kHash;
     if (!hash && schedule != Schedule::kHopwise)
       throw std::invalid_argument("picks that need a scan have bitmaps only hop by hop");
-    if (schedule != Schedule::kCooperative && args.scan.schedule == ScanSchedule::kMergePath)
-      throw std::invalid_argument("a scan by the merge path needs one launch of all hops");
     SamplerLaunch<kWide, Args> launch(device, stream, blocks);
     if (schedule == Schedule::kCooperative)
       launch.hashed(args);
@@ -430,8 +403,8 @@ int launch_typed(const Args& args, int blocks, int device, gpu::Stream stream) {
   };
   using Choice = typename Args::Choice;
   if constexpr (std::is_same_v<Choice, UniformChoice> && sizeof(typename Args::Vertex) == 4) {
-    int width =
-        typed_width<Choice>(kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes));
+    int width = typed_width<Choice>(
+        kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes, true));
     if (args.takes_all) width = kWide;
     if (width == 10) return launch(gpu::Int<10>());
     if (width == 20) return launch(gpu::Int<20>());

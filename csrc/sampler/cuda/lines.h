@@ -20,14 +20,10 @@ static_assert(kMaxHops <= 8, "a word has at most 8 ranks");
 
 // How lists in pinned host memory are read:
 //   kWords    each pick by itself
-//   kMerged   by pieces of 128 bytes that begin in the middle of a line, as where a list begins anywhere:
-//   each
-//             takes two requests. It is there to be compared with.
 //   kAligned  by whole lines of 128 bytes
 //   kSectors  by sectors of 32 bytes. Those of a line that are needed, and those between them, are read by
-//   one
-//             request, of 32 to 128 bytes
-enum class Reads : int { kWords = 0, kMerged = 1, kAligned = 2, kSectors = 3 };
+//             one request, of 32 to 128 bytes
+enum class Reads : int { kWords = 0, kAligned = 1, kSectors = 2 };
 
 // Of a unit that is read.
 constexpr int unit_bytes(Reads reads) { return reads == Reads::kSectors ? 32 : 128; }
@@ -76,7 +72,6 @@ struct LineArgs {
     while (1 << log_entries < each) ++log_entries;
     // Also if sectors are counted, the first of them begins a line.
     shift = static_cast<int>(reinterpret_cast<uintptr_t>(at) % 128 / sizeof(N));
-    if (reads == Reads::kMerged) shift = (shift + each / 2) % each;
   }
   int64_t needed_words() const { return ((num_entries + shift) / num_in_unit() + 1 + 31) / 32; }
 };

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "sampler/cuda/cooperative.cuh"
-#include "sampler/cuda/queue.cuh"
 #include "sampler/cuda/run_lined.cuh"
 #include "sampler/cuda/scan.cuh"
 #include "sampler/cuda/scan_picks.cuh"
@@ -73,7 +72,7 @@ __device__ void run_cooperative(const Cooperative<Args>& sampling, const Sync& s
   using P = typename Args::Edge;
   using N = typename Args::Vertex;
   const Args& args = sampling.args;
-  const Assembly<Args, uint32_t> assembly(args, sampling.slot, sampling.block, sampling.blocks);
+  const Assembly<Args> assembly(args, sampling.slot, sampling.block, sampling.blocks);
   int64_t rows_of[kMaxHops], first = 0, known = 0;
   for (int hop = 1; hop <= args.hops; ++hop) {
     const int64_t rows = hop == 1 ? sampling.num_seeds()
@@ -172,7 +171,6 @@ __device__ void run_hashed(const HashedPhases<Args>& phases, const Sync& sync, u
     }
     if constexpr (Phases::kScans) {
       sync();
-      if (phases.args.scan.schedule == ScanSchedule::kMergePath) lay_merge_path(phases, rows, sync);
       scan_lists_apart(phases, hop, rows, stage);
       sync();
     } else if (hop > 0) {
@@ -269,51 +267,6 @@ __device__ void rank_block(const Args& args, int hop, unsigned char* stage) {
     const SampleHeader& header = phases.header();
     phases.rank(hop, header.frontiers[hop - 1], header.frontiers[hop], reinterpret_cast<uint32_t*>(stage));
   });
-}
-
-// All hops without a barrier, then the blocks of the mini-batch in three launches.
-template <int Widest, bool Shared, typename Args>
-__device__ void queue_block(const Args& args, unsigned char* stage) {
-  const Queue<Widest, Shared, Args> queue(args);
-  if constexpr (Shared)
-    queue.run_shared(stage);
-  else
-    queue.run_static(stage);
-}
-
-template <int Widest, typename Args>
-using AssemblyOf = Assembly<Args, std::conditional_t<Widest == kWide, unsigned long long, uint32_t>>;
-
-template <int Widest, typename Args>
-__device__ void queue_count_block(const Args& args) {
-  const Queue<Widest, true, Args> queue(args);
-  if (blockIdx.x == 0 && threadIdx.x == 0) queue.close();
-  const SampleStatus status = queue.status();
-  if (status == SampleStatus::kOk || status == SampleStatus::kOverflow)
-    AssemblyOf<Widest, Args>(args).count();
-}
-
-template <int Widest, typename Args>
-__device__ void queue_assign_block(const Args& args) {
-  const AssemblyOf<Widest, Args> assembly(args);
-  const SampleStatus status = assembly.status();
-  if (status == SampleStatus::kOk || status == SampleStatus::kOverflow)
-    assembly.assign();
-  else if (blockIdx.x == 0 && threadIdx.x == 0)
-    assembly.publish();
-}
-
-template <int Widest, typename Args>
-__device__ void queue_write_block(const Args& args) {
-  const Queue<Widest, true, Args> queue(args);
-  const bool ok = queue.status() == SampleStatus::kOk;
-  if (!ok) {
-    queue.clean();
-    queue.clean_tasks();
-  } else {
-    queue.write_tasks(AssemblyOf<Widest, Args>(args));
-  }
-  if (args.pad) queue.fill_rest(!ok);
 }
 
 }  // namespace loader

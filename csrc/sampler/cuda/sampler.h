@@ -15,11 +15,8 @@ namespace loader {
 //   kHopwise      a launch per phase and hop, as in a sampler without a grid barrier
 //   kCooperative  one launch, a barrier of the grid between hops, blocks put in order when all hops are done
 //   kPhases       one launch, barriers between the phases of kHopwise; bitmaps only. It is what kCooperative
-//                 means for mini-batches that share a launch, and for large ones (see `one_launch`)
-//   kStatic       one launch for all hops, a warp works off what its own seeds lead to
-//   kPersistent   one launch for all hops, warps share a queue of (vertex, hop) tasks (PGSampler)
-// The last two write the blocks in three further launches.
-enum class Schedule : int { kCooperative = 0, kHopwise = 1, kStatic = 2, kPersistent = 3, kPhases = 4 };
+//                 means unless picks are uniform and the mini-batch is small and alone (see `one_launch`)
+enum class Schedule : int { kCooperative = 0, kHopwise = 1, kPhases = 2 };
 
 // How the vertices of a mini-batch are kept apart:
 //   kBitmap  a bit for each vertex of the graph and hop: membership is one atomic operation, the local id a
@@ -27,13 +24,6 @@ enum class Schedule : int { kCooperative = 0, kHopwise = 1, kStatic = 2, kPersis
 //   kHash    a hash set of the mini-batch's size (hash_set.cuh). Only kCooperative and kHopwise.
 // Picks that need a scan of the lists have bitmaps only with kHopwise.
 enum class VertexSet : int { kBitmap = 0, kHash = 1 };
-
-// How the lists that are scanned are dealt out to warps (scan.cuh). Long lists may be cut into pieces.
-//   kNodes    a warp scans whole lists, every so many-th one
-//   kSplit    the same with pieces: node splitting
-//   kTickets  with pieces, and a warp that is done takes the next list or piece
-//   kMergePath  a warp has its share of all entries and lists: kCooperative only
-enum class ScanSchedule : int { kNodes = 0, kSplit = 1, kTickets = 2, kMergePath = 3 };
 
 enum class SampleStatus : int64_t {
   kOk = 0,
@@ -45,9 +35,7 @@ enum class SampleStatus : int64_t {
 };
 
 constexpr int kMaxBatchesPerLaunch = 16;
-constexpr int kMaxBlocks = 512;                         // of one launch
-constexpr int64_t kMaxTaskVertices = int64_t{1} << 40;  // of a graph, for a task to fit a word of a queue
-constexpr int64_t kPartEdges = 8192;  // of a longer list taken whole, in one task of a queue
+constexpr int kMaxBlocks = 512;  // of one launch
 
 // Written by the kernel into pinned host memory, `sequence` last.
 struct SampleHeader {
@@ -57,8 +45,8 @@ struct SampleHeader {
   int64_t detail;  // the offending seed, or the edge of the offending weight
   // frontiers[0..hops_done] are known, and so are those of edges[0..hops_done] that are not negative.
   int64_t hops_done;
-  int64_t tasks;  // slots that a queue needed
-  int64_t lines;  // of pinned memory that the launch had fetched for all its mini-batches
+  int64_t counted;  // of typed lists the rows so far, of trees the picks; else 0
+  int64_t lines;    // of pinned memory that the launch had fetched for all its mini-batches
   uint64_t sequence;
 };
 
@@ -77,9 +65,11 @@ struct SampleState {
     // Of `found`: vertices that each hop appends to the list (kCooperative with bitmaps). One counter would
     // not do: a block that leaves a barrier late must not count what others append at the hop that follows.
     unsigned long long of_hop[kMaxHops];
-  } barrier, found, head, tail, done;
+  } barrier, found, head, tail;
+  Counter spare;     // it makes 1,024 bytes: the state of a mini-batch is found by a shift
   Counter together;  // of the first mini-batch of a launch: the barrier of all its blocks
 };
+static_assert(sizeof(SampleState) == 1024);
 
 // The vertex ids of a graph are cut into at most this many ranges of equal size, by which a hash set puts the
 // vertices of a hop in order. A mean hop of 10^5 vertices has a dozen in each.
@@ -117,7 +107,6 @@ struct alignas(16) ListPart {
 // The workspace of picks that only a scan of the lists tells (scan.cuh); that of mini-batch i of a launch
 // lies i strides further.
 struct ScanArgs {
-  ScanSchedule schedule;
   int width;               // picks that a row has room for until they are taken
   uint32_t* places;        // [rows_capacity * width] their places in the lists
   uint32_t piece;          // longer lists are cut into pieces of this many entries, an even number
@@ -125,7 +114,6 @@ struct ScanArgs {
   uint32_t* piece_places;  // [pieces_capacity * width]
   uint64_t* piece_times;   // [pieces_capacity * width] of a race: when they arrive
   int64_t pieces_capacity;
-  int64_t* row_ends;  // [rows_capacity] of the merge path
 };
 
 constexpr uint32_t kRaceRounds = 4;                  // a lane takes two entries in each
@@ -239,11 +227,8 @@ struct CommonArgs : TypedArgs<ListsOf> {
   ScanArgs scan;
   N* list;  // [rows_capacity] vertices in order of arrival
   int64_t rows_capacity;
-  uint64_t* tasks;  // [tasks_capacity], zero between launches
-  int64_t tasks_capacity;
-  uint32_t* picks_at;  // [seed tasks + tasks_capacity] where a task's picks begin, if fanouts are wide
-  N* picks;            // [picks_capacity] global ids in the order of the tasks
-  P* positions;        // [picks_capacity] their places in the lists, where edge ids are wanted
+  N* picks;      // [picks_capacity] global ids in order of arrival
+  P* positions;  // [picks_capacity] their places in the lists, where edge ids are wanted
   int64_t picks_capacity;
 
   LineArgs<P, N> lines;
@@ -314,7 +299,6 @@ inline int scan_width(const LaborChoice&, int fanout) {
 
 // Entries of a piece of a list, so that there is room for the picks of all pieces in a few million bytes, and
 // a warp is done with one soon. At most twice `num_edges` / `piece` are cut, for no list is there twice.
-constexpr int64_t kMergeParts = 2 * int64_t{kMaxBlocks} * kWarps;  // of the merge path: two a warp
 inline uint32_t piece_entries(int64_t num_edges, int width) {
   constexpr int64_t kLeast = 2048, kMost = int64_t{1} << 30, kPicks = 1 << 20;
   const int64_t entries = num_edges / kPicks * width;
@@ -329,32 +313,33 @@ constexpr int most_fanout(int64_t shared_bytes) {
 
 static_assert(kWarps != 16 || most_fanout(64 * 1024) == 768, "told of GPUs with the least shared memory");
 
-// The width of the kernel that serves all of these fanouts, at least 10. Graphs of 2^31 vertices and more are
-// rare: they do without the code for narrow rows, which is long to compile. `shared_bytes`: that a block may
-// have.
+// The narrowest kernel. A wider one has the code for narrower rows, too, and a block has a multiprocessor for
+// itself whatever registers it takes. But it takes longer to compile: uniform picks have narrow kernels.
+constexpr int least_width(bool uniform) { return uniform ? 10 : 20; }
+
+// The width of the kernel that serves all of these fanouts. Graphs of 2^31 vertices and more are rare: they
+// do without the code for narrow rows, which is long to compile. `shared_bytes`: that a block may have.
 template <typename N>
-int kernel_width(const int* fanouts, int hops, int64_t shared_bytes) {
+int kernel_width(const int* fanouts, int hops, int64_t shared_bytes, bool uniform) {
   for (int h = 0; h < hops; ++h)
     if (fanouts[h] == kAllNeighbors || fanouts[h] > 32 || sizeof(N) == 8) return kWide;
-  const int widest = widest_fanout(fanouts, hops), width = pick_width(widest > 10 ? widest : 10);
+  const int widest = widest_fanout(fanouts, hops), least = least_width(uniform);
+  const int width = pick_width(widest > least ? widest : least);
   const int64_t picks = int64_t{kBlock} * width * static_cast<int64_t>(sizeof(N));
   return picks + kDeclaredBytes <= shared_bytes ? width : kWide;
 }
 
 // The schedule of one launch with bitmaps, for mini-batches of up to this many edges in launches of up to
-// this many mini-batches. In order of arrival a hop needs one barrier, in phases three: that tells if a
-// mini-batch is small and alone. On an H200, ms of a whole mini-batch by order of arrival and by phases: (10,
-// 10) x 10,240 0.110 and 0.125, (10, 10, 10) x 2,048 0.168 and 0.174, x 10,240 0.345 and 0.331, (15, 15, 15)
-// x 4,096 0.399 and 0.355, (20, 20, 20) x 10,240 0.896 and 0.749; with eight in a launch (15, 10, 5) x 1,024
-// 0.084 and 0.054.
+// this many mini-batches. Picks that are not uniform go in phases. In order of arrival a hop needs one
+// barrier, in phases three: that tells if a mini-batch is small and alone. On an H200, ms of a whole
+// mini-batch by order of arrival and by phases: (10, 10) x 10,240 0.110 and 0.125, (10, 10, 10) x 2,048 0.168
+// and 0.174, x 10,240 0.345 and 0.331, (15, 15, 15) x 4,096 0.399 and 0.355, (20, 20, 20) x 10,240 0.896 and
+// 0.749; with eight in a launch (15, 10, 5) x 1,024 0.084 and 0.054.
 constexpr int64_t kEdgesInPhases = 4'000'000;
-inline Schedule one_launch(int width, int64_t edges, int64_t slots) {
-  return width == kWide || edges > kEdgesInPhases || slots > 1 ? Schedule::kPhases : Schedule::kCooperative;
+inline Schedule one_launch(int width, bool uniform, int64_t edges, int64_t slots) {
+  return width == kWide || !uniform || edges > kEdgesInPhases || slots > 1 ? Schedule::kPhases
+                                                                           : Schedule::kCooperative;
 }
-
-// Of the kernels with a queue, which have fewer variants; the entries that a row
-// of picks takes there.
-constexpr int queue_width(int width) { return width == 15 ? 20 : width; }
 
 // The widest row of which a thread picks places, and the kernel for fanouts of a width. Few are compiled:
 // reading the lists takes far longer than picking.

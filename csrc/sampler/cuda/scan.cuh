@@ -1,5 +1,5 @@
 // Picks that only a look at the whole list tells: LABOR's, and races by weight. By warps, which share the
-// lists as ScanSchedule says.
+// lists as scan_work.cuh says.
 //
 // A scan finds how many entries of each list are picked, which the hop's indptr needs, and keeps the first
 // `width` of them, more than most lists have. So when the picks are taken few lists are looked at again.

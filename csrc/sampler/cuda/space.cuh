@@ -29,7 +29,7 @@ static __device__ __noinline__ void hand_over(const SampleHeader& own, SampleHea
   host->status = status;
   host->detail = own.detail;
   host->hops_done = own.hops_done;
-  host->tasks = own.tasks;
+  host->counted = own.counted;
   host->lines = lines;
   __threadfence_system();
   *reinterpret_cast<volatile uint64_t*>(&host->sequence) = sequence;
@@ -56,8 +56,6 @@ struct Space {
   const int blocks;
   const uint32_t lane = threadIdx.x % 32;
 
-  // All blocks of the grid for one mini-batch.
-  __device__ explicit Space(const Args& a) : args(a), slot(0), block(blockIdx.x), blocks(gridDim.x) {}
   __device__ Space(const Args& a, int slot, int block, int blocks)
       : args(a), slot(slot), block(block), blocks(blocks) {}
 
@@ -104,8 +102,6 @@ struct Space {
   }
 
   __device__ ListPart* pieces() const { return args.scan.pieces + slot * args.scan.pieces_capacity; }
-
-  __device__ int64_t* row_ends() const { return args.scan.row_ends + slot * args.rows_capacity; }
 
   __device__ uint32_t num_pieces(uint32_t degree) const { return (degree - 1) / args.scan.piece + 1; }
 

@@ -797,7 +797,7 @@ struct Trees {
         header.edges[h] =
             sampled ? int64_t{edges_from[(h + 1) * types()]} - edges_from[h * types()] : int64_t{-1};
       header.hops_done = sampled ? args.hops : 0;
-      header.tasks = static_cast<int64_t>(state().picks.value);
+      header.counted = static_cast<int64_t>(state().picks.value);
       if (sampled && !fits) fail(SampleStatus::kOverflow, 0);
       if (status() == SampleStatus::kOverflow) header.detail = static_cast<int64_t>(state().table.value);
       hand_over(header, batch().host_header, args.hops, status(), static_cast<int64_t>(state().rows.value),

@@ -287,7 +287,7 @@ __device__ void run_typed(const Phases& phases, const Sync& sync, unsigned char*
     if (phases.thread() == 0) {
       phases.header().edges[hop - 1] = -1;  // not known yet
       phases.header().hops_done = hop - 1;
-      phases.header().tasks = rows;
+      phases.header().counted = rows;
       if (!ok) {
         phases.fail(SampleStatus::kOverflow, 0);
         phases.publish();

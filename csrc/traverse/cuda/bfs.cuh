@@ -41,7 +41,7 @@ __device__ void step_back(const Grid& grid, const BfsCall<P, N>& call, const uin
   const PlainLists<P, N>& lists = call.back.lists;
   const int64_t n = call.back.num_nodes;
   // Over the bus a line costs as much as a word: whole lines are read.
-  const bool alone = call.plan.line == 1, aligned = !alone;
+  const bool alone = call.line == 1, aligned = !alone;
   for (int64_t word = grid.warp_number(); word < (n + 31) / 32; word += grid.warps()) {
     const int64_t v = word * 32 + grid.lane;
     bool searches = v < n && !(seen[word] >> grid.lane & 1), found = false;
@@ -92,7 +92,7 @@ __global__ __launch_bounds__(kTraverseThreads,
   uint64_t steps = 0, steps_back = 0;
   bool may_be_narrow = true;
   for (int32_t level = 0;; ++level) {
-    FrontierMaker<P, N> maker(grid, call.onward, call.plan.schedule);
+    FrontierMaker<P, N> maker(grid, call.onward);
     maker.count(next);
     grid.sync();
     const Frontier<P, N> frontier = maker.total(call.space.queue, call.space.before);
@@ -116,7 +116,7 @@ __global__ __launch_bounds__(kTraverseThreads,
     may_be_narrow = true;
     unseen -= frontier.count;
     const bool is_last = level == call.most || unseen == 0;
-    const bool back = call.turns && goes_back(frontier, unseen, num_edges, call.plan.line);
+    const bool back = call.turns && goes_back(frontier, unseen, num_edges, call.line);
     const auto reach = [&](int64_t word, uint32_t bits) {
       if (bits >> grid.lane & 1) call.distance[word * 32 + grid.lane] = level;
       __syncwarp();
@@ -135,7 +135,7 @@ __global__ __launch_bounds__(kTraverseThreads,
       step_back(grid, call, seen, next);
     } else {
       Visit<P, N> visit{call.onward.lists, seen, next};
-      for_each_edge(grid, call.plan, frontier, visit);
+      for_each_edge(grid, call.line, frontier, visit);
     }
     ++steps;
     steps_back += back;

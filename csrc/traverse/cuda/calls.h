@@ -11,7 +11,7 @@ namespace loader {
 template <typename P, typename N>
 struct BfsCall {
   PlainGraph<P, N> onward, back;  // without `turns` the second is not read
-  ListPlan plan;
+  int32_t line;      // entries of a list that cost as much as one to read: 1 in GPU memory, more over the bus
   const N* sources;  // [count], of the GPU
   int64_t count;
   int32_t most, turns;
@@ -23,7 +23,7 @@ template <typename P, typename N, typename W>
 struct SsspCall {
   PlainGraph<P, N> onward;
   const W* weights;  // [num_edges]
-  ListPlan plan;
+  int32_t line;
   const N* sources;
   int64_t count;
   W delta, most_delta;               // how long the near pile is at first; not doubled from `most_delta` on
@@ -35,7 +35,7 @@ struct SsspCall {
 template <typename P, typename N>
 struct ComponentsCall {
   PlainGraph<P, N> graph;
-  ListPlan plan;
+  int32_t line;
   int32_t symmetric;
   N* label;  // [num_nodes]
   TraverseSpace<P, N> space;
@@ -44,7 +44,7 @@ struct ComponentsCall {
 template <typename P, typename N>
 struct RankCall {
   PlainGraph<P, N> back;
-  ListPlan plan;
+  int32_t line;
   RankLaw law;
   double* ranks;              // [num_nodes]
   TraverseSpace<P, N> space;  // with numbers

@@ -80,14 +80,14 @@ __device__ N most_frequent(int64_t n, const N* label) {
 // Joins along all edges of the vertices in `set`.
 template <typename P, typename N>
 __device__ void join_all(const Grid& grid, const ComponentsCall<P, N>& call, const uint32_t* set) {
-  FrontierMaker<P, N> maker(grid, call.graph, call.plan.schedule);
+  FrontierMaker<P, N> maker(grid, call.graph);
   maker.count(set);
   grid.sync();
   const Frontier<P, N> frontier = maker.total(call.space.queue, call.space.before);
   maker.write(set, frontier, [](int64_t, uint32_t) {});
   grid.sync();
   Join<P, N> joins{call.graph.lists, call.label};
-  for_each_edge(grid, call.plan, frontier, joins);
+  for_each_edge(grid, call.line, frontier, joins);
   grid.sync();
 }
 
@@ -112,7 +112,7 @@ __global__ __launch_bounds__(kTraverseThreads, kTraverseBlocks) void components_
   N* const label = call.label;
   grid.each(n, [&](int64_t v) { label[v] = static_cast<N>(v); });
   grid.sync();
-  if (call.plan.line == 1) {
+  if (call.line == 1) {
     for (int64_t round = 0; round < kFirstNeighbors; ++round)
       grid.each(n, [&](int64_t v) {
         const ListOf<P> list = lists.list({v});

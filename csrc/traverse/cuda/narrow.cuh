@@ -49,7 +49,7 @@ struct NarrowLevels {
       uint64_t sums[1] = {found};
       sum_of_block(sums);
       // Two fields take turns: one is read while the next level is written.
-      const auto field = odd ? &GridState::Totals::weight : &GridState::Totals::count;
+      const auto field = odd ? &GridState::Totals::edges : &GridState::Totals::count;
       if (threadIdx.x == 0) grid.state->totals[grid.block].*field = sums[0];
       grid.sync();
       sums[0] = 0;

@@ -52,14 +52,14 @@ __global__ __launch_bounds__(kTraverseThreads, kTraverseBlocks) void pagerank_ke
     rank[v] = kWhole / static_cast<uint64_t>(n);
   });
   grid.sync();
-  FrontierMaker<P, N> maker(grid, call.back, call.plan.schedule);
+  FrontierMaker<P, N> maker(grid, call.back);
   maker.count(set);
   grid.sync();
   const Frontier<P, N> frontier = maker.total(call.space.queue, call.space.before);
   maker.write(set, frontier, [](int64_t, uint32_t) {});
   grid.sync();
   CountFollowers<P, N> counts{lists, followers};
-  for_each_edge(grid, call.plan, frontier, counts);
+  for_each_edge(grid, call.line, frontier, counts);
   grid.sync();
 
   // The sum over all blocks of one field of their totals. It may be written again after the next barrier.
@@ -80,11 +80,11 @@ __global__ __launch_bounds__(kTraverseThreads, kTraverseBlocks) void pagerank_ke
       if (!followers[v]) some[0] += rank[v];
     });
     sum_of_block(some);
-    if (threadIdx.x == 0) grid.state->totals[grid.block].weight = some[0];
+    if (threadIdx.x == 0) grid.state->totals[grid.block].count = some[0];
     grid.sync();
-    const uint64_t loose = sum_of_all(&GridState::Totals::weight);
+    const uint64_t loose = sum_of_all(&GridState::Totals::count);
     Collect<P, N> collects{lists, passes, passed};
-    for_each_edge(grid, call.plan, frontier, collects);
+    for_each_edge(grid, call.line, frontier, collects);
     grid.sync();
     some[0] = 0;
     grid.each(n, [&](int64_t v) {

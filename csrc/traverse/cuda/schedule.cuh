@@ -1,4 +1,7 @@
-// The edges of a frontier, shared out to all threads by one of six schedules, and read in one of three ways.
+// The edges of a frontier, shared out to all threads. Over the bus a thread takes an edge at a time, so that
+// neighboring threads read neighboring words. In GPU memory a thread, a warp or a block takes a list, by its
+// length. Both are schedules of Raval et al., arXiv 1711.00231; lists are read from a 128-byte boundary on as
+// in EMOGI (Min et al., VLDB 2020).
 #pragma once
 
 #include "traverse/cuda/frontier.cuh"
@@ -21,84 +24,19 @@ __device__ __forceinline__ ListRange<P, N> whole_list(const PlainLists<P, N>& li
   return {list.begin, list.end, v};
 }
 
-// Gives each thread ranges of lists, until all edges of the frontier were given once. The threads of a warp
-// call together.
+// The vertex of the queue that has edge `place` of the frontier.
 template <typename P, typename N>
-struct ListRanges {
-  const Grid& grid;
-  const Frontier<P, N>& frontier;
-  ListSchedule schedule;
-  int64_t at, end;  // in what the schedule shares out
-  int64_t i = 0;    // the vertex in the queue that this thread is at
-
-  __device__ ListRanges(const Grid& threads, const Frontier<P, N>& of, ListSchedule by)
-      : grid(threads), frontier(of), schedule(by), at(0), end(0) {
-    if (schedule == ListSchedule::kNode) {
-      at = grid.warp_number() + grid.warps() * grid.lane;
-      end = frontier.count;
-    } else if (in_rows()) {
-      const int64_t all = frontier.weight + extra() * frontier.count;
-      const int64_t each = (all + grid.threads() - 1) / grid.threads();
-      at = min(each * grid.thread(), all);
-      end = min(at + each, all);
-      if (at < end) i = vertex_of(at);
-    } else {
-      at = grid.thread();
-      end = frontier.weight;
-    }
+__device__ __forceinline__ int64_t vertex_of(const Frontier<P, N>& frontier, int64_t place) {
+  int64_t low = 0, high = frontier.count;
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    if (frontier.before[middle] <= place)
+      low = middle;
+    else
+      high = middle;
   }
-
-  // Whether a thread of the warp got a range.
-  __device__ bool take(ListRange<P, N>& range) {
-    range = {0, 0, 0};
-    const bool has_one = at < end;
-    if (!__any_sync(kWholeWarp, has_one)) return false;
-    if (!has_one) return true;
-    const PlainLists<P, N>& lists = frontier.lists;
-    if (schedule == ListSchedule::kNode) {
-      range = whole_list(lists, frontier.queue[at]);
-      at += grid.warps() * 32;
-    } else if (in_rows()) {
-      // What is left of the list of vertex i, and of the share.
-      range.v = frontier.queue[i];
-      const ListOf<P> list = lists.list({range.v});
-      const int64_t first = frontier.before[i] + extra() * i;
-      const P degree = list.end - list.begin;
-      range.begin = list.begin + static_cast<P>(min(at - first, static_cast<int64_t>(degree)));
-      range.end = list.begin + static_cast<P>(min(end - first, static_cast<int64_t>(degree)));
-      at = min(first + static_cast<int64_t>(degree) + extra(), end);
-      ++i;
-    } else {
-      const int64_t each = schedule == ListSchedule::kEdge ? 1 : kRangeEntries;
-      const int64_t j = vertex_of(at);
-      range.v = frontier.queue[j];
-      const ListOf<P> list = lists.list({range.v});
-      range.begin = list.begin + static_cast<P>((at - frontier.before[j]) * each);
-      range.end = min(static_cast<P>(range.begin + static_cast<P>(each)), list.end);
-      at += grid.threads();
-    }
-    return true;
-  }
-
- private:
-  __device__ bool in_rows() const {
-    return schedule == ListSchedule::kDecomposition || schedule == ListSchedule::kMergePath;
-  }
-  __device__ int64_t extra() const { return schedule == ListSchedule::kMergePath; }  // for each vertex
-
-  // The last vertex of the queue that begins at `place` or before.
-  __device__ int64_t vertex_of(int64_t place) const {
-    int64_t low = 0, high = frontier.count;
-    while (high - low > 1) {
-      const int64_t middle = low + (high - low) / 2;
-      if (frontier.before[middle] + extra() * middle <= place)
-        low = middle;
-      else
-        high = middle;
-    }
-    return low;
-  }
-};
+  return low;
+}
 
 // The place at or before `begin` at which a line of memory begins.
 template <typename Lists, typename P = typename Lists::Edge>
@@ -108,13 +46,13 @@ __device__ __forceinline__ P line_begin(const Lists& lists, P begin) {
   return begin - static_cast<P>(address % kLineBytes / sizeof(typename Lists::Vertex));
 }
 
-// f of each entry of a range, by the threads of a warp together.
+// f of each entry of a range, by the threads of a warp together, from a 128-byte boundary on.
 template <typename P, typename N, class F>
-__device__ __forceinline__ void read_together(const PlainLists<P, N>& lists, bool aligned,
-                                              const ListRange<P, N>& range, int lane, int lanes, F& f) {
+__device__ __forceinline__ void read_together(const PlainLists<P, N>& lists, const ListRange<P, N>& range,
+                                              int lane, int lanes, F& f) {
   auto item = f.begin(range.v);
-  // Neither may be below 0: indices lie on a boundary, or places before the first are left out below.
-  const int64_t first = aligned ? static_cast<int64_t>(line_begin(lists, range.begin)) : range.begin;
+  // It may not be below 0: indices lie on a boundary, or places before the first are left out below.
+  const auto first = static_cast<int64_t>(line_begin(lists, range.begin));
   for (int64_t at = first + lane; at < range.end; at += lanes)
     if (at >= range.begin) f.edge(item, static_cast<P>(at));
   f.end(item, range.v, true);
@@ -127,9 +65,18 @@ __device__ __forceinline__ void read_together(const PlainLists<P, N>& lists, boo
 //   it
 // `f` has no collectives of warp or block but in `end` with `together`.
 template <typename P, typename N, class F>
-__device__ void for_each_edge(const Grid& grid, const ListPlan& plan, const Frontier<P, N>& frontier, F& f) {
+__device__ void for_each_edge(const Grid& grid, int32_t line, const Frontier<P, N>& frontier, F& f) {
   const PlainLists<P, N>& lists = frontier.lists;
-  const bool aligned = plan.access == ListAccess::kAligned;
+  if (line > 1) {
+    for (int64_t at = grid.thread(); at < frontier.edges; at += grid.threads()) {
+      const int64_t i = vertex_of(frontier, at);
+      const N v = frontier.queue[i];
+      auto item = f.begin(v);
+      f.edge(item, static_cast<P>(lists.list({v}).begin + static_cast<P>(at - frontier.before[i])));
+      f.end(item, v, false);
+    }
+    return;
+  }
   ListRange<P, N> range;
   const auto read_in_turn = [&](uint32_t which) {
     for (; which; which &= which - 1) {
@@ -137,23 +84,9 @@ __device__ void for_each_edge(const Grid& grid, const ListPlan& plan, const Fron
       const ListRange<P, N> one{__shfl_sync(kWholeWarp, range.begin, from),
                                 __shfl_sync(kWholeWarp, range.end, from),
                                 __shfl_sync(kWholeWarp, range.v, from)};
-      read_together(lists, aligned, one, grid.lane, 32, f);
+      read_together(lists, one, grid.lane, 32, f);
     }
   };
-  if (plan.schedule != ListSchedule::kHierarchical) {
-    ListRanges<P, N> ranges(grid, frontier, plan.schedule);
-    while (ranges.take(range)) {
-      if (plan.access == ListAccess::kNaive || plan.schedule == ListSchedule::kEdge) {
-        if (range.begin >= range.end) continue;
-        auto item = f.begin(range.v);
-        for (P at = range.begin; at < range.end; ++at) f.edge(item, at);
-        f.end(item, range.v, false);
-      } else {
-        read_in_turn(__ballot_sync(kWholeWarp, range.begin < range.end));
-      }
-    }
-    return;
-  }
   __shared__ ListRange<P, N> longest[kTraverseThreads];
   __shared__ int found;
   if (threadIdx.x == 0) found = 0;
@@ -175,7 +108,7 @@ __device__ void for_each_edge(const Grid& grid, const ListPlan& plan, const Fron
     __syncthreads();
     const int count = found;
     for (int j = 0; j < count; ++j)
-      read_together(lists, aligned, longest[j], static_cast<int>(threadIdx.x), kTraverseThreads, f);
+      read_together(lists, longest[j], static_cast<int>(threadIdx.x), kTraverseThreads, f);
     __syncthreads();
     if (threadIdx.x == 0) found = 0;
     __syncthreads();

@@ -9,11 +9,7 @@
 #ifndef LOADER_TRAVERSE_WARPS
 #define LOADER_TRAVERSE_WARPS 16
 #endif
-// Entries of a piece of a list that is split; entries from which on a warp, and a block, reads a list by the
-// hierarchical schedule.
-#ifndef LOADER_TRAVERSE_RANGE
-#define LOADER_TRAVERSE_RANGE 64
-#endif
+// Entries from which on a warp, and a block, reads a list together.
 #ifndef LOADER_TRAVERSE_WARP_LIST
 #define LOADER_TRAVERSE_WARP_LIST 32
 #endif
@@ -31,34 +27,10 @@ constexpr int kTraverseWarps = LOADER_TRAVERSE_WARPS, kTraverseThreads = 32 * kT
 constexpr int kTraverseBlocks = 3;  // per multiprocessor
 constexpr int kMaxTraverseBlocks = 2048;
 
-// How the edges of a frontier are shared out. The first five are those of Raval et al., arXiv 1711.00231, the
-// last that of Merrill and Garland, SC 2016.
-enum class ListSchedule : int32_t {
-  kNode = 1,       // a list per thread
-  kEdge,           // an edge per thread
-  kDecomposition,  // equally many edges in a row per thread
-  kSplitting,      // lists in pieces, a piece per thread
-  kHierarchical,   // a list per thread, warp or block, by its length
-  kMergePath,      // equally many vertices and edges in a row per thread
-};
-
-// How a warp reads the lists, or pieces of them, that its threads have (EMOGI: Min et al., VLDB 2020).
-enum class ListAccess : int32_t {
-  kNaive = 1,  // each thread its own
-  kMerged,     // one after the other, all threads together
-  kAligned,    // the same, from a 128-byte boundary on
-};
-
-struct ListPlan {
-  ListSchedule schedule;
-  ListAccess access;
-  int32_t line;  // entries of a list that cost as much as one
-};
-
 // What the blocks tell each other, and the host.
 struct GridState {
   struct Totals {
-    uint64_t count, weight, edges, least;
+    uint64_t count, edges, least;
   };
   unsigned long long barrier;  // 0 before a launch
   uint64_t result[7];
@@ -73,7 +45,7 @@ struct TraverseSpace {
   GridState* state;
   uint32_t* sets[4];     // [words] each
   N* queue;              // [num_nodes]
-  P* before;             // [num_nodes + 1]: the weight of the vertices in the queue before each
+  P* before;             // [num_nodes + 1]: the edges of the vertices in the queue before each
   uint64_t* numbers[4];  // [num_nodes] each, if asked for
 
   static int64_t bytes(int64_t num_nodes, bool with_numbers) {

@@ -149,7 +149,7 @@ __global__ __launch_bounds__(kTraverseThreads, kTraverseBlocks) void sssp_kernel
   grid.sync();
   uint64_t steps = 0, advances = 0, edges = 0;
   for (;;) {
-    FrontierMaker<P, N> maker(grid, call.onward, call.plan.schedule);
+    FrontierMaker<P, N> maker(grid, call.onward);
     maker.count(piles.near);
     piles.sift(maker);
     grid.sync();
@@ -170,7 +170,7 @@ __global__ __launch_bounds__(kTraverseThreads, kTraverseBlocks) void sssp_kernel
     grid.sync();
     Relax<P, N, W> relax{call.onward.lists, call.weights, call.length,  piles.bound,
                          piles.near,        piles.far,    piles.settled};
-    for_each_edge(grid, call.plan, frontier, relax);
+    for_each_edge(grid, call.line, frontier, relax);
     ++steps;
     edges += static_cast<uint64_t>(frontier.edges);
     piles.had += frontier.edges;

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from loader.graph import Graph, ListCache
 from loader.machine.forks import ForkSafeLock
-from loader.samplers.gpu.reads import BY_LINE, is_uniform
+from loader.samplers.gpu.reads import is_uniform
 from loader.samplers.gpu.sizes import GpuOptions
 
 _AUTO = "sectors"  # of a graph in pinned memory
@@ -44,7 +44,7 @@ def choose_reads(sampler: GpuOptions, graph: Graph) -> str:
     """
     if sampler.reads != "auto":
         return sampler.reads
-    if graph.indices.device == sampler.device or sampler.schedule not in BY_LINE or sampler.picking.scans:
+    if graph.indices.device == sampler.device or sampler.picking.scans:
         return "naive"
     one_launch = sampler.schedule == "cooperative"
     return "naive" if one_launch and (sampler.node_set == "hash" or not is_uniform(sampler)) else _AUTO
@@ -71,7 +71,7 @@ def list_cache_of(sampler: GpuOptions, graph: Graph) -> ListCache | None:
 def check_reads_caches(sampler: GpuOptions) -> None:
     """Raises ValueError if the sampler's options do not read cached lists."""
     one_launch = sampler.schedule == "cooperative"
-    if sampler.picking.scans or sampler.schedule not in BY_LINE or (one_launch and not is_uniform(sampler)):
+    if sampler.picking.scans or (one_launch and not is_uniform(sampler)):
         scans = "labor=True" if sampler.picking.labor else "weight_tables=False"
         what = scans if sampler.picking.scans else f"schedule='{sampler.schedule}'"
         raise ValueError(

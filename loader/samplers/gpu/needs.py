@@ -15,13 +15,12 @@ from loader.samplers.gpu.reads import READS, is_uniform
 from loader.samplers.gpu.sizes import (
     HASH_FROM_NODES,
     HASH_SPARSITY,
-    SCAN_SCHEDULES,
     GpuOptions,
     Plan,
     Sizes,
 )
 
-_MULTIPROCESSORS = 256  # more than any GPU has; only the size of a queue goes by it
+_MULTIPROCESSORS = 256  # more than any GPU has; no size goes by it
 
 
 class SamplerNeeds(NamedTuple):
@@ -129,6 +128,5 @@ def _engine(sampler: GpuOptions, graph: Graph, reads: str) -> Any:
         edge_ids=sampler.edge_ids,
         pad=sampler.pad_to_capacity,
         device=-1,
-        scan=SCAN_SCHEDULES[sampler.scan_schedule],
         reads=READS[reads],
     )

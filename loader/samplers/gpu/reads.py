@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from loader.samplers.base import NeighborSampler
 
-READS = {"naive": 0, "merged": 1, "aligned": 2, "sectors": 3}
+READS = {"naive": 0, "aligned": 1, "sectors": 2}
 LINE_BYTES, SECTOR_BYTES = 128, 32  # of a request to pinned memory, at most and at least
-BY_LINE = ("auto", "cooperative", "hopwise")  # schedules that can read lists by the line
 
 
 def unit_bytes(reads: str) -> int:

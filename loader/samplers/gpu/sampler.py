@@ -16,14 +16,14 @@ from loader.machine.gpu import cuda_device, require_cuda
 from loader.machine.renamed import renamed
 from loader.samplers.base import OTHERS_OPTIONS, AnyGraph, NeighborSampler, PickOptions, tell_ignored_times
 from loader.samplers.gpu.padded import PaddedMiniBatch
-from loader.samplers.gpu.reads import BY_LINE, READS, is_uniform
+from loader.samplers.gpu.reads import READS, is_uniform
 from loader.samplers.gpu.session import CudaSession
-from loader.samplers.gpu.sizes import NODE_SETS, QUEUES, SCAN_SCHEDULES, SCHEDULES, GpuOptions
+from loader.samplers.gpu.sizes import NODE_SETS, REMOVED_SCHEDULES, SCHEDULES, GpuOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["NODE_SETS", "QUEUES", "SCAN_SCHEDULES", "SCHEDULES", "CudaSampler", "CudaSession", "PaddedMiniBatch"]
+__all__ = ["NODE_SETS", "SCHEDULES", "CudaSampler", "CudaSession", "PaddedMiniBatch"]
 
 
 @renamed({"vertex_set": "node_set"})
@@ -43,38 +43,29 @@ class CudaSampler(GpuOptions):
 
     Args:
         schedule: how the GPU works through the hops. `"cooperative"`: one launch, with a barrier of the grid between
-            hops. `"persistent"`: no barrier between hops; warps share a queue of (node, hop) tasks (PGSampler), so
-            thread blocks need not be resident together; three more launches put the blocks in order. `"fused-static"`:
-            like `"persistent"` but without sharing: a warp does all tasks that follow from its own seeds. `"hopwise"`:
-            a launch per phase and hop, the baseline. `"auto"`: `cooperative` for mini-batches of up to 1.5 million
+            hops. `"hopwise"`: a launch per phase and hop. `"auto"`: `cooperative` for mini-batches of up to 1.5 million
             edges and `hopwise` for larger ones, which is the faster one of the two in most settings
             (benchmarks/results/sampler_gpu_paper.json); with a hash set, `hopwise` also for mini-batches that are
             prefetched; with bitmaps, `hopwise` always for LABOR, and for picks by weight without tables.
         node_set: how the sampler finds out whether a mini-batch has a node already. `"bitmap"`: a bit per node of
             the graph and hop, and a local id per node. Time and memory then grow with the graph: 400 million nodes
             and two hops take 1.95 GB per mini-batch of a launch, of which a loader has eight. `"hash"`: a hash set of
-            the size of the mini-batch, for schedules `cooperative` and `hopwise`. `"auto"`: a hash set if the graph is
-            large beside the mini-batch (see `choose_node_set`) and the schedule allows it, else a bitmap.
-        scan_schedule: how warps share the lists that have to be scanned: for LABOR, and for picks by weight without
-            tables. `"nodes"`: a warp scans a whole list, and takes every n-th one. `"split"`: long lists are cut into
-            pieces before (node splitting). `"tickets"`: they are cut too, and a warp that is done takes the next list
-            or piece. `"merge_path"`: each warp gets an equal share of all entries and lists; with
-            `schedule="cooperative"` only. `"auto"`: `tickets`.
+            the size of the mini-batch. `"auto"`: a hash set if the graph is large beside the mini-batch (see
+            `choose_node_set`) and the schedule and the picks allow it, else a bitmap.
         blocks_per_sm: thread blocks per multiprocessor, in (0, 1]. 0.5 takes every second multiprocessor and leaves the
             others to training. More than one block does not fit. 0: one block on each, but with `schedule="auto"` on
             every second one for prefetched mini-batches.
         batches_per_launch: at most this many mini-batches of a group (`CudaSession.begin`) are sampled by one launch,
             or hop by hop by one series of launches. They share the multiprocessors, and are the same as if each were
-            sampled by itself. For schedules `cooperative` and `hopwise`.
+            sampled by itself.
         reads: how the lists of a graph in pinned memory are read, over the bus. `"naive"`: each pick by itself.
             `"aligned"`: by whole 128-byte lines, each once for all mini-batches of a launch. `"sectors"`: by the same
             lines, but of each only the 32-byte sectors that are needed and those between them, by one request. What was
             read is kept in GPU memory until the launch is done, up to 1 GiB, with a table of 0.5 to 6 % of the lists'
-            size. `"merged"`: as `"aligned"`, but by pieces that begin in the middle of a line, so that each takes two
-            requests; it is there to be compared with. `"auto"`: `"sectors"` for a graph in pinned memory, else
-            `"naive"`. (The names are those of EMOGI, VLDB 2020, which reads whole lists and so knows no sectors.)
-            Schedule `hopwise` reads by the line, and `cooperative` does for uniform picks with bitmaps. LABOR, and
-            picks by weight without tables, read whole lists anyway.
+            size. `"auto"`: `"sectors"` for a graph in pinned memory, else `"naive"`. (The names are those of EMOGI,
+            VLDB 2020, which reads whole lists and so knows no sectors.) Schedule `hopwise` reads by the line, and
+            `cooperative` does for uniform picks with bitmaps. LABOR, and picks by weight without tables, read whole
+            lists anyway.
         pad_to_capacity: return `PaddedMiniBatch` objects, whose sizes are upper bounds, so that the host never waits.
             Bad seeds or weights then give an empty mini-batch, and an error at a later call. Fanout -1 is not possible.
             Mini-batches of different numbers of seeds do not share a launch.
@@ -96,7 +87,6 @@ class CudaSampler(GpuOptions):
         *,
         schedule: str = "auto",
         node_set: str = "auto",
-        scan_schedule: str = "auto",
         blocks_per_sm: float = 0,
         batches_per_launch: int = 1,
         reads: str = "auto",
@@ -104,37 +94,32 @@ class CudaSampler(GpuOptions):
         device: str | torch.device | None = None,
         **options: Unpack[PickOptions],
     ) -> None:
+        if "scan_schedule" in options:
+            raise TypeError("scan_schedule was removed in 0.2: all lists are scanned as by 'tickets'; leave it out")
         known = list(inspect.signature(NeighborSampler).parameters)
         check_known(type(self).__name__, options, known, OTHERS_OPTIONS)
         super().__init__(fanouts, num_hops, **options)
         require_cuda("a GPU sampler")
+        if schedule in REMOVED_SCHEDULES:
+            raise ValueError(f"schedule='{schedule}' was removed in 0.2; take schedule='auto'")
         if schedule != "auto" and schedule not in SCHEDULES:
             raise ValueError(f"schedule is {schedule!r}; it must be one of {['auto', *SCHEDULES]}")
         if node_set != "auto" and node_set not in NODE_SETS:
             raise ValueError(f"node_set is {node_set!r}; it must be one of {['auto', *NODE_SETS]}")
-        if node_set == "hash" and schedule in QUEUES:
-            raise ValueError(
-                f"node_set is 'hash', but schedule='{schedule}' has only bitmaps; use schedule='cooperative' or "
-                "'hopwise'"
-            )
         if not 0 <= as_number("blocks_per_sm", blocks_per_sm) <= 1:
             raise ValueError(f"blocks_per_sm is {blocks_per_sm}; it must be in (0, 1], or 0 for the default")
         most = _core.cuda_max_batches_per_launch
         self.batches_per_launch = as_size("batches_per_launch", batches_per_launch, most=most)
         self.schedule, self.node_set = schedule, node_set
-        if batches_per_launch > 1 and schedule in QUEUES:
-            raise ValueError(
-                f"batches_per_launch is {batches_per_launch}; schedule='{self.schedule}' samples one mini-batch per "
-                "launch; use schedule='cooperative' or 'hopwise'"
-            )
+        if reads == "merged":
+            raise ValueError("reads='merged' was removed in 0.2; take reads='auto'")
         if reads != "auto" and reads not in READS:
             raise ValueError(f"reads is {reads!r}; it must be one of {['auto', *READS]}")
         if reads not in ("auto", "naive"):
             if self.picking.scans:
                 scans = "labor=True" if self.picking.labor else "weight_tables=False"
                 raise ValueError(f"reads='{reads}' is for picks, but {scans} reads whole lists; leave reads out")
-            one_launch = schedule == "cooperative"
-            if schedule not in BY_LINE or (one_launch and (node_set == "hash" or not is_uniform(self))):
+            if schedule == "cooperative" and (node_set == "hash" or not is_uniform(self)):
                 raise ValueError(
                     f"reads='{reads}' goes with schedule='hopwise', and for uniform picks and bitmaps with "
                     f"'cooperative'; schedule is '{schedule}': leave one of them out"
@@ -144,24 +129,8 @@ class CudaSampler(GpuOptions):
             raise ValueError(
                 "pad_to_capacity needs an upper bound of the sizes, but fanout -1 has none; give 1 to 1024"
             )
-        if scan_schedule != "auto" and scan_schedule not in SCAN_SCHEDULES:
-            raise ValueError(f"scan_schedule is {scan_schedule!r}; it must be one of {['auto', *SCAN_SCHEDULES]}")
-        if scan_schedule != "auto" and not self.picking.scans:
-            raise ValueError(
-                f"scan_schedule is {scan_schedule!r}, but these picks scan no lists; it goes with labor=True or "
-                "weight_tables=False"
-            )
-        if scan_schedule == "merge_path" and schedule != "cooperative":
-            raise ValueError(
-                f"scan_schedule is 'merge_path', which goes with schedule='cooperative', but schedule is '{schedule}'"
-            )
         if self.picking.scans:
             option = "labor=True" if self.picking.labor else "weight_tables=False"
-            if schedule in QUEUES:
-                raise ValueError(
-                    f"{option} looks at whole lists, which schedule='{schedule}' does not; use "
-                    "schedule='cooperative' or 'hopwise'"
-                )
             if schedule == "cooperative" and node_set == "bitmap":
                 raise ValueError(
                     f"{option} with node_set='bitmap' takes a launch per phase, but schedule is 'cooperative'; use "
@@ -171,7 +140,6 @@ class CudaSampler(GpuOptions):
                 raise ValueError(
                     "pad_to_capacity needs an upper bound of the sizes, but labor=True has none; leave one of them out"
                 )
-        self.scan_schedule = "tickets" if scan_schedule == "auto" else scan_schedule
         self.blocks_per_sm = float(blocks_per_sm)
         self.pad_to_capacity = as_flag("pad_to_capacity", pad_to_capacity)
         self._device = cuda_device(device)

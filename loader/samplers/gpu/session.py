@@ -129,7 +129,7 @@ class CudaSession(Session):
 
     def _outgrew(self, space: Workspace, report: Sequence[Any]) -> None:
         """Remembers what is known of a mini-batch that did not fit; see `Result.wait` of the extension."""
-        status, detail, done, frontiers, edges, tasks, _, lines = report[:8]
+        status, detail, done, frontiers, edges, _, _, lines = report[:8]
         self._raise_for(status, detail)
         for found in report[8:]:
             space.learn_types(found[: done + 1])
@@ -140,7 +140,7 @@ class CudaSession(Session):
                 raise OverflowError(
                     f"a block of {n} edges exceeds 32-bit edge ids; use a smaller batch or smaller fanouts"
                 )
-        space.learn(frontiers[: done + 1], known, tasks, lines, did_fit=False)
+        space.learn(frontiers[: done + 1], known, lines, did_fit=False)
 
     def _opened(self) -> Workspace:
         if self._space is None:
@@ -288,12 +288,12 @@ class Begun:
                         f"a mini-batch of {self.num_seeds} seeds does not fit after {launches} launches, which should "
                         "not happen: report it, and sample on the CPU"
                     )
-        frontiers, edges, tasks, grown, lines = report[3:8]
+        frontiers, edges, _, grown, lines = report[3:8]
         if grown:
             with session._lock:
                 for found in report[8:]:
                     space.learn_types(found)
-                space.learn(frontiers, edges, tasks, lines, did_fit=True)
+                space.learn(frontiers, edges, lines, did_fit=True)
         if self.counts:
             session.lines += lines
         return session.build(self, frontiers, edges, *report[8:])

@@ -6,14 +6,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from loader import _core
 from loader.graph import Graph
 from loader.samplers.base import NeighborSampler
 from loader.samplers.gpu.layout import Layout
 from loader.samplers.gpu.reads import LINE_BYTES, is_uniform, unit_bytes
 
 HEADROOM = 1.25  # of the capacity of outputs over the largest mini-batch seen
-QUEUES = ("fused-static", "persistent")  # schedules
+REMOVED_SCHEDULES = ("fused-static", "persistent")  # PGSampler's, named in an error for one release
 
 
 def with_headroom(n: int) -> int:
@@ -40,14 +39,12 @@ _MANY_EDGES = 1_500_000
 HASH_FROM_NODES = 30_000_000
 HASH_SPARSITY = 48
 
-SCHEDULES = {"cooperative": 0, "hopwise": 1, "fused-static": 2, "persistent": 3}
+SCHEDULES = {"cooperative": 0, "hopwise": 1}
 NODE_SETS = {"bitmap": 0, "hash": 1}
-SCAN_SCHEDULES = {"nodes": 0, "split": 1, "tickets": 2, "merge_path": 3}
 # At most this much GPU memory for the lines of a launch. Eight mini-batches of 2,048 seeds and fanouts (10, 10, 10) ask
 # for 340 MB of ogbn-products' 495.
 _MOST_STAGED = 2**30
 _LINES_PER_EDGE = 0.5  # or sectors, before the first mini-batch told
-_WARPS_PER_BLOCK = 16
 
 
 def choose_node_set(num_nodes: int, room: int) -> str:
@@ -69,7 +66,6 @@ class GpuOptions(NeighborSampler):
 
     schedule: str = "auto"
     node_set: str = "auto"
-    scan_schedule: str = "tickets"
     blocks_per_sm: float = 0
     batches_per_launch: int = 1
     reads: str = "auto"
@@ -124,6 +120,7 @@ class Sizes:
         self._edge_dtype, self._node_dtype = graph.indptr.dtype, graph.indices.dtype
         self.most_edges = torch.iinfo(self._edge_dtype).max
         self.num_nodes = graph.num_src
+        self._multiprocessors = multiprocessors
         self._blocks = {
             ahead: max(1, round(share * multiprocessors)) if share else 0
             for ahead, share in (
@@ -131,9 +128,8 @@ class Sizes:
                 (True, sampler.blocks_per_sm or (_SHARE_BESIDE if schedule == "auto" else 0)),
             )
         }
-        self._warps = (self._blocks[False] or multiprocessors) * _WARPS_PER_BLOCK
         self._largest: tuple[list[int], list[int]] = ([], [])
-        self._most_tasks = self._most_lines = 0
+        self._most_lines = 0
         self.slots = 1
 
     @property
@@ -167,7 +163,6 @@ class Sizes:
             "indptr_at": plan.layout.indptr_at,
             "edge_ids_at": plan.layout.edge_ids_at,
             "edges_at": plan.layout.edges_at,
-            "tasks": self._tasks(plan, num_seeds),
             "lines": self._lines(plan, num_seeds),
         }
 
@@ -211,8 +206,7 @@ class Sizes:
             return self.node_set
         if self._scans and self.schedule == "cooperative":  # bitmaps go with a scan only hop by hop
             return "hash"
-        # These have only bitmaps.
-        if self.schedule in QUEUES or (self.schedule == "cooperative" and self._by_places):
+        if self.schedule == "cooperative" and self._by_places:
             return "bitmap"
         return choose_node_set(self.num_nodes, room)
 
@@ -225,16 +219,6 @@ class Sizes:
         if self._scans and node_set == "bitmap":
             return "hopwise"
         return choose_schedule(sum(self._largest[1] or edges), node_set, ahead=ahead)
-
-    def _tasks(self, plan: Plan, num_seeds: int) -> int:
-        """Slots of a queue: a task for each node and hop, the seeds' own made twice at most, and parts of hubs."""
-        if self.schedule not in QUEUES:
-            return 0
-        tasks = sum(plan.frontiers[1:-1]) + num_seeds * len(self._fanouts)
-        tasks += sum(n // _core.cuda_part_edges + 1 for n, k in zip(plan.edges, self._fanouts, strict=True) if k == -1)
-        if self.schedule == "fused-static":  # warps leave the ends of their chunks unused
-            tasks += tasks // 2 + 512 * self._warps
-        return max(tasks, with_headroom(self._most_tasks))
 
     def _lines(self, plan: Plan, num_seeds: int) -> int:
         """Lines of pinned memory that a launch has room for. What does not fit there is read by the word."""

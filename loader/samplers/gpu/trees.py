@@ -76,8 +76,7 @@ class TreeWorkspace(TypedWorkspace):
     def asked(self, plan: Plan, num_seeds: int) -> dict[str, Any]:
         few = sum(plan.edges) <= _FEW_EDGES * max(num_seeds, 1)
         places, ordered = _SHARED_FEW if few else _SHARED_MANY
-        multiprocessors = self._warps // 16
-        blocks = _BLOCKS_PER_MULTIPROCESSOR * multiprocessors
+        blocks = _BLOCKS_PER_MULTIPROCESSOR * self._multiprocessors
         if self._table:
             blocks = max(self.slots, min(blocks, _MOST_TABLES // (_BYTES_OF_PLACE * self._table)))
         return {
@@ -221,7 +220,7 @@ class TreeCudaSession(TypedCudaSession):
                 self._outgrew(space, report)
                 continue
             space.learn_types(report[8])
-            space.learn(report[3], report[4], 0, 0, did_fit=True)
+            space.learn(report[3], report[4], 0, did_fit=True)
         space.grow(begun.num_seeds / few.num_seeds)
 
     def _outgrew(self, space: Workspace, report: Sequence[Any]) -> None:

@@ -18,7 +18,7 @@ from loader.machine.gpu import current_stream
 from loader.samplers.core_picks import core_picks
 from loader.samplers.gpu.lists import choose_reads, indptr_on, list_cache_of
 from loader.samplers.gpu.reads import READS
-from loader.samplers.gpu.sizes import HEADROOM, QUEUES, SCAN_SCHEDULES, GpuOptions, Plan, Sizes
+from loader.samplers.gpu.sizes import HEADROOM, GpuOptions, Plan, Sizes
 from loader.samplers.picks import Keys
 
 _HEADERS = 64  # for mini-batches under way: this many more each time that all are taken
@@ -39,13 +39,12 @@ class Workspace(Sizes):
         most_edges: the most edges of a block that the type of `indptr` can count.
 
     Raises:
-        ValueError: the graph lies elsewhere, is bipartite, or is too large for a queue's tasks; a fanout is too
-            much for the GPU.
+        ValueError: the graph lies elsewhere or is bipartite; a fanout is too much for the GPU.
     """
 
     def __init__(self, sampler: GpuOptions, graph: Graph) -> None:
         self._require(sampler, graph)
-        device, schedule = sampler.device, sampler.schedule
+        device = sampler.device
         for name, array in (("indptr", graph.indptr), ("indices", graph.indices)):
             if array.device != device and not (array.device.type == "cpu" and array.is_pinned()):
                 raise ValueError(
@@ -56,11 +55,6 @@ class Workspace(Sizes):
         whole, (graph, picks) = graph, core_picks(sampler, graph, available_cpus())
         if cache is not None and graph is not whole:  # without the edges of weight 0
             cache = ListCache(graph, cache.nodes, device)
-        if schedule in QUEUES and graph.num_nodes > _core.cuda_max_task_nodes:
-            raise ValueError(
-                f"the graph has {graph.num_nodes} nodes; a task of schedule='{schedule}' holds ids below "
-                f"{_core.cuda_max_task_nodes}: use schedule='cooperative'"
-            )
         multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
         reads = self._choose_reads(sampler, graph)
         super().__init__(sampler, graph, reads, cached=cache is not None, multiprocessors=multiprocessors)
@@ -104,7 +98,6 @@ class Workspace(Sizes):
             pad=self._pad,
             device=self.device.index or 0,
             picks=picks,
-            scan=SCAN_SCHEDULES[sampler.scan_schedule],
             reads=READS[self.reads],
             **({} if cache is None else {"cached_begins": cache.begins, "cached_entries": cache.entries}),
         )
@@ -166,14 +159,13 @@ class Workspace(Sizes):
                 make = torch.zeros if zero else torch.empty
                 self._arrays[name] = make(length, dtype=getattr(torch, dtype), device=self.device)
 
-    def learn(self, frontiers: list[int], edges: list[int], tasks: int, lines: int, *, did_fit: bool) -> None:
+    def learn(self, frontiers: list[int], edges: list[int], lines: int, *, did_fit: bool) -> None:
         """Remembers the largest sizes so far. Of a mini-batch that did not fit, these are the sizes of its first
         hops.
         """
         if not self._largest[0] or not did_fit:
             self._plans.clear()
             self._planned = None
-        self._most_tasks = max(self._most_tasks, tasks)
         if lines > HEADROOM * self._most_lines:
             self._planned = None  # there may be room for more
         self._most_lines = max(self._most_lines, lines)

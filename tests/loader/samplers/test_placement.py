@@ -86,5 +86,4 @@ def test_a_gpu_gives_a_cuda_sampler() -> None:
     assert sampler.node_set == "hash"
     assert sampler.batches_per_launch == 8
     assert fused(3, 2, batches_per_launch=2).batches_per_launch == 2
-    assert fused(3, 2, schedule="persistent").batches_per_launch == 1
     assert sampler.on(sampler.device) is sampler

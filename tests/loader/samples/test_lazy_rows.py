@@ -16,6 +16,7 @@ from loader.ops import linear_self_mean
 from loader.samplers import HopwiseSampler, fused
 from loader.samples import Block, LazyRows, MiniBatch
 from loader.stores import DeviceFeatures
+from loader.stores import device as device_store
 from models.sage import GraphSAGE
 from models.training.module import NodeClassifier
 
@@ -61,6 +62,12 @@ def test_late_gathering_leaves_the_mini_batch_equal(random_graph: Any) -> None:
 def test_tables_not_readable_in_place_are_refused(tensor: torch.Tensor, options: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="lazy rows are read as they are kept"):
         DeviceFeatures(tensor, lazy=True, **options)
+
+
+def test_codes_beyond_32_bit_ids_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_store, "_MOST_CODED", 3)
+    with pytest.raises(ValueError, match=r"or, fewer than 2\^31, of 8 bits; .*: give lazy=False"):
+        DeviceFeatures(torch.ones(4, 2), storage_dtype="int8", lazy=True)
 
 
 @pytest.mark.parametrize("precision", ["bf16-true", "64-true"])

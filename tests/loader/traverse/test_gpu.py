@@ -1,4 +1,4 @@
-"""Traversals on a GPU equal those on the CPU, by every schedule and in every memory."""
+"""Traversals on a GPU equal those on the CPU, in every memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphs import chain, equal_degrees, messy_graph, star, widen
 from marks import needs_gpu
 
 from loader.graph import Graph
-from loader.traverse import ACCESSES, SCHEDULES, bfs, connected_components, k_hop, pagerank, sssp
+from loader.traverse import bfs, connected_components, k_hop, pagerank, sssp
 
 pytestmark = needs_gpu
 
@@ -24,13 +24,6 @@ GRAPHS = {
     "wide edges": lambda: widen(messy_graph(3000, 20_000, seed=6), "wide edges"),
     "lonely": lambda: Graph.from_edges(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 40),
 }
-WAYS = [
-    (schedule, access)
-    for schedule in SCHEDULES
-    for access in ACCESSES
-    if not (schedule == "edge" and access not in ("auto", "merged"))
-    and not (schedule == "hierarchical" and access == "naive")
-]
 
 
 @pytest.fixture(params=GRAPHS)
@@ -39,21 +32,18 @@ def graph(request: pytest.FixtureRequest) -> Graph:
 
 
 @pytest.mark.parametrize("place", ["cuda", "pinned"])
-def test_all_ways_equal_the_cpu(graph: Graph, place: str) -> None:
+def test_searches_and_components_equal_the_cpu(graph: Graph, place: str) -> None:
     there = graph.place(place) if graph.num_edges else graph.to("cuda")
     source = graph.num_nodes // 3
     levels, labels = bfs(graph, [source, 0]), connected_components(graph)
     hops = k_hop(graph, source, 2)
-    for schedule, access in WAYS:
-        how = {"device": "cuda", "schedule": schedule, "access": access}
-        for turns in (True, False) if access == "auto" else (False,):
-            found = bfs(there, [source, 0], direction_optimizing=turns, **how)
-            assert found.device.type == "cuda"
-            assert torch.equal(found.cpu(), levels), (schedule, access, turns)
-        assert torch.equal(k_hop(there, source, 2, **how).cpu(), hops), (schedule, access)
-        assert torch.equal(connected_components(there, **how).cpu(), labels), (schedule, access)
-        if access == "auto":
-            assert torch.equal(connected_components(there, symmetric=False, **how).cpu(), labels), schedule
+    for turns in (True, False):
+        found = bfs(there, [source, 0], direction_optimizing=turns, device="cuda")
+        assert found.device.type == "cuda"
+        assert torch.equal(found.cpu(), levels), turns
+    assert torch.equal(k_hop(there, source, 2, device="cuda").cpu(), hops)
+    assert torch.equal(connected_components(there, device="cuda").cpu(), labels)
+    assert torch.equal(connected_components(there, symmetric=False, device="cuda").cpu(), labels)
 
 
 @pytest.mark.parametrize("place", ["cuda", "pinned"])
@@ -66,10 +56,8 @@ def test_lengths_equal_the_cpu(graph: Graph, place: str, dtype: torch.dtype) -> 
         weights = weights / 7
     expected = sssp(graph, 3, weights)
     of_gpu = weights.pin_memory() if place == "pinned" and graph.num_edges else weights.cuda()
-    for schedule, access in WAYS[::2] if dtype == torch.float32 else WAYS[:1]:
-        for delta in (None, 5000) if schedule == "auto" else (None,):
-            found = sssp(there, 3, of_gpu, device="cuda", schedule=schedule, access=access, delta=delta)
-            assert torch.equal(found.cpu(), expected), (schedule, access, delta)
+    for delta in (None, 5000):
+        assert torch.equal(sssp(there, 3, of_gpu, device="cuda", delta=delta).cpu(), expected), delta
 
 
 @pytest.mark.parametrize("place", ["cuda", "pinned"])
@@ -77,9 +65,7 @@ def test_ranks_equal_the_cpu_bit_by_bit(graph: Graph, place: str) -> None:
     there = graph.place(place) if graph.num_edges else graph.to("cuda")
     own = torch.rand(graph.num_nodes, generator=torch.Generator().manual_seed(1))
     expected = pagerank(graph, personalization=own)
-    for schedule, access in WAYS[1::2]:
-        found = pagerank(there, personalization=own, device="cuda", schedule=schedule, access=access)
-        assert torch.equal(found.cpu(), expected), (schedule, access)
+    assert torch.equal(pagerank(there, personalization=own, device="cuda").cpu(), expected)
 
 
 def test_a_traversal_belongs_to_its_stream() -> None:
@@ -103,7 +89,5 @@ def test_a_graph_elsewhere_is_refused() -> None:
         bfs(graph.to("cuda"), 0, device="cpu")
     with pytest.raises(ValueError, match=r"num_threads is 2, but the traversal runs on cuda:0"):
         bfs(graph.to("cuda"), 0, num_threads=2)
-    with pytest.raises(ValueError, match="access is 'naive'; with schedule='edge'"):
-        bfs(graph.to("cuda"), 0, schedule="edge", access="naive")
     with pytest.raises(ValueError, match="return_predecessors is True, but the search runs on cuda:0"):
         bfs(graph.to("cuda"), 0, return_predecessors=True)

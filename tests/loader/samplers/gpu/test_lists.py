@@ -31,7 +31,7 @@ class TestOptions:
         [
             ({}, "naive"),  # of lists in GPU memory
             ({"reads": "aligned"}, "aligned"),
-            ({"reads": "merged", "schedule": "hopwise"}, "merged"),
+            ({"reads": "sectors", "schedule": "hopwise"}, "sectors"),
             ({"reads": "aligned", "schedule": "hopwise", "node_set": "hash", "weights": "edge_weights"}, "aligned"),
         ],
     )
@@ -46,9 +46,8 @@ class TestOptions:
         [
             (
                 {"reads": "lines"},
-                r"reads is 'lines'; it must be one of \['auto', 'naive', 'merged', 'aligned', 'sectors'\]",
+                r"reads is 'lines'; it must be one of \['auto', 'naive', 'aligned', 'sectors'\]",
             ),
-            ({"reads": "aligned", "schedule": "persistent"}, "schedule is 'persistent': leave one of them out"),
             ({"reads": "aligned", "schedule": "cooperative", "node_set": "hash"}, "leave one of them out"),
             ({"reads": "aligned", "schedule": "cooperative", "weights": "edge_weights"}, "leave one of them out"),
             ({"reads": "aligned", "labor": True}, "labor=True reads whole lists; leave reads out"),
@@ -65,7 +64,7 @@ class TestOptions:
 class TestOnGPU:
     pytestmark = needs_gpu
 
-    @pytest.mark.parametrize("reads", ["naive", "merged", "aligned", "sectors"])
+    @pytest.mark.parametrize("reads", ["naive", "aligned", "sectors"])
     @pytest.mark.parametrize("seed", range(8))
     def test_mini_batches_equal_the_oracles(self, monkeypatch: pytest.MonkeyPatch, seed: int, reads: str) -> None:
         rng = random.Random(seed)

@@ -107,10 +107,3 @@ def test_the_extension_tells_sizes_without_a_gpu(dtype: torch.dtype) -> None:
 def test_what_is_not_counted_is_refused(fanouts: list[int], options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SamplerNeeds.of(options_of(fanouts, **options), meta_graph(100, 100), [5])
-
-
-def test_a_schedule_without_cached_lists_is_refused() -> None:
-    sampler = options_of([3])
-    sampler.schedule = "persistent"
-    with pytest.raises(ValueError, match="cached lists, which schedule='persistent' does not read"):
-        SamplerNeeds.of(sampler, meta_graph(100, 100), [5])

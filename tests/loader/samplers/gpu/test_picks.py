@@ -11,7 +11,6 @@ from marks import needs_gpu
 
 from loader.graph import Graph
 from loader.samplers import CudaSampler, FusedSampler, Request
-from loader.samplers.gpu.sampler import SCAN_SCHEDULES
 
 pytestmark = needs_gpu
 
@@ -30,8 +29,6 @@ HOW = [
     ("cooperative", "hash"),
     ("hopwise", "bitmap"),
     ("hopwise", "hash"),
-    ("fused-static", "bitmap"),
-    ("persistent", "bitmap"),
 ]
 SCANNED = [k for k in KINDS if "labor" in k or k == "raced"]
 ALLOWED = [(k, s, v) for k in KINDS for s, v in HOW if k not in SCANNED or v == "hash" or s in ("auto", "hopwise")]
@@ -85,12 +82,11 @@ def test_a_hub_of_a_million_gives_equal_bytes(kind) -> None:
     graph = Graph(torch.tensor([0] + [degree] * degree), torch.arange(degree), edge_weights=weights)
     on_gpu, seeds = graph.to("cuda"), torch.tensor([0, 5, 999_999])
     oracle = FusedSampler([10, 3], edge_ids=True, **KINDS[kind]).sample(graph, seeds)
-    how = [("cooperative", "auto", "auto")]
+    how = [("cooperative", "auto")]
     if kind in SCANNED:
-        how = [("cooperative", "auto", scan) for scan in SCAN_SCHEDULES]
-        how += [("hopwise", s, scan) for s in ("bitmap", "hash") for scan in SCAN_SCHEDULES if scan != "merge_path"]
-    for schedule, node_set, scan in how:
-        options = {"schedule": schedule, "node_set": node_set, "scan_schedule": scan, **KINDS[kind]}
+        how += [("hopwise", "bitmap"), ("hopwise", "hash")]
+    for schedule, node_set in how:
+        options = {"schedule": schedule, "node_set": node_set, **KINDS[kind]}
         ours = CudaSampler([10, 3], edge_ids=True, **options)
         assert ours.sample(on_gpu, seeds.to("cuda")).to("cpu").digest() == oracle.digest(), options
         ours.close()
@@ -110,12 +106,11 @@ def test_weights_of_doubles_race_as_on_the_cpu(node_set) -> None:
 
 
 @pytest.mark.parametrize("kind", SCANNED)
-@pytest.mark.parametrize("scan_schedule", SCAN_SCHEDULES)
-def test_every_scan_schedule_gives_equal_bytes(kind, scan_schedule) -> None:
+def test_wide_fanouts_scan_lists_as_on_the_cpu(kind) -> None:
     graph = graph_of("int32", steep=True)
     options = {"edge_ids": True, **KINDS[kind]}
     ours, oracle = (
-        CudaSampler([500, 12, 5], schedule="cooperative", scan_schedule=scan_schedule, **options),
+        CudaSampler([500, 12, 5], schedule="cooperative", **options),
         FusedSampler([500, 12, 5], **options),
     )
     seeds = torch.arange(0, 3000, 30)
@@ -195,12 +190,7 @@ def test_a_group_of_labor_equals_single_mini_batches() -> None:
     ("options", "message"),
     [
         ({"labor": True, "node_set": "bitmap", "schedule": "cooperative"}, "node_set='bitmap' takes a launch per"),
-        ({"labor": True, "schedule": "persistent"}, "schedule='persistent' does not"),
         ({"labor": True, "pad_to_capacity": True}, "pad_to_capacity needs an upper bound"),
-        ({"scan_schedule": "tickets"}, "these picks scan no lists"),
-        ({"labor": True, "scan_schedule": "edges"}, "it must be one of"),
-        ({"labor": True, "scan_schedule": "merge_path"}, "goes with schedule='cooperative'"),
-        ({**KINDS["raced"], "schedule": "fused-static"}, "weight_tables=False looks at whole lists"),
     ],
 )
 def test_options_a_gpu_sampler_lacks_are_refused(options, message) -> None:

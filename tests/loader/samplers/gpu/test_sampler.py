@@ -16,13 +16,13 @@ from loader.samplers import HopwiseSampler
 from loader.samplers.base import Request
 from loader.samplers.gpu import sizes as gpu_sizes
 from loader.samplers.gpu.sampler import NODE_SETS, SCHEDULES, CudaSampler, PaddedMiniBatch
-from loader.samplers.gpu.sizes import QUEUES, choose_node_set
+from loader.samplers.gpu.sizes import choose_node_set
 from loader.samplers.gpu.workspace import Workspace
 
 node_sets = pytest.mark.parametrize("node_set", NODE_SETS)
 schedules = pytest.mark.parametrize(
     ("schedule", "node_set"),
-    [(s, v) for s in sorted(SCHEDULES) for v in NODE_SETS if v == "bitmap" or s not in QUEUES],
+    [(s, v) for s in sorted(SCHEDULES) for v in NODE_SETS],
 )
 
 
@@ -349,14 +349,13 @@ class TestOnGPU:
     def test_auto_names_its_node_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
         graph = Graph.from_edges(*torch.randint(70_000, (2, 700_000)), 70_000)
         on_gpu, oracle = graph.to("cuda"), HopwiseSampler([5, 5])
-        session, queue = (CudaSampler([5, 5], schedule=name).open(on_gpu) for name in ("auto", "persistent"))
+        session = CudaSampler([5, 5]).open(on_gpu)
         monkeypatch.setattr(gpu_sizes, "HASH_FROM_NODES", 70_000)
         for size, kind in ((40, "hash"), (10_000, "bitmap"), (30, "hash"), (40, "hash"), (9_000, "bitmap")):
             seeds = torch.randperm(70_000)[:size]
-            for opened, expected in ((session, kind), (queue, "bitmap")):
-                (finish,) = opened.begin([Request(seeds, 0, 0)])
-                assert finish().digest() == oracle.sample(graph, seeds).digest()
-                assert opened.launched_set == expected
+            (finish,) = session.begin([Request(seeds, 0, 0)])
+            assert finish().digest() == oracle.sample(graph, seeds).digest()
+            assert session.launched_set == kind
 
     @pytest.mark.parametrize("schedule", ["cooperative", "hopwise"])
     def test_a_hash_set_orders_close_ids(self, schedule: str) -> None:
@@ -429,11 +428,10 @@ class TestOptions:
         [
             ({"schedule": "best"}, "schedule is 'best'"),
             ({"node_set": "tree"}, r"node_set is 'tree'; it must be one of \['auto', 'bitmap', 'hash'\]"),
-            ({"node_set": "hash", "schedule": "persistent"}, "use schedule='cooperative' or 'hopwise'"),
             ({"blocks_per_sm": 2}, r"blocks_per_sm is 2; it must be in \(0, 1\]"),
             ({"batches_per_launch": 0}, "batches_per_launch is 0"),
             ({"batches_per_launch": 17}, "batches_per_launch is 17; it must be at most 16"),
-            ({"batches_per_launch": 2, "schedule": "persistent"}, "use schedule='cooperative'"),
+            ({"schedule": "persistent"}, "was removed in 0.2; take schedule='auto'"),
             ({"pad_to_capacity": True, "fanouts": [-1]}, "fanout -1"),
         ],
     )

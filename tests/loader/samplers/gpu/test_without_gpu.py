@@ -7,6 +7,7 @@ import gc
 import pickle
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -286,10 +287,26 @@ def test_closed_samplers_and_sessions_say_so(gpu: FakeGPU, graph: Graph) -> None
         sampler.sample(graph, seeds_of(graph))
 
 
-def test_the_factorys_defaults_follow_the_schedule(gpu: FakeGPU) -> None:
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"schedule": "fused-static"}, ValueError, "schedule='fused-static' was removed in 0.2; take schedule='auto'"),
+        ({"schedule": "persistent"}, ValueError, "schedule='persistent' was removed in 0.2; take schedule='auto'"),
+        ({"reads": "merged"}, ValueError, "reads='merged' was removed in 0.2; take reads='auto'"),
+        ({"labor": True, "scan_schedule": "split"}, TypeError, "scan_schedule was removed in 0.2: .*; leave it out"),
+    ],
+)
+def test_what_was_removed_names_the_way_out(
+    gpu: FakeGPU, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    for make in (CudaSampler, partial(fused, device="cuda")):
+        with pytest.raises(error, match=message):
+            make(3, 2, **options)
+
+
+def test_the_factory_samples_eight_mini_batches_together(gpu: FakeGPU) -> None:
     assert fused(3, 2, device="cuda").batches_per_launch == 8
     assert fused(3, 2, device="cuda", batches_per_launch=2).batches_per_launch == 2
-    assert fused(3, 2, device="cuda", schedule="persistent").batches_per_launch == 1
     assert fused(3, 2, device="cuda", schedule="hopwise").batches_per_launch == 8
     assert (sampler := fused(3, 2, device="cuda")).on(torch.device("cpu")) is sampler
 

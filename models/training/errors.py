@@ -114,8 +114,8 @@ def said(error: BaseException, key: str = "") -> str:
             f"{whose}{found[1]} cannot be imported; give the full name of a class or a function, and let PYTHONPATH "
             "have the folder of its file"
         )
-    if key == "trainer" and "trainer" not in str(error).lower():
-        return f"trainer: {error}"  # Lightning names no option
+    if key.partition(".")[0] in ("trainer", "callbacks", "logger") and key not in str(error).lower():
+        return f"{key}: {error}"  # Lightning names no option
     if key and _NO_OPTION.match(str(error)):
         return f"{key}.{error}"
     if _is_memory(error):

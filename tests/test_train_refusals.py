@@ -140,6 +140,10 @@ from models.training.errors import one_line_errors
             ["callbacks.curves.path=curves.xyz"],
             "callbacks.curves.path is curves.xyz; it must end with .png, .pdf, .svg",
         ),
+        (
+            ["callbacks.progress.refresh_rate=x"],
+            "error: callbacks.progress.refresh_rate is 'x'; it must be an integer of",
+        ),
         (["memory=16"], "memory is that of a GPU, but FusedSampler runs on the CPU; leave memory out"),
         (["memory=most"], "memory is 'most'; it must be 'auto', or a number of GiB"),
         (["memory=1", "datamodule.graph=pinned"], "memory and graph='pinned' are given"),

@@ -143,9 +143,10 @@ def composing(conf: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         fail("interrupted", 130, title="")
     except Exception as error:
-        explained = isinstance(error, (HydraException, OmegaConfBaseException, ValueError, OSError))
-        line = explain(error, sys.argv[1:], conf) if explained else failed_job(error)
-        if line is None or os.environ.get(_FULL) != "1":
+        if os.environ.get(_FULL) != "1":
+            raise
+        known = isinstance(error, (HydraException, OmegaConfBaseException, ValueError, OSError))
+        if (line := explain(error, sys.argv[1:], conf) if known else failed_job(error)) is None:
             raise
         fail(line)
     finally:

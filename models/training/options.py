@@ -173,7 +173,7 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         **dict.fromkeys(("min_epochs", "min_steps", "log_every_n_steps"), integer(0)),
         **dict.fromkeys(("num_nodes", "accumulate_grad_batches", "check_val_every_n_epoch"), integer(1)),
         **dict.fromkeys(("sync_batchnorm", "detect_anomaly", "inference_mode", "enable_model_summary"), _FLAG),
-        "benchmark": _FLAG,
+        "benchmark": _FLAG._replace(fits=lambda value: isinstance(value, bool)),
         "deterministic": either("warn", lambda value: value == "warn", _FLAG),
         "fast_dev_run": either("true or false", lambda value: isinstance(value, bool), integer(0)),
         "val_check_interval": Kind(
@@ -197,7 +197,7 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "accelerator": one_of("auto", "cpu", "gpu", "cuda", null=False, way=": leave it out, and give device"),
         "strategy": Kind("auto, or name of a strategy of Lightning", null=False),
         "precision": Kind("name of a precision of Lightning, e.g. bf16-mixed"),
-        "gradient_clip_algorithm": Kind("norm or value"),
+        "gradient_clip_algorithm": Kind("norm or value", lambda value: value in ("norm", "value")),
         "default_root_dir": _WRITTEN_FOLDER._replace(null=True),
     },
     "callbacks.*": {

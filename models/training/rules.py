@@ -61,7 +61,7 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
         )
     for option in ("trainer.accelerator", "model.cuda_graph"):
         value = OmegaConf.select(cfg, option)
-        if cfg.device == "cpu" and (value is True or value in ("gpu", "cuda")):
+        if cfg.device == "cpu" and value in (True, "gpu", "cuda"):
             yield f"{option} is {str(value).lower()}, but this run has no GPU (device=cpu); leave it out"
     if not cfg.exact_test and (links or embeds):
         which = "task=link" if links else "model=node2vec"

@@ -51,7 +51,8 @@ def object_of(group: str, part: DictConfig) -> Any:
         why = str(error.__cause__ or error).split("\n")[0] or type(error).__name__
         raise ValueError(
             f"{group}._target_ is {shown(part['_target_'])}, which cannot be imported ({why[:120]}); give the full "
-            "name of a class, and put its file into this folder, or let PYTHONPATH have the folder of its file"
+            f"name of a class, as the options of conf/{group.split('.')[0]} have, and let this folder or PYTHONPATH "
+            "have its file"
         ) from error
     finally:
         log.disabled = disabled

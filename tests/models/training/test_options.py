@@ -47,6 +47,8 @@ from models.training.options import OPTIONS, check_values, declared_values, desc
         ({"profiler": 3}, "profiler is 3; it must be null, one of simple, advanced"),
         ({"accelerator": None}, "accelerator is None; it must be one of auto, cpu, gpu, cuda"),
         ({"accelerator": "tpu"}, "accelerator is 'tpu'; it must be one of auto, cpu, gpu, cuda"),
+        ({"benchmark": 1}, "benchmark is 1; it must be true or false"),
+        ({"gradient_clip_algorithm": 1}, "gradient_clip_algorithm is 1; it must be norm or value"),
         ({"max_time": 12}, "max_time is 12; it must be days:hours:minutes:seconds"),
         ({"max_time": "an hour"}, "max_time is 'an hour'; it must be days:hours:minutes:seconds"),
         ({"callbacks": 3}, "callbacks is 3; it must be set by the group callbacks: leave it out"),

@@ -113,7 +113,7 @@ _DTYPE = Kind("name of a torch.dtype", _taken(as_dtype), way=", e.g. float16")
 _THREADS = integer(1, _core.max_threads)._replace(
     words="integer of at least 1", way=f" and at most {_core.max_threads}"
 )
-_FOLDER = Kind("path of a folder", _is_path)
+_FOLDER = Kind("path of a folder", _is_path, way=", e.g. '.' for this one")
 _WRITTEN_FOLDER = Kind("path of a folder", _is_folder, False, " that can be written to or made")
 _WRITTEN_FILE = Kind("path of a file", _is_file, False, ", in a folder that can be written to or made")
 _SHARE_OR_SIZE = Kind("a share from 0.0 to 1.0, or an integer of at least 0", _is_share_or_size)
@@ -181,6 +181,7 @@ OPTIONS: dict[str, dict[str, Kind]] = {
             lambda value: (
                 _is_time(value) if isinstance(value, str | Mapping) else value != 0 and _is_share_or_size(value)
             ),
+            way=", or null to validate after each epoch",
         ),
         "devices": Kind("auto, -1 or indices of GPUs, or integer of at least 1", _is_devices),
         "gradient_clip_val": number(

@@ -92,7 +92,7 @@ from models.training.errors import one_line_errors
         (["sampler.replace=yes"], "replace is 'yes'; it must be True or False"),
         (
             ["task=link", "sampler=walks"],
-            "sampler is WalkSampler, and task=link samples all neighbors around links; leave sampler out",
+            "sampler is WalkSampler, and task=link needs one with fanouts, that samples around links",
         ),
         (["task=link", "datamodule.val=x"], "val is 'x'; it must be a number"),
         (["dataset.undirected=maybe"], "undirected is 'maybe'; it must be True or False"),

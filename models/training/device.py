@@ -6,7 +6,7 @@ import torch
 from omegaconf import DictConfig
 
 from loader.kernels import NoCompilerError, check_kernels
-from loader.machine.arguments import check_known
+from loader.machine.arguments import instead_of
 from loader.stores import options_of
 from models.training.options import OPTIONS, check_part
 from models.training.targets import object_of
@@ -57,7 +57,8 @@ def check_features(features: DictConfig, device: str) -> None:
         raise ValueError(
             f"features._target_ is {features['_target_']}; it must be a store, e.g. loader.stores.HostFeatures"
         ) from None
-    check_known(store.__name__, (f"features.{name}" for name in options), [f"features.{name}" for name in known])
+    for name in options.keys() - set(known):
+        raise TypeError(f"features.{name} is no option of {store.__name__}; {instead_of(name, known)}")
     if store.__module__.startswith("loader.stores."):
         check_part("features", features)
         if None not in (both := (options.get("fraction"), options.get("budget_gib"))):

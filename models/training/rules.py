@@ -23,7 +23,7 @@ def of_parts(cfg: DictConfig) -> Iterator[str]:
     if links and (embeds or encoder or "heads" in cfg.model or "unique_rows" in cfg.model):
         yield f"model={model} does not go with task=link, which trains GraphSAGE; leave model out"
     if links and (walks or kind == "FullSampler"):
-        yield f"sampler is {kind}, and task=link samples all neighbors around links; leave sampler out"
+        yield f"sampler is {kind}, and task=link needs one with fanouts, that samples around links; leave sampler out"
     if not embeds:
         return
     if not walks:
@@ -62,7 +62,8 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
     for option in ("trainer.accelerator", "model.cuda_graph"):
         value = OmegaConf.select(cfg, option)
         if cfg.device == "cpu" and value in (True, "gpu", "cuda"):
-            yield f"{option} is {str(value).lower()}, but this run has no GPU (device=cpu); leave it out"
+            shown = str(value).lower()
+            yield f"{option} is {shown}, but this run has no GPU (device=cpu); leave it out, or give device=cuda"
     if not cfg.exact_test and (links or embeds):
         which = "task=link" if links else "model=node2vec"
         yield f"exact_test is false, but {which} is only tested on the whole graph; leave exact_test out"

@@ -20,7 +20,7 @@ RECORD = {"timeline": {"_target_": "models.training.callbacks.TimelineRecord"}}
 # A case for each rule, in its order: what it changes, and how the message begins.
 PARTS: list[tuple[dict[str, Any], str]] = [
     ({"model": {"heads": None}, "task": "link"}, "model=models.training.module.NodeClassifier does not go with task="),
-    ({"sampler": WALKS, "task": "link"}, "sampler is WalkSampler, and task=link samples all neighbors around links"),
+    ({"sampler": WALKS, "task": "link"}, "sampler is WalkSampler, and task=link needs one with fanouts"),
     ({"model": EMBEDDER}, "model=node2vec learns from random walks, and fused gives none; take sampler=walks"),
     (
         {"model": EMBEDDER, "sampler": {**WALKS, "walk_length": 8}},

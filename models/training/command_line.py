@@ -111,15 +111,18 @@ def _divided(arguments: Sequence[str], conf: Path) -> tuple[list[str], list[str]
     # --info without a value would take the first option for it.
     pairs = pairwise([*arguments, ""])
     given = ["--info=all" if one in ("-i", "--info") and "=" in after else one for one, after in pairs]
-    known, unknown = parser.parse_known_intermixed_args(given)
-    if (wrong := next((one for one in unknown if one.startswith("-")), None)) is None:
+    # With one dash, it would take -path=x for -p with the value ath=x.
+    flags = parser._option_string_actions
+    short = [one for one in given if re.match(r"-\w", one) and one.partition("=")[0] not in flags]
+    known, unknown = parser.parse_known_intermixed_args([one for one in given if one not in short])
+    if not (wrong := [*short, *(one for one in unknown if one.startswith("-"))]):
         return [one for one in given if one not in known.overrides], known.overrides
-    flag, _, value = wrong.partition("=")
+    flag, _, value = wrong[0].partition("=")
     word = flag.lstrip("-")
     name = word.replace("-", "_")
     if way := _MEANT.get(name, ""):
         raise ValueError(f"there is no option {flag}; {way}")
-    if not (way := _nearest(word, {one[2:]: one for one in parser._option_string_actions})):
+    if not (way := _nearest(word, {one[2:]: one for one in flags})):
         full = word if (conf / word).is_dir() else next(iter(_elsewhere(name, _names((), conf))), word)
         way = f"; options have no dashes: {full}={value or 'VALUE'}"
     raise ValueError(f"there is no option {flag}{way}")
@@ -193,7 +196,7 @@ def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
             "name it by a number, as hydra.sweep.subdir and hydra.run.dir do by default"
         )
     file = error.missing_cfg_file if isinstance(error, MissingConfigException) else None
-    if isinstance(file, str) and (found := re.fullmatch(r"/?((?:hydra/)?\w+)/(.+)", file)):
+    if isinstance(file, str) and (found := re.fullmatch(r"/?((?:hydra/)?\w+)/(.*)", file)):
         group, choice = found.groups()
         if group == "hydra/launcher" and choice in LAUNCHERS:
             return f"hydra/launcher={choice} is not installed; pip install 'gnn-loader[{LAUNCHERS[choice]}]'"
@@ -290,7 +293,7 @@ def _names(arguments: Sequence[str], conf: Path) -> set[str]:
 def _names_of_files(conf: Path) -> dict[str, list[str]]:
     """The options of all choices, by name, and which choices have it."""
     found: dict[str, list[str]] = {}
-    for path in sorted(conf.glob("*/*.yaml")):
+    for path in sorted(conf.glob("*/*.yaml"), key=lambda path: path.stem):
         if (group := path.parent.name) not in _OF_SEVERAL:
             options = OmegaConf.load(path)
             # Some files set options of other groups, too, and name their own.

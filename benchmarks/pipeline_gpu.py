@@ -423,7 +423,7 @@ def main() -> None:
             rows.append(row)
             console.print_json(data={k: v for k, v in row.items() if k != "epochs_s"}, indent=None)
         if arguments.timeline is not None:
-            from models.training.callbacks.timeline import LANES, draw
+            from models.training.callbacks.timeline_record import LANES, draw
 
             timed = make(arguments.prefetch)
             timed.timeline = Timeline(len(timed) // 2, 3 * together)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
+import re
 from pathlib import Path
 
 import pytest
+from lightning_utilities.core.imports import RequirementCache
 from train_runs import CONF, FAST, Composer, in_process, run
 
-from models.training import targets
 from models.training.command_line import choices
 from models.training.errors import one_line_errors
 
@@ -20,13 +20,13 @@ from models.training.errors import one_line_errors
         (["device=tpu"], "device is 'tpu'; it must be auto, cpu or cuda"),
         (
             ["device=cuda:7"],
-            "device is 'cuda:7'; it must be auto, cpu or cuda: for that GPU, set CUDA_VISIBLE_DEVICES=7",
+            "device is 'cuda:7'; it must be auto, cpu or cuda: CUDA_VISIBLE_DEVICES=<number> says which GPU",
         ),
-        (["num_threads=0"], "num_threads is 0; it must be at least 1"),
-        (["num_threads=100000"], "num_threads is 100000; it must be at most 1024"),
+        (["num_threads=0"], "num_threads is 0; it must be an integer of at least 1"),
+        (["num_threads=100000"], "num_threads is 100000; it must be an integer of at least 1 and at most 1024"),
         (
             ["callbacks.early_stopping.mode=maximum"],
-            "callbacks.early_stopping.mode is 'maximum'; it must be min or max",
+            "error: callbacks.early_stopping: `mode` can be min, max, got maximum\n",
         ),
         (["sampler=trees"], "has one type of nodes and edges, and sampler=trees is for several, with times"),
         (
@@ -35,21 +35,44 @@ from models.training.errors import one_line_errors
         ),
         (
             ["task=link", "model=gin"],
-            "model=gin classifies nodes; task=link has GraphSAGE as its encoder: leave",
+            "model=gin does not go with task=link, which trains GraphSAGE; leave model out",
         ),
         (["schedule=cosine", "schedule.T_max=0"], "schedule CosineAnnealingLR with {'T_max': 0, "),
+        (
+            ["+sede=3"],
+            "error: sede is set, but no part of a run has that name and nothing refers to it, so nothing would",
+        ),
+        (
+            ["++colour.red=3"],
+            "error: colour is set, but no part of a run has that name and nothing refers to it, so no",
+        ),
         (["device=gpu"], "device is 'gpu'; it must be auto, cpu or cuda"),
-        (["trainer.max_epochs=0"], "trainer.max_epochs is 0, so nothing would be trained; give at least 1"),
+        (
+            ["trainer.max_epochs=0"],
+            "trainer.max_epochs is 0; it must be an integer of at least -1, but not 0, with which nothing would be",
+        ),
         (["datamodule.prefetch=1.5"], "prefetch is 1.5; it must be an integer of at least 0"),
         (["sampler.fanouts=ten"], "fanouts is the text 'ten'; give a list of integers"),
-        (["ckpt_path=."], "ckpt_path is .; there is no such file: give <folder of the run>/checkpoints/step.ckpt"),
-        (["ckpt_path=''"], "ckpt_path is ''; there is no such file"),
-        (["ckpt_path=3"], "ckpt_path is 3; there is no such file"),
-        (["debug=maybe"], "debug is 'maybe'; it must be True or False"),
-        (["timeline=maybe"], "timeline is 'maybe'; it must be True or False"),
+        (
+            ["ckpt_path=."],
+            "ckpt_path is '.'; it must be the path of a checkpoint, and there is no such file: give <folder of",
+        ),
+        (
+            ["ckpt_path=''"],
+            "ckpt_path is ''; it must be the path of a checkpoint, and there is no such file: give <folder of the",
+        ),
+        (["ckpt_path=3"], "ckpt_path is 3; it must be the path of a checkpoint, and there is no such file"),
+        (["debug=maybe"], "debug is 'maybe'; it must be true or false"),
+        (["timeline=maybe"], "timeline is 'maybe'; it must be true or false"),
         (["data_dir=null"], "data_dir is None; it must be the path of a folder"),
-        (["run_dir=/dev/null/run"], "run_dir is /dev/null/run; that is no folder that can be written to or made"),
-        (["trainer.fast_dev_run=yes"], "trainer.fast_dev_run is 'yes'; it must be an integer"),
+        (
+            ["run_dir=/dev/null/run"],
+            "run_dir is '/dev/null/run'; it must be the path of a folder that can be written to or made",
+        ),
+        (
+            ["trainer.fast_dev_run=yes"],
+            "trainer.fast_dev_run is 'yes'; it must be true or false, or an integer of at least 0",
+        ),
         (["callbacks.best.monitor=val/accc"], "callbacks.best.monitor is 'val/accc'; it must be one of train/loss"),
         (["callbacks.best.monitor=test/test_acc"], "test/test_acc, which is computed after the training; watch one of"),
         (["+trainer.gpus=1"], "trainer.gpus is no option of Trainer; leave it out"),
@@ -67,11 +90,17 @@ from models.training.errors import one_line_errors
         (["sampler=walks"], "sampler is a WalkSampler; it must be one of nodes"),
         (["sampler.num_hops=3"], "sampler samples 3 hops, the model has 2 layers; give sampler.num_hops=2"),
         (["sampler.replace=yes"], "replace is 'yes'; it must be True or False"),
-        (["task=link", "sampler=walks"], "sampler=walks does not go with task=link"),
+        (
+            ["task=link", "sampler=walks"],
+            "sampler is WalkSampler, and task=link needs one with fanouts, that samples around links",
+        ),
         (["task=link", "datamodule.val=x"], "val is 'x'; it must be a number"),
         (["dataset.undirected=maybe"], "undirected is 'maybe'; it must be True or False"),
         (["dataset.split_seed=x"], "split_seed is 'x'; it must be an integer of at least 0"),
-        (["ckpt_path=nowhere.ckpt"], "ckpt_path is nowhere.ckpt; there is no such file"),
+        (
+            ["ckpt_path=nowhere.ckpt"],
+            "ckpt_path is 'nowhere.ckpt'; it must be the path of a checkpoint, and there is no such file",
+        ),
         (["optimized_metric=val/f1"], "optimized_metric is 'val/f1'; it must be one of"),
         (["datamodule.batch_size=0"], "batch_size is 0"),
         (["datamodule.batch_size=-4"], "batch_size is -4"),
@@ -86,7 +115,7 @@ from models.training.errors import one_line_errors
         (["features=cached", "+features.fractoin=0.3"], "features.fractoin is no option of CachedFeatures"),
         (
             ["features.device=cuda"],
-            "auto_features puts its rows on a GPU, but this run has none (device=cpu); leave feat",
+            "auto_features puts its rows on a GPU, but this run has none (device=cpu); leave out features.device=cuda",
         ),
         (
             ["features.dtype=float16"],
@@ -111,6 +140,10 @@ from models.training.errors import one_line_errors
             ["callbacks.curves.path=curves.xyz"],
             "callbacks.curves.path is curves.xyz; it must end with .png, .pdf, .svg",
         ),
+        (
+            ["callbacks.progress.refresh_rate=x"],
+            "error: callbacks.progress.refresh_rate is 'x'; it must be an integer of",
+        ),
         (["memory=16"], "memory is that of a GPU, but FusedSampler runs on the CPU; leave memory out"),
         (["memory=most"], "memory is 'most'; it must be 'auto', or a number of GiB"),
         (["memory=1", "datamodule.graph=pinned"], "memory and graph='pinned' are given"),
@@ -124,7 +157,10 @@ from models.training.errors import one_line_errors
         (["model.norm=group"], "norm is 'group'; it must be one of none, batch, layer"),
         (["model.num_layers=0"], "num_layers is 0"),
         (["seed=-1"], "seed is -1"),
-        (["seed=4294967296"], "seed is 4294967296; it must be below 2**32, as numpy's has to be"),
+        (
+            ["seed=4294967296"],
+            "seed is 4294967296; it must be an integer of at least 0 and below 2**32: sampler.seed and datamodule",
+        ),
         (["data_dir=/etc/passwd"], "data_dir is /etc/passwd, which is a file; it must be the path of a folder"),
         (["ckpt_path=/etc/passwd"], "ckpt_path is /etc/passwd, which is no checkpoint of train.py or is damaged"),
         (["result_path=/etc/passwd"], "result_path is /etc/passwd, and that file is no result of a job; give another"),
@@ -154,7 +190,10 @@ from models.training.errors import one_line_errors
         (["+callbacks.own={_target_: nope.Own}"], "callbacks.own._target_ is 'nope.Own', which cannot be imported"),
         (["+logger.own={_target_: builtins.dict}"], "logger.own._target_ is builtins.dict; it must be a Logger"),
         (["features=partitioned", "features.fraction=2"], "features.fraction is 2; it must be in 0 to 1"),
-        (["features=host", "features.num_threads=x"], "num_threads is 'x'; it must be an integer of at least 1"),
+        (
+            ["features=host", "features.num_threads=x"],
+            "features.num_threads is 'x'; it must be an integer of at least 1 and at most 1024",
+        ),
         (["dataset=dblp"], "dataset dblp has types of nodes and edges, which model=graphsage does not take; take mod"),
         (["dataset=ogbn-mag", "model=gat"], "dataset ogbn-mag has types of nodes and edges, which model=gat does not"),
         (
@@ -210,6 +249,20 @@ def test_the_command_fails_with_one_line(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())  # the folder that Hydra makes before the job is removed
 
 
+@pytest.mark.parametrize(
+    ("flag", "line"),
+    [
+        ("--config-dir=nowhere", "Additional config directory '.*/nowhere' not found"),
+        ("--config-name=own", "Cannot find primary config 'own'. Check that it's in your config search path."),
+    ],
+)
+def test_a_configuration_that_is_missing_is_one_line(tmp_path: Path, flag: str, line: str) -> None:
+    done = run(tmp_path, flag)
+    assert done.returncode == 1
+    assert re.fullmatch(f"error: {line}\n", done.stderr)
+    assert not list(tmp_path.iterdir())
+
+
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     done = run(tmp_path, "model.dropout=1", "debug=true")
     assert done.returncode == 1
@@ -235,17 +288,30 @@ def test_a_transform_of_something_else_is_named(composed: Composer, capsys: pyte
     assert capsys.readouterr().err.startswith("error: transform NormalizeFeatures of digits failed: 'NodeDataset' obj")
 
 
-@pytest.mark.parametrize("package", ["tensorboard", "wandb", "mlflow"])
-def test_a_logger_that_is_missing_names_its_extra(
-    composed: Composer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, package: str
+@pytest.mark.parametrize(
+    ("logger", "place", "kept"),
+    [
+        ("tensorboard", "lightning.fabric.loggers.tensorboard", ("_TENSORBOARD_AVAILABLE", "_TENSORBOARDX_AVAILABLE")),
+        ("wandb", "lightning.pytorch.loggers.wandb", ("_WANDB_AVAILABLE",)),
+        ("mlflow", "lightning.pytorch.loggers.mlflow", ("_MLFLOW_AVAILABLE",)),
+    ],
+)
+def test_a_logger_that_is_missing_names_its_package(
+    composed: Composer,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    logger: str,
+    place: str,
+    kept: tuple[str, ...],
 ) -> None:
-    monkeypatch.setattr(targets, "find_spec", lambda _: None)
-    monkeypatch.setitem(sys.modules, package, None)
+    for name in kept:
+        monkeypatch.setattr(f"{place}.{name}", RequirementCache(f"no-{logger}>=1"))
     with pytest.raises(SystemExit), one_line_errors():
-        in_process(composed, f"logger={package}")
-    assert f"logger.{package} needs the package {package}; pip install 'gnn-loader[{package}]'" in (
-        capsys.readouterr().err
-    )
+        in_process(composed, f"logger={logger}")
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: logger.{logger}: ")
+    assert f"Requirement 'no-{logger}>=1' not met. HINT: Try running `pip install" in error
+    assert error.count("\n") == 1
 
 
 def test_an_empty_validation_split_has_a_remedy(composed: Composer, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from train_runs import FAST, Composer
 
 import train as train_module
-from models.training import job_result
+from models.training import node_job, tested_job
 from models.training.errors import one_line_errors
 
 VALUES: tuple[Any, ...] = ("x", -1, 1.5, None, [1])
@@ -20,7 +20,7 @@ RUNS = {"nodes": (), "links": ("task=link",)}
 
 
 class Reached(BaseException):
-    """The run has checked its options, and would begin. No Exception, which `one_line_errors` would end."""
+    """The run has its trainer, and would read data. No Exception, which `one_line_errors` would end."""
 
 
 def names(part: DictConfig, prefix: str = "") -> Iterator[str]:
@@ -37,11 +37,12 @@ def names(part: DictConfig, prefix: str = "") -> Iterator[str]:
 def test_no_value_of_an_option_ends_in_traceback(
     composed: Composer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: str
 ) -> None:
-    def reached(cfg: DictConfig) -> None:
+    def reached(*_: Any, **__: Any) -> None:
         raise Reached
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(job_result, "JobResult", reached)
+    for job in (node_job, tested_job):
+        monkeypatch.setattr(job, "announce", reached)
     base = composed(*FAST, *RUNS[run])
     OmegaConf.set_struct(base, False)
     taken = refused = 0

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from loader.datasets.hetero_edges import HeteroEdges, HeteroEdgesDataset
+from loader.datasets.library_reader import ReaderFiles
 from loader.datasets.node_dataset import SPLITS
 from loader.datasets.ogb import ogb_reader
-from loader.datasets.reader import ReaderFiles
 from loader.datasets.splits import ids_of
 from loader.datasets.unread import tell_unread
 

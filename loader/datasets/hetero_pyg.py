@@ -11,8 +11,8 @@ import torch
 from loader.datasets.cache import CachedArrays
 from loader.datasets.hetero import HeteroDataset
 from loader.datasets.hetero_edges import HeteroEdges, HeteroEdgesDataset
+from loader.datasets.library_reader import ReaderFiles
 from loader.datasets.node_dataset import SPLITS
-from loader.datasets.reader import ReaderFiles
 from loader.datasets.splits import ids_of
 from loader.machine.optional import import_optional
 

@@ -17,11 +17,11 @@ from loader.datasets.edge_list_base import EdgeList, checked_labels
 from loader.datasets.edge_sorter import EdgeSorter, sorting_threads
 from loader.datasets.errors import DatasetError
 from loader.datasets.feature_rows import write_rows
+from loader.datasets.library_reader import ReaderDataset
 from loader.datasets.node_dataset import SPLITS, check_split_labels, check_splits
 from loader.datasets.numbers import as_int64
 from loader.datasets.papers import NUM_CLASSES, PapersFiles
 from loader.datasets.progress import ConversionProgress
-from loader.datasets.reader import ReaderDataset
 from loader.datasets.splits import ids_of
 from loader.datasets.unread import tell_unread
 from loader.machine.optional import import_optional

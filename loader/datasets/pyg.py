@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from loader.datasets.edge_list_base import EdgeList
-from loader.datasets.reader import ReaderDataset
+from loader.datasets.library_reader import ReaderDataset
 from loader.datasets.splits import ids_of, per_class_split
 from loader.datasets.transforms import l1_normalize
 from loader.datasets.unread import tell_data

@@ -17,7 +17,7 @@ from loader.datasets.digests import digest_of
 from loader.graph import Graph, HeteroGraph, require_graph
 from loader.items import BatchSequence, Items, Order, Turns
 from loader.loaders.epoch import Epoch
-from loader.loaders.fit_loop import FitLoopCount, calling_fit_loop, follow
+from loader.loaders.lightning_resume import FitLoopCount, calling_fit_loop, follow
 from loader.machine.arguments import as_64_bits, as_flag, as_index, as_size, kind_of, shown
 from loader.pipeline import Pipeline, PipelineRun, Stage, StageStreams
 from loader.pipeline.threads import join_stopped

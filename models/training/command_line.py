@@ -8,11 +8,12 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, NoReturn
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -23,7 +24,7 @@ from models.training.renamed import RENAMED, with_new_names
 from models.training.sweeps import LAUNCHERS, failed_job
 
 _FULL = "HYDRA_FULL_ERROR"
-_NO_WORD = re.compile(r"[-+]?\d[\d_.e]*|true|false", re.IGNORECASE)  # as Hydra reads numbers and truth values
+_NO_CHOICE = re.compile(r"null|[-+]?\d[\d_.e]*|true|false", re.IGNORECASE)  # as Hydra reads numbers and truth values
 _RUN = "<folder of the run>/checkpoints"
 _THREADS = "num_threads says how many threads sample on the CPU, datamodule.prefetch how many mini-batches are ready"
 _MEANT = {  # names that others have, and the way out
@@ -38,8 +39,8 @@ _MEANT = {  # names that others have, and the way out
     "shuffle": "the training split is always shuffled, as seed says",
 }
 _FILES = {".npz": "npz dataset.path", **dict.fromkeys((".csv", ".tsv", ".parquet", ".gz"), "edge_list dataset.edges")}
-_DIRNAME = "hydra.job.config.override_dirname"
 _OPTIONAL = ("experiment", "hparams_search")  # groups that are empty unless they are chosen
+_OF_SEVERAL = (*_OPTIONAL, "task")  # groups whose files set options of other groups only
 
 
 def choices(conf: Path, group: str) -> list[str]:
@@ -67,89 +68,64 @@ def check_keys(cfg: DictConfig, conf: Path) -> None:
 
 def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
     """The arguments as Hydra takes them: `group=null` is that group's option `none`, or left out where that is meant.
-    Flags come first, since Hydra's parser takes no `seed=1,2` after `model.lr=0.1 -m`.
 
     Raises:
-        ValueError: a group that has to have an option is null, or is a number or a truth value.
+        ValueError: a flag is none of Hydra's, or a group that has to have an option is null, a number or a truth value.
     """
-    result, arguments = _divided(arguments, conf)
-    known = parts(conf)
-    for argument in arguments:
-        added = re.match(r"\+{1,2}(\w+)", argument)
-        if added is not None and added[1] not in known:
+    flags, options = _divided(arguments, conf)
+    for argument in options:
+        name, _, value = argument.partition("=")
+        if name in ("hydra.run.dir", "hydra.sweep.dir") and not value.strip("'\""):
+            raise ValueError(f"{name} is empty; give the folder of the run, or leave it out")
+        if not name or "@" in name:
             raise ValueError(
-                f"there is no option {added[1]}, so nothing would read it: leave it out{_nearest(added[1], known)}"
+                f"cannot read the argument {argument}; it must be NAME=VALUE, without spaces, and no @ in NAME"
             )
-        group, _, value = argument.partition("=")
-        if group in ("hydra.run.dir", "hydra.sweep.dir") and not value.strip("'\""):
-            raise ValueError(f"{group} is empty; give the folder of the run, or leave it out")
-        if "@" in group:
-            raise ValueError(f"cannot read the argument {argument}; a name has no @, it must be NAME=VALUE")
-        if argument.startswith("="):
-            raise ValueError(f"cannot read the argument {argument}; it must be NAME=VALUE, without spaces")
-        if group == "dataset" and "=" not in value and (suffix := Path(value).suffix.lower()) in _FILES:
-            raise ValueError(f"dataset is {value}, a file; give dataset={_FILES[suffix]}={value}")
-        if group == "dataset" and "=" not in value and suffix[1:].isalpha():
-            raise ValueError(
-                f"dataset is {value}, a file that is not read; make a .npz, .csv, .tsv or .parquet file of it, "
-                "docs/tutorials/own_tables.md shows how"
-            )
-        if group.isidentifier() and (conf / group).is_dir() and _NO_WORD.fullmatch(value):
-            raise ValueError(f"{group} is {value}; it must be one of {', '.join(choices(conf, group))}")
-        if value != "null" or not group.isidentifier() or not (conf / group).is_dir():
-            result.append(argument)
-        elif (conf / group / "none.yaml").is_file():
-            result.append(f"{group}=none")
-        elif group not in _OPTIONAL:
-            raise ValueError(f"{group} is null; it must be one of {', '.join(choices(conf, group))}")
-    return result
+        if name == "dataset" and "=" not in value and (suffix := Path(value).suffix.lower())[1:].isalpha():
+            way = "make a .npz, .csv, .tsv or .parquet file of it, docs/tutorials/own_tables.md shows how"
+            if suffix in _FILES:
+                way = f"give dataset={_FILES[suffix]}={value}"
+            raise ValueError(f"dataset is {value}, a file{'' if suffix in _FILES else ' that is not read'}; {way}")
+        if name.isidentifier() and (conf / name).is_dir() and _NO_CHOICE.fullmatch(value):
+            if value == "null" and name in _OPTIONAL:
+                continue
+            if value != "null" or not (conf / name / "none.yaml").is_file():
+                raise ValueError(f"{name} is {value}; it must be one of {', '.join(choices(conf, name))}")
+            argument = f"{name}=none"
+        flags.append(argument)
+    return flags
 
 
 def _divided(arguments: Sequence[str], conf: Path) -> tuple[list[str], list[str]]:
-    """Hydra's flags with their values, and the other arguments.
+    """Hydra's flags with their values, and the other arguments. Hydra's parser takes no `seed=1,2` after `lr=0.1 -m`.
 
     Raises:
-        ValueError: an argument with dashes is none of Hydra's: its parser would print ten lines. Or the folder of
-            `--config-dir` is missing, which Hydra would not say.
+        ValueError: an argument with dashes is none of Hydra's: its parser would print ten lines.
     """
-    known = get_args_parser()._option_string_actions
-    flags: list[str] = []
-    others: list[str] = []
-    left = list(arguments)
-    while left:
-        argument = left.pop(0)
-        flag, equals, value = argument.partition("=")
-        if not re.match(r"--?[a-zA-Z]", flag):
-            others.append(argument)
-            continue
-        action = next((known[one] for one in known if one == flag or one.startswith(flag)), None)
-        if action is None:
-            name = flag.lstrip("-")
-            if meant := _MEANT.get(name.replace("-", "_")):
-                raise ValueError(f"there is no option {flag}; {meant}")
-            way = _nearest(name, [one[2:] for one in known if one.startswith("--")]).replace("mean ", "mean --")
-            if not way:
-                if not (conf / name).is_dir():  # which is a group of options
-                    name = next(iter(_elsewhere(name.replace("-", "_"), _keys((), conf))), name)
-                way = f"; options have no dashes: {name}={value or 'VALUE'}"
-            raise ValueError(f"there is no option {flag}{way}")
-        if action.dest == "config_dir" and not Path(folder := value or next(iter(left), "")).is_dir():
-            raise ValueError(f"{flag} is {folder!r}; there is no such folder: give one that holds configurations")
-        if action.dest == "config_name" and (given := value or next(iter(left), "")) != "train":
-            folders = [conf, *(Path(one.partition("=")[2]) for one in arguments if one.startswith("--config-dir="))]
-            if not any((folder / f"{given.removesuffix('.yaml')}.yaml").is_file() for folder in folders):
-                raise ValueError(
-                    f"{flag} is {given!r}; no such file is in {conf}: leave it out, which takes train.yaml"
-                )
-        flags.append(argument)
-        if equals or action.nargs == 0:
-            continue
-        if action.nargs is None or (left and left[0] in (action.choices or ())):
-            flags += left[:1]
-            left = left[1:]
-        else:  # it would take the first option for its value
-            flags[-1] = f"{action.option_strings[0]}={action.const}"
-    return flags, others
+
+    def refuse(message: str) -> NoReturn:
+        raise ValueError(message)
+
+    parser = get_args_parser()
+    parser.error = refuse  # type: ignore[method-assign]
+    # --info without a value would take the first option for it.
+    pairs = pairwise([*arguments, ""])
+    given = ["--info=all" if one in ("-i", "--info") and "=" in after else one for one, after in pairs]
+    # With one dash, it would take -path=x for -p with the value ath=x.
+    flags = parser._option_string_actions
+    short = [one for one in given if re.match(r"-\w", one) and one.partition("=")[0] not in flags]
+    known, unknown = parser.parse_known_intermixed_args([one for one in given if one not in short])
+    if not (wrong := [*short, *(one for one in unknown if one.startswith("-"))]):
+        return [one for one in given if one not in known.overrides], known.overrides
+    flag, _, value = wrong[0].partition("=")
+    word = flag.lstrip("-")
+    name = word.replace("-", "_")
+    if way := _MEANT.get(name, ""):
+        raise ValueError(f"there is no option {flag}; {way}")
+    if not (way := _nearest(word, {one[2:]: one for one in flags})):
+        full = word if (conf / word).is_dir() else next(iter(_elsewhere(name, _names((), conf))), word)
+        way = f"; options have no dashes: {full}={value or 'VALUE'}"
+    raise ValueError(f"there is no option {flag}{way}")
 
 
 @contextmanager
@@ -169,12 +145,11 @@ def composing(conf: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         fail("interrupted", 130, title="")
-    except (HydraException, OmegaConfBaseException, ValueError, OSError) as error:
+    except Exception as error:
         if os.environ.get(_FULL) != "1":
             raise
-        fail(explain(error, sys.argv[1:], conf))
-    except Exception as error:
-        if (line := failed_job(error)) is None or os.environ.get(_FULL) != "1":
+        known = isinstance(error, (HydraException, OmegaConfBaseException, ValueError, OSError))
+        if (line := explain(error, sys.argv[1:], conf) if known else failed_job(error)) is None:
             raise
         fail(line)
     finally:
@@ -212,17 +187,20 @@ def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
     """One line about an error of Hydra's that says what was misspelt, and what may stand there."""
     text = str(error)
     if isinstance(error, OSError) and not isinstance(error, HydraException):  # of the folder of the run
-        return _long_name(error, arguments, conf) if error.errno == errno.ENAMETOOLONG else said(error)
-    if isinstance(error, MissingConfigException) and isinstance(error.missing_cfg_file, str):
-        group, _, choice = error.missing_cfg_file.lstrip("/").rpartition("/")
-        if ".." in group.split("/"):  # of `dataset=../cora`
-            group, _, choice = error.missing_cfg_file.lstrip("/").partition("/")
+        if error.errno != errno.ENAMETOOLONG:
+            return said(error)
+        name = max(str(error.filename).split(os.sep), key=len)
+        return (
+            f"the folder of the run would have a name of {len(os.fsencode(name)):,} bytes, {name[:40]}..., and names "
+            "have at most 255; leave options out of it by 'hydra.job.config.override_dirname.exclude_keys=[...]', or "
+            "name it by a number, as hydra.sweep.subdir and hydra.run.dir do by default"
+        )
+    file = error.missing_cfg_file if isinstance(error, MissingConfigException) else None
+    if isinstance(file, str) and (found := re.fullmatch(r"/?((?:hydra/)?\w+)/(.*)", file)):
+        group, choice = found.groups()
         if group == "hydra/launcher" and choice in LAUNCHERS:
             return f"hydra/launcher={choice} is not installed; pip install 'gnn-loader[{LAUNCHERS[choice]}]'"
-        known = choices(conf, group) if group else []
-        if group == "hydra/launcher":
-            known = ["basic", *LAUNCHERS]
-        if known:
+        if known := ["basic", *LAUNCHERS] if group == "hydra/launcher" else choices(conf, group):
             return f"{group} is '{choice}'; it must be one of {', '.join(known)}{_nearest(choice, known)}"
     if found := re.search(r"Ambiguous value for argument '([^=]+)=(.*?)'\n", text):
         name, values = found.groups()
@@ -235,31 +213,13 @@ def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
         return _unreadable(str(error.override))
     if found := re.search(r"Could not append to config\. An item is already at '([^']+)'", text):
         return f"there is an option {found[1]} already; leave out the +: {found[1]}=..."
-    if found := re.search(r"Could not (?:override|append to config|delete[^']*) ?'([^']+)'", text):
-        key = found[1].partition("@")[0]
-        return _unknown(key, arguments, conf)
+    if found := re.search(r"Could not (?:override|append to config|delete[^']*) ?'([^'@]+)", text):
+        return _unknown(found[1], arguments, conf)
     if text.startswith("Error merging override") and error.__cause__ is not None:
         why = str(error.__cause__).split("\n")[0]
         argument = text.split("\n")[0].removeprefix("Error merging override ")
         return f"cannot take the argument {argument} ({why}); `{called('train')} --help` shows the form of each option"
-    return said(error) if "nterpolation" in text else _line(text) or type(error).__name__
-
-
-def _long_name(error: OSError, arguments: Sequence[str], conf: Path) -> str:
-    """One line about a folder that is named after more options than a name has room for."""
-    name = max(str(error.filename).split(os.sep), key=len)
-    what = f"the folder of the run would have a name of {len(os.fsencode(name)):,} bytes, {name[:40]}..."
-    left_out = list(OmegaConf.select(OmegaConf.load(conf / "train.yaml"), f"{_DIRNAME}.exclude_keys"))
-    of_all = [
-        one.get_key_element()
-        for one in OverridesParser.create().parse_overrides([one for one in arguments if not one.startswith("-")])
-        if not one.is_sweep_override() and not one.get_key_element().startswith("hydra")
-    ]
-    new = [key for key in of_all if key not in left_out and f"{key}=" in name]
-    way = f"leave out what all jobs have in common: '{_DIRNAME}.exclude_keys=[{','.join([*left_out, *new])}]'"
-    if not new:
-        way = "name it by a number, as hydra.sweep.subdir and hydra.run.dir do by default"
-    return f"{what}, and names have at most 255; {way}"
+    return said(error) if "nterpolation" in text else " ".join(text.split("\n\n")[0].split()) or type(error).__name__
 
 
 def _unreadable(argument: str) -> str:
@@ -277,102 +237,76 @@ def _unreadable(argument: str) -> str:
     return start + f"quote the value, and all again for the shell: '{name}=\"{value}\"'"
 
 
-def _line(text: str) -> str:
-    """The first paragraph in one line."""
-    return " ".join(text.split("\n\n")[0].split())
-
-
 def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
     """One line about a key that the configuration does not have."""
-    keys = _keys(arguments, conf)
+    start, (above, _, last) = f"there is no option {key}", key.rpartition(".")
+    names, files = _names(arguments, conf), _names_of_files(conf)
     given = next((argument.partition("=")[2] for argument in arguments if argument.startswith(f"{key}=")), None)
     if having := sorted(path.name for path in conf.iterdir() if path.is_dir() and given in choices(conf, path.name)):
-        return f"there is no option {key}{_nearest(key, having) or f'; did you mean {having[0]}={given}?'}"
+        return f"{start}{_nearest(key, having) or f'; did you mean {having[0]}={given}?'}"
     if key in RENAMED:  # in a sweeper's file
-        return f"there is no option {key}; its name is {RENAMED[key]}"
-    above, _, last = key.rpartition(".")
+        return f"{start}; its name is {RENAMED[key]}"
     if last in _MEANT and above in ("", "datamodule", "trainer", "sampler", "loader", "model"):
-        return f"there is no option {key}; {_MEANT[last]}"
-    if having := _choices_with(key, conf):
-        group = key.partition(".")[0]
-        whose = " and ".join(f"{group}={choice}" for choice in having)
-        way = "have it: add one of them" if len(having) > 1 else "has it: add that"
-        return f"there is no option {key} here; {whose} {way}"
-    if elsewhere := _elsewhere(last, keys):
-        return f"there is no option {key}; did you mean {elsewhere[0]}?"
-    if not above and (found := _of_choices(key, conf)):
-        return f"there is no option {key}; {found}"
-    beside = sorted(k.rpartition(".")[2] for k in keys if k.rpartition(".")[0] == above)
+        return f"{start}; {_MEANT[last]}"
+    if having := files.get(key, []):
+        return (
+            f"{start} here; {' and '.join(having)} {'have it: add one of them' if having[1:] else 'has it: add that'}"
+        )
+    if elsewhere := _elsewhere(last, names):
+        return f"{start}; did you mean {elsewhere[0]}?"
+    if not above and (found := [one for one in sorted(files) if one.endswith(f".{key}")]):
+        return f"{start}; " + "; ".join(f"{one} is an option of {', '.join(files[one])}" for one in found)
+    beside = {name.rpartition(".")[2]: name for name in sorted(names) if name.rpartition(".")[0] == above}
+    # A name at the top may lack that of its group.
+    close = {name.rpartition(".")[2]: name for name in sorted(names, reverse=True)} if not above else {}
+    if way := _nearest(last, close | beside) if beside else _nearest(key, names):
+        return start + way
     if not beside:
-        return f"there is no option {key}{_nearest(key, keys) or ';'} `{called('train')} --help` lists all"
-    if not above:  # it may lack the name of its group
-        full = {one.rpartition(".")[2]: one for one in sorted(keys, reverse=True)} | {one: one for one in beside}
-        if close := _nearest(last, full):
-            meant = close.removeprefix("; did you mean ").removesuffix("?")
-            return f"there is no option {key}; did you mean {full[meant]}?"
-    if close := _nearest(last, beside):
-        prefix = f"{above}." if above else ""
-        return f"there is no option {key}{close.replace('mean ', f'mean {prefix}')}"
-    place = f"{above} has" if above else "there are"
-    return f"there is no option {key}; {place} {', '.join(beside)}"
+        return f"{start}; `{called('train')} --help` lists all"
+    return f"{start}; {f'{above} has' if above else 'there are'} {', '.join(beside)}"
 
 
-def _elsewhere(name: str, keys: Iterable[str]) -> list[str]:
-    """The keys that end with `name` or, as in `max_epochs`, with the most of it."""
-    return sorted(key for key in keys if key.rpartition(".")[2] in (name, f"max_{name}"))
-
-
-def _of_choices(name: str, conf: Path) -> str:
-    """The options that end with `name` of choices that are not chosen, and what has them; "" if none has."""
-    groups = sorted(path.name for path in conf.iterdir() if path.is_dir())
-    found = {group: having for group in groups if (having := _choices_with(f"{group}.{name}", conf))}
-    return "; ".join(
-        f"{group}.{name} is an option of {', '.join(f'{group}={choice}' for choice in having)}"
-        for group, having in found.items()
-    )
-
-
-def _choices_with(key: str, conf: Path) -> list[str]:
-    """The options of a group that have `key`, which the chosen one does not have."""
-    group, _, name = key.partition(".")
-    if not name or not (conf / group).is_dir():
-        return []
-    # Not `in`, which says no of a value that is still to be given.
-    files = {one: OmegaConf.load(conf / group / f"{one}.yaml") for one in choices(conf, group)}
-    # Some files set options of other groups, too, and name their own.
-    return [one for one, options in files.items() if name in list(OmegaConf.select(options, group) or options)]
+def _elsewhere(name: str, names: Iterable[str]) -> list[str]:
+    """The names of options that end with `name` or, as in `max_epochs`, with the most of it."""
+    return sorted(one for one in names if one.rpartition(".")[2] in (name, f"max_{name}"))
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
     from loader.datasets.errors import nearest  # imports torch, which nobody has to wait for who spells all right
 
-    return nearest(word, known)
+    return nearest(word, known, known if isinstance(known, dict) else None)
 
 
-def _keys(arguments: Sequence[str], conf: Path) -> set[str]:
-    """All keys of the configuration with the groups that the arguments choose, as far as they can be chosen."""
+def _names(arguments: Sequence[str], conf: Path) -> set[str]:
+    """All names of the configuration with the choices of the arguments, as far as they can be chosen."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
-    chosen = []
-    for argument in arguments:
-        group, _, value = argument.lstrip("+~").partition("=")
-        if (conf / group).is_dir() and value in choices(conf, group):
-            chosen.append(f"{group}={value}")
+    given = [argument.lstrip("+~").partition("=") for argument in arguments]
+    chosen = [f"{group}={choice}" for group, _, choice in given if choice in choices(conf, group)]
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf), version_base="1.3"):
         cfg = compose("train", chosen)
-    groups = {path.name for path in conf.iterdir() if path.is_dir()}
-    return groups | set(_flat(cfg))
+    return {path.name for path in conf.iterdir() if path.is_dir()} | set(_flat(cfg))
 
 
-def _flat(cfg: DictConfig, prefix: str = "") -> Iterator[str]:
-    for key in cfg:
-        if str(key).startswith("_"):
-            continue
-        name = f"{prefix}{key!s}"
-        yield name
-        if not OmegaConf.is_missing(cfg, str(key)) and not OmegaConf.is_interpolation(cfg, str(key)):
-            value = cfg._get_node(str(key))
-            if isinstance(value, DictConfig) and not value._is_none():
-                yield from _flat(value, f"{name}.")
+def _names_of_files(conf: Path) -> dict[str, list[str]]:
+    """The options of all choices, by name, and which choices have it."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(conf.glob("*/*.yaml"), key=lambda path: path.stem):
+        if (group := path.parent.name) not in _OF_SEVERAL:
+            options = OmegaConf.load(path)
+            # Some files set options of other groups, too, and name their own.
+            for name in _flat(OmegaConf.select(options, group) or options):
+                found.setdefault(f"{group}.{name}", []).append(f"{group}={path.stem}")
+    return found
+
+
+def _flat(cfg: Any) -> Iterator[str]:
+    def names(options: Any, prefix: str) -> Iterator[str]:
+        for key, value in options.items() if isinstance(options, dict) else ():
+            if not str(key).startswith("_"):
+                yield f"{prefix}{key}"
+                yield from names(value, f"{prefix}{key}.")
+
+    return names(OmegaConf.to_container(cfg), "")

@@ -6,6 +6,7 @@ import torch
 from omegaconf import DictConfig
 
 from loader.kernels import NoCompilerError, check_kernels
+from loader.machine.arguments import instead_of
 from loader.stores import options_of
 from models.training.options import OPTIONS, check_part
 from models.training.targets import object_of
@@ -40,8 +41,8 @@ def check_features(features: DictConfig, device: str) -> None:
         device: "cpu" or "cuda", where the run trains.
 
     Raises:
-        TypeError: a keyword that the store does not know, or a value of another type.
-        ValueError: a value is out of range; the store puts its rows on a GPU, and the run has none; or it would be
+        TypeError: a keyword that the store does not know.
+        ValueError: a value that it cannot have; the store puts its rows on a GPU, and the run has none; or it would be
             made at once.
     """
     if features.get("_partial_") is not True:
@@ -57,23 +58,17 @@ def check_features(features: DictConfig, device: str) -> None:
             f"features._target_ is {features['_target_']}; it must be a store, e.g. loader.stores.HostFeatures"
         ) from None
     for name in options.keys() - set(known):
-        raise TypeError(f"features.{name} is no option of {store.__name__}; it knows {', '.join(known)}")
+        raise TypeError(f"features.{name} is no option of {store.__name__}; {instead_of(name, known)}")
     if store.__module__.startswith("loader.stores."):
         check_part("features", features)
         if None not in (both := (options.get("fraction"), options.get("budget_gib"))):
             raise ValueError(
                 f"features.fraction is {both[0]} and features.budget_gib is {both[1]}; give one, the other null"
             )
-    if getattr(store, "needs_gpu", False) and device == "cpu":
-        raise ValueError(
-            f"{store.__name__} puts its rows on a GPU, but this run has none (device=cpu); take features=auto, host or "
-            "memmap"
-        )
-    if str(options.get("device") or "cpu") != "cpu" and device == "cpu":
-        raise ValueError(
-            f"features.device is {options['device']}: {store.__name__} puts its rows on a GPU, but this run has none "
-            "(device=cpu); leave features.device out"
-        )
+    of_gpu, needs_gpu = str(options.get("device") or "cpu") != "cpu", getattr(store, "needs_gpu", False)
+    if device == "cpu" and (of_gpu or needs_gpu):
+        way = "take features=auto, host or memmap" if needs_gpu else f"leave out features.device={options['device']}"
+        raise ValueError(f"{store.__name__} puts its rows on a GPU, but this run has none (device=cpu); {way}")
 
 
 def _missing() -> tuple[str, str] | None:

@@ -25,7 +25,7 @@ _REFERENCE = re.compile(r"^Interpolation key '([^']+)' not found\s+full_key: (\S
 _NO_TARGET = re.compile(r"^Error (?:loading|locating target) '([^']+)'")
 _ABSTRACT = re.compile(r"^Can't instantiate abstract class (\w+) with.* abstract methods? (.+)$")
 _BEFORE_INIT = "before Module.__init__() call"  # torch's AttributeError
-_NO_OPTION = re.compile(r"\w+ is no option of \w")
+_OPTION, _NO_OPTION = re.compile(r"\w+ is "), re.compile(r"\w+ is no option of \w")
 
 INTERRUPTED = 130  # the exit status of a process that Ctrl-C ended, as shells have it
 
@@ -114,8 +114,8 @@ def said(error: BaseException, key: str = "") -> str:
             f"{whose}{found[1]} cannot be imported; give the full name of a class or a function, and let PYTHONPATH "
             "have the folder of its file"
         )
-    if key == "trainer" and "trainer" not in str(error).lower():
-        return f"trainer: {error}"  # Lightning names no option
+    if key.partition(".")[0] in ("trainer", "callbacks", "logger") and key not in str(error).lower():
+        return f"{key}{'.' if _OPTION.match(str(error)) else ': '}{error}"  # Lightning names no option
     if key and _NO_OPTION.match(str(error)):
         return f"{key}.{error}"
     if _is_memory(error):

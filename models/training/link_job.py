@@ -12,7 +12,6 @@ from rich.table import Table
 from loader.machine.arguments import shown
 from models.training.job_result import JobResult
 from models.training.own_classes import check_sizes
-from models.training.targets import chosen
 from models.training.tested_job import train_and_test
 
 # Of the groups model and datamodule: what links have not. In conf/task/link.yaml it is null.
@@ -38,9 +37,6 @@ def train_links(cfg: DictConfig, why: str, job: JobResult) -> float:
         ValueError: something the user can mend, before work starts.
     """
     without_node_options(cfg)
-    encoder = chosen("model", cfg)
-    if encoder not in ("graphsage", cfg.model["_target_"]) and cfg.model["_target_"].endswith(".LinkPredictor"):
-        raise ValueError(f"model={encoder} classifies nodes; task=link has GraphSAGE as its encoder: leave it out")
     check_sizes(cfg.model, ["num_features", "num_nodes", "edge_types", "edge_type"])
     instantiate(cfg.model, num_features=1)
     return train_and_test(cfg, why, job, instantiate(cfg.datamodule), _table)

@@ -118,12 +118,7 @@ def check_sizes(model: DictConfig, sizes: Iterable[str]) -> None:
 
 
 def check_depth(model: Any, datamodule: Any) -> None:
-    """Raises ValueError unless samples reach as far from their seeds as the network has layers.
-
-    Args:
-        model: of the run, or a trial of it.
-        datamodule: with `sampler`, and maybe `eval_sampler`.
-    """
+    """Raises ValueError unless the samplers of a data module reach as far from their seeds as the model has layers."""
     layers = getattr(model, "num_layers", getattr(getattr(model, "net", None), "num_layers", None))
     for name in ("sampler", "eval_sampler"):
         hops = getattr(getattr(datamodule, name, None), "num_hops", 0)
@@ -140,14 +135,12 @@ def check_takes(cfg: DictConfig, sizes: Iterable[str]) -> None:
     """
     check_sizes(cfg.model, sizes)
     taken = keywords(object_of("model", cfg.model))
-    lacks = [] if taken is None else [name for name in sizes if name not in taken]
-    if lacks:
+    if lacks := [name for name in sizes if taken is not None and name not in taken]:
         raise ValueError(
             f"model._target_ is {cfg.model['_target_']}, whose __init__ takes no {', '.join(lacks)}; each model is "
             f"given {', '.join(sizes)}, so add what it lacks"
         )
-    defaults = {"optimizer": "Adam", "schedule": None}
-    for name, default in defaults.items():
+    for name, default in (("optimizer", "Adam"), ("schedule", None)):
         if name not in cfg.model and (cfg.get(name) or {}).get("name") != default:
             raise ValueError(
                 f"{name}.name is {cfg[name].name}, but {cfg.model['_target_']} has an optimizer of its own; leave "
@@ -166,19 +159,13 @@ def check_samplers(datamodule: Any) -> None:
     """Raises ValueError if a sampler of the data module has no method that samples, or one that takes too little."""
     for name in ("sampler", "eval_sampler"):
         kind = type(getattr(datamodule, name, None))
-        if issubclass(kind, Sampler) and kind.open is Sampler.open and kind.sample is Sampler.sample:
-            raise ValueError(
-                f"{name} is a {kind.__name__}, which has neither sample(graph, seeds, epoch, batch) nor open(graph); "
-                "add one of them"
-            )
         if not issubclass(kind, Sampler) or kind.open is not Sampler.open:
             continue
-        takes = inspect.signature(kind.sample).parameters
-        lacks = [] if any(p.kind is p.VAR_KEYWORD for p in takes.values()) else {"epoch", "batch"} - set(takes)
-        if lacks:
+        taken = keywords(kind.sample)
+        if kind.sample is Sampler.sample or not (taken is None or taken.issuperset(("epoch", "batch"))):
             raise ValueError(
-                f"{name} is a {kind.__name__}, whose sample takes no {' and no '.join(sorted(lacks))}; it is called "
-                "as sample(graph, seeds, epoch=0, batch=0): add what it lacks"
+                f"{name} is a {kind.__name__}, which has neither open(graph) nor a sample(graph, seeds, epoch=0, "
+                "batch=0) that takes all of these; add one of them"
             )
 
 

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from loader.datasets import HeteroDataset, NodeDataset
 from loader.loaders.whole_graph import WholeGraph
-from loader.machine.arguments import as_flag, as_size
 from loader.machine.whole_files import replaced
 from loader.samples import HeteroMiniBatch, MiniBatch
 from models.predictions import (
@@ -55,10 +54,7 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
         ValueError: something the user can mend: a checkpoint of another model or dataset, or an option.
         ImportError: pyarrow is missing.
     """
-    embeddings, new_links = as_flag("embeddings", cfg.embeddings), as_size("new_links", cfg.new_links)
     predicts, of_links, of_tables = cfg.mode == "predict", cfg.task == "link", takes_tables(cfg)
-    if of_tables and embeddings:
-        raise ValueError("embeddings is true, but a task on tables has none to write; leave it out")
     path = Path(cfg.run_dir) / "predictions.parquet"
     file = PredictionFile(path) if predicts else None  # else pyarrow would be missed after minutes
     with open_dict(cfg):
@@ -99,14 +95,14 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
             trainer.predict(model, datamodule=datamodule, return_predictions=False)
             how = "trees of the rows up to the time of each item"
         elif of_links:
-            how = _write_links(file, model, datamodule, new_links, progress)
+            how = _write_links(file, model, datamodule, cfg.new_links, progress)
         elif "context_size" in cfg.model:
             _write_rows(file, data, None, model())
             how = "embeddings"
         elif cfg.exact_test and hasattr(model, "infer"):
-            how = _write_exact(file, model, data, embeddings, progress)
+            how = _write_exact(file, model, data, bool(cfg.embeddings), progress)
         else:
-            how = _write_sampled(file, trainer, model, datamodule, embeddings)
+            how = _write_sampled(file, trainer, model, datamodule)
     print(f"predictions: {path} ({file.rows:,} rows, {how})")
     if not of_tables and not of_links and "context_size" not in cfg.model:
         print("labelled nodes are among them: column split has their split, and is null for nodes without a label")
@@ -181,14 +177,7 @@ def _write_links(file: PredictionFile, model: Any, datamodule: Any, count: int, 
     return f"the {count} best new targets of each source"
 
 
-def _write_sampled(
-    file: PredictionFile, trainer: Trainer, model: LightningModule, datamodule: Any, embeddings: bool
-) -> str:
-    if embeddings:
-        raise ValueError(
-            "embeddings is true, but these predictions are of sampled neighbors, which have none; leave it out, or "
-            "give exact_test=true"
-        )
+def _write_sampled(file: PredictionFile, trainer: Trainer, model: LightningModule, datamodule: Any) -> str:
     trainer.callbacks.append(_Written(file, datamodule.data))  # type: ignore[attr-defined]
     trainer.predict(model, datamodule=datamodule, return_predictions=False)
     return "sampled neighbors"

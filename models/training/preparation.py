@@ -13,7 +13,7 @@ from models.training.checkpoints import read_checkpoint
 from models.training.device import check_features, device_of_run
 from models.training.options import check_values
 from models.training.ranks import check_hosts, check_launch
-from models.training.rules import OF_PARTS, OF_VALUES, check_rules
+from models.training.rules import check_rules, of_parts, of_values
 from models.training.targets import check_parts, class_name
 
 
@@ -40,7 +40,7 @@ def prepare(cfg: DictConfig) -> Prepared:
             another one.
     """
     check_parts(cfg)
-    check_rules(cfg, OF_PARTS)  # else the next line meets values that the chosen parts have not
+    check_rules(cfg, of_parts)  # else the next line meets values that the chosen parts have not
     if missing := OmegaConf.missing_keys(cfg):
         key = min(missing, key=len)
         raise ValueError(f"{key} is not set; add {key}=... to the command line")
@@ -51,7 +51,7 @@ def prepare(cfg: DictConfig) -> Prepared:
     cfg.device, why = device_of_run(cfg.device)
     if cfg.num_threads is not None:
         torch.set_num_threads(cfg.num_threads)
-    check_rules(cfg, OF_VALUES)
+    check_rules(cfg, of_values)
     check_features(cfg.features, cfg.device)
     if class_name(cfg.features) == "PartitionedFeatures":
         check_hosts(cfg.trainer)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from importlib.util import find_spec
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -12,17 +11,11 @@ from omegaconf import DictConfig
 
 from loader.datasets.base import Dataset
 from loader.machine.arguments import shown
-from loader.machine.optional import import_optional
 from loader.samplers import Sampler
 from models.training.options import entries
 
 PARTS = ("dataset", "sampler", "features", "model", "datamodule", "trainer")
 _CLASSES: dict[str, type] = {"dataset": Dataset, "sampler": Sampler}
-_OF_LOGGERS = {  # class -> packages, of which one will do; the first names the extra
-    "TensorBoardLogger": ("tensorboard", "tensorboardX"),
-    "WandbLogger": ("wandb",),
-    "MLFlowLogger": ("mlflow",),
-}
 
 
 def check_parts(cfg: DictConfig) -> None:
@@ -56,13 +49,10 @@ def object_of(group: str, part: DictConfig) -> Any:
         return get_object(part["_target_"])
     except Exception as error:  # an import raises anything
         why = str(error.__cause__ or error).split("\n")[0] or type(error).__name__
-        module = str(part["_target_"]).partition(".")[0]
-        beside = ""
-        if f"named '{module}'" in why:
-            beside = f", and put {module}.py into this folder, or let PYTHONPATH have the folder of {module}.py"
         raise ValueError(
             f"{group}._target_ is {shown(part['_target_'])}, which cannot be imported ({why[:120]}); give the full "
-            f"name of a class, as the options of conf/{group.split('.')[0]} have{beside}"
+            f"name of a class, as the options of conf/{group.split('.')[0]} have, and let this folder or PYTHONPATH "
+            "have its file"
         ) from error
     finally:
         log.disabled = disabled
@@ -81,9 +71,5 @@ def check_targets(cfg: DictConfig) -> None:
             )
     for group in ("callbacks", "logger"):
         for name, entry in entries(cfg, group):
-            if "_target_" not in entry:
-                continue
-            needs = _OF_LOGGERS.get(class_name(entry), ())
-            if needs and not any(map(find_spec, needs)):
-                import_optional(needs[0], f"{group}.{name}", needs[0])  # says how to get it
-            object_of(f"{group}.{name}", entry)
+            if "_target_" in entry:
+                object_of(f"{group}.{name}", entry)

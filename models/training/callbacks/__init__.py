@@ -6,6 +6,6 @@ from models.training.callbacks.random_state import RandomState
 from models.training.callbacks.stage_times import StageTimes
 from models.training.callbacks.step_checkpoint import StepCheckpoint
 from models.training.callbacks.summary import RunSummary
-from models.training.callbacks.timeline import TimelineRecord
+from models.training.callbacks.timeline_record import TimelineRecord
 
 __all__ = ["Curves", "ProgressBar", "RandomState", "RunSummary", "StageTimes", "StepCheckpoint", "TimelineRecord"]

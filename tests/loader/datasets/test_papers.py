@@ -10,8 +10,8 @@ import pytest
 
 from loader.datasets import DatasetError, OGBDataset, papers
 from loader.datasets.cache_writer import CacheWriter
+from loader.datasets.library_reader import ReaderDataset
 from loader.datasets.progress import ConversionProgress
-from loader.datasets.reader import ReaderDataset
 
 NODES, EDGES = 500, 3000
 

@@ -68,17 +68,19 @@ CACHED = {"_target_": "loader.stores.CachedFeatures"}
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dtype": "float128"}, "features.dtype is 'float128'; it must be a torch.dtype or its name"),
+        ({"dtype": "float128"}, "features.dtype is 'float128'; it must be the name of a torch.dtype, e.g. float16"),
         ({"fraction": 2}, "features.fraction is 2; it must be in 0 to 1"),
-        ({"fraction": "x"}, "features.fraction is 'x'; it must be a number"),
-        ({"fraction": None, "budget_gib": -1}, "features.budget_gib is -1; it must be at least 0 and finite"),
+        ({"fraction": "x"}, "features.fraction is 'x'; it must be in 0 to 1"),
+        ({"fraction": None, "budget_gib": -1}, "features.budget_gib is -1; it must be a number of at least 0"),
         ({"fraction": 0.1, "budget_gib": 1}, "features.fraction is 0.1 and features.budget_gib is 1; give one"),
+        ({"fractoin": 0.5}, "features.fractoin is no option of PartitionedFeatures; did you mean fraction?"),
+        ({"wide": 3}, "features.wide is no option of PartitionedFeatures; it knows "),
         ({"hotness": "size"}, "features.hotness is 'size'; it must be one of degree, pagerank, visits"),
         ({"timeout": 0}, "features.timeout is 0; it must be greater than 0 and at most 86400 seconds"),
-        ({"batches_per_exchange": 0}, "features.batches_per_exchange is 0; it must be at least 1"),
-        ({"num_threads": 0}, "num_threads is 0; it must be at least 1"),
-        ({**CACHED, "host_threads": -3}, "features.host_threads is -3; it must be at least 0"),
-        ({**CACHED, "lookahead": 99}, "features.lookahead is 99; it must be at most 16"),
+        ({"batches_per_exchange": 0}, "features.batches_per_exchange is 0; it must be an integer of at least 1"),
+        ({"num_threads": 0}, "features.num_threads is 0; it must be an integer of at least 1 and at most 1024"),
+        ({**CACHED, "host_threads": -3}, "features.host_threads is -3; it must be an integer of at least 0"),
+        ({**CACHED, "lookahead": 99}, "features.lookahead is 99; it must be an integer of at least 0 and at most 16"),
     ],
 )
 def test_values_no_store_can_have_are_refused(options: dict[str, object], message: str) -> None:

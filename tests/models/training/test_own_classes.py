@@ -199,7 +199,7 @@ def test_a_sampler_that_does_not_sample_is_refused(composed: Composer, monkeypat
     from loader.datasets import Digits
 
     monkeypatch.setattr(Digits, "load", lambda self: pytest.fail("the data were read"))
-    with pytest.raises(ValueError, match=r"^sampler is a NoSample, which has neither sample\(graph, seeds, epoch, bat"):
+    with pytest.raises(ValueError, match=r"^sampler is a NoSample, which has neither open\(graph\) nor a samp"):
         in_process(composed, target("NoSample", "sampler"))
 
 
@@ -253,7 +253,10 @@ class OnlyBlocks(NoEpoch):
         (f"model._target_={HERE}.TooFewLogits", "gives rows of 9 numbers; it must give a logit for each of the 10 "),
         (f"model._target_={HERE}.NoSuper", "model sets a part before super().__init__() was called; call that first"),
         (f"sampler._target_={HERE}.NoSpec", "sampler is a NoSpec, which has no spec; add what it lacks"),
-        (f"sampler._target_={HERE}.NoEpoch", "sampler is a NoEpoch, whose sample takes no epoch; it is called as "),
+        (
+            f"sampler._target_={HERE}.NoEpoch",
+            "sampler is a NoEpoch, which has neither open(graph) nor a sample(graph, seeds, epoch=0, batch=0) that",
+        ),
         (f"sampler._target_={HERE}.OnlyBlocks", "OnlyBlocks.sample gives a tuple; it must give a sample, e.g. a "),
     ],
 )
@@ -276,9 +279,7 @@ def test_an_optimizer_that_nobody_reads_is_refused(composed: Composer) -> None:
 
 
 def test_a_module_not_found_names_the_path(composed: Composer) -> None:
-    with pytest.raises(
-        ValueError, match=r"No module named 'nowhere'.*put nowhere.py into this folder, or let PYTHONPATH"
-    ):
+    with pytest.raises(ValueError, match=r"No module named 'nowhere'.*and let this folder or PYTHONPATH have its file"):
         in_process(composed, "model._target_=nowhere.Net")
 
 

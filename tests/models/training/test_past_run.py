@@ -121,9 +121,11 @@ def test_options_that_would_be_ignored_are_refused(tmp_path: Path, composed: Com
     folder = trained(tmp_path, composed)
     with pytest.raises(ValueError, match=r"new_links is 5, but only mode=predict of task=link writes links; leave it"):
         use(composed, folder, "predict", "new_links=5")
-    with pytest.raises(ValueError, match=r"embeddings is true, but only mode=predict of a model with classes adds"):
+    with pytest.raises(
+        ValueError, match=r"embeddings is true, but only mode=predict of classes, with exact_test=true, adds"
+    ):
         use(composed, folder, "evaluate", "embeddings=true")
-    with pytest.raises(ValueError, match=r"embeddings is true, but with exact_test=false predictions are of sampled"):
+    with pytest.raises(ValueError, match=r"embeddings is true, but only mode=predict of classes, with exact_test=true"):
         use(composed, folder, "predict", "embeddings=true", "exact_test=false")
     with pytest.raises(ValueError, match=r"embeddings is true, but only mode=predict"):
         train.train(composed("embeddings=true"))

@@ -19,6 +19,7 @@ from loader.datasets import DatasetError
 from models.training.checkpoints import read_checkpoint
 from models.training.past_run_job import use_past_run
 from models.training.relational_job import WrittenItems, watch_task
+from models.training.rules import check_rules, of_values
 
 pytestmark = needs_frame
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -150,8 +151,9 @@ def test_a_checkpoint_of_another_task_is_refused(composed: Composer, tmp_path: P
     in_process(composed, *options(shop, "again", "trainer.max_epochs=1"))
     with pytest.raises(ValueError, match=r"ckpt_path is .*best\.ckpt, which .*task"):
         use(composed, tmp_path, "mode=predict", *options(shop, "spent"))
-    with pytest.raises(ValueError, match="embeddings is true, but a task on tables has none to write"):
-        use(composed, tmp_path, "mode=predict", "embeddings=true", *options(shop, "again"))
+    cfg = composed("mode=predict", "embeddings=true", *options(shop, "again"))
+    with pytest.raises(ValueError, match=r"^embeddings is true, but only mode=predict of classes, with"):
+        check_rules(cfg, of_values)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from loader.datasets import CacheError, DatasetError, EdgeList
-from loader.datasets.reader import ReaderDataset
+from loader.datasets.library_reader import ReaderDataset
 
 
 class Toy(ReaderDataset):

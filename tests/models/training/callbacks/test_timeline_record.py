@@ -16,7 +16,7 @@ from loader.loaders.nodes import NodeLoader
 from loader.samplers import FusedSampler
 from loader.timing import Span
 from models.training.callbacks import TimelineRecord
-from models.training.callbacks.timeline import draw
+from models.training.callbacks.timeline_record import draw
 
 
 def make_trainer(random_graph: Any, **changes: Any) -> Any:

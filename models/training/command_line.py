@@ -122,7 +122,7 @@ def _divided(arguments: Sequence[str], conf: Path) -> tuple[list[str], list[str]
     name = word.replace("-", "_")
     if way := _MEANT.get(name, ""):
         raise ValueError(f"there is no option {flag}; {way}")
-    if not (way := _nearest(word, {one[2:]: one for one in flags})):
+    if not (way := _nearest(word, {one[2:]: one for one in flags if one.startswith("--")})):
         full = word if (conf / word).is_dir() else next(iter(_elsewhere(name, _names((), conf))), word)
         way = f"; options have no dashes: {full}={value or 'VALUE'}"
     raise ValueError(f"there is no option {flag}{way}")

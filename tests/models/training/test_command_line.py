@@ -50,6 +50,7 @@ def refusal(*arguments: str) -> str:
         ("dataset:=digits", "cannot read the argument dataset:=digits; quote the value"),
         ("--sampler.fanouts=10", "no option --sampler.fanouts; options have no dashes: sampler.fanouts=10"),
         ("-path=x", "there is no option -path; options have no dashes: "),
+        ("-id=1", "there is no option -id; options have no dashes: id=1"),
         ("-heads=8", "there is no option -heads; options have no dashes: heads=8"),
         ("--epochs", "there is no option --epochs; options have no dashes: trainer.max_epochs=VALUE"),
         ("--lr=0.1", "there is no option --lr; options have no dashes: model.lr=0.1"),

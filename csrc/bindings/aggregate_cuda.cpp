@@ -69,55 +69,35 @@ using ScalesArgs = std::tuple<py::object, bool>;
 // Device and stream.
 using WhereArgs = std::tuple<int, StreamHandle>;
 
-// A block whose arrays were looked at.
-struct AnyBlock {
-  IntegersView indptr, indices;
+// A block whose arrays were looked at. They are narrow: loader/ops narrows those of large graphs.
+struct NarrowBlock {
+  View<const int32_t> indptr, indices;
   int64_t num_dst;
   const LiveBlock* live;
   bool sums;
   const int64_t *order, *at;
 
-  template <typename P, typename I>
-  DeviceBlock<P, I> of(int64_t num_src) const {
-    return {static_cast<const P*>(indptr.data),
-            static_cast<const I*>(indices.data),
-            num_dst,
-            num_src,
-            indices.size,
-            live,
-            sums,
-            order,
-            at};
-  }
-
-  // f(Type<P>{}, Type<I>{}).
-  template <typename F>
-  void with_types(const F& f) const {
-    if (indices.wide) return f(Type<int64_t>{}, Type<int64_t>{});
-    if (indptr.wide) return f(Type<int64_t>{}, Type<int32_t>{});
-    f(Type<int32_t>{}, Type<int32_t>{});
+  DeviceBlock<int32_t, int32_t> of(int64_t num_src) const {
+    return {indptr.data, indices.data, num_dst, num_src, indices.size, live, sums, order, at};
   }
 };
 
-AnyBlock block_of(const BlockArgs& args, const Place& gpu) {
+NarrowBlock block_of(const BlockArgs& args, const Place& gpu) {
   const auto& [indptr, indices, num_dst, live, sums, rows] = args;
   const Place place = live.is_none() ? gpu : Place("meta");
-  AnyBlock block{integers_view(indptr, "indptr", rows ? -1 : num_dst + 1, place),  // [num_dst + 1]
-                 integers_view(indices, "indices", -1, place),                     // [num_edges]
-                 num_dst,
-                 reinterpret_cast<const LiveBlock*>(  // [cuda_live_block_bytes]
-                     optional_view<uint8_t>(live, "live", sizeof(LiveBlock), gpu)),
-                 sums,
-                 nullptr,
-                 nullptr};
+  NarrowBlock block{view<const int32_t>(indptr, "indptr", rows ? -1 : num_dst + 1, place),  // [num_dst + 1]
+                    view<const int32_t>(indices, "indices", -1, place),                     // [num_edges]
+                    num_dst,
+                    reinterpret_cast<const LiveBlock*>(  // [cuda_live_block_bytes]
+                        optional_view<uint8_t>(live, "live", sizeof(LiveBlock), gpu)),
+                    sums,
+                    nullptr,
+                    nullptr};
   if (rows) {
     const auto& [order, at] = *rows;
     block.order = view<const int64_t>(order, "order", num_dst, gpu).data;
     block.at = view<const int64_t>(at, "at", num_dst, gpu).data;
   }
-  if (block.indices.wide && !block.indptr.wide)
-    throw py::type_error(
-        "indptr has dtype torch.int32; beside indices of torch.int64 it must be torch.int64");
   return block;
 }
 
@@ -168,20 +148,14 @@ void forward(const WhereArgs& where, const BlockArgs& block_args, py::handle x, 
   const Activation f = activation(active);
   const auto [device, stream] = where;
   const Place place{kGpu, device};
-  const AnyBlock block = block_of(block_args, place);
+  const NarrowBlock block = block_of(block_args, place);
   const bool on_meta = block.live && get_attribute(x, attribute_names().is_meta).ptr() == Py_True;
   const StridedView from = strided_view(x, "x", on_meta ? Place("meta") : place);
   const int64_t dim = from.columns;
   const Dtype dtype = dtype_of_rows(x, "x");
-  if ((dtype == kInt8 || dtype == kFloat8) && block.indices.wide)
-    throw py::type_error(
-        "indices has dtype torch.int64; rows of codes are read in place by indices of torch.int32: gather "
-        "the rows first (LazyRows.gather)");
-  IntegersView named{};
+  View<const int32_t> named{};
   if (!nodes.is_none()) {
-    named = integers_view(nodes, "nodes", -1, place);
-    if (named.wide != block.indices.wide)
-      throw py::type_error("nodes has dtype " + dtype_of(nodes) + "; it must be that of indices");
+    named = view<const int32_t>(nodes, "nodes", -1, place);
     if (named.size < block.num_dst)
       throw py::value_error("nodes has " + std::to_string(named.size) + " elements; the block has " +
                             std::to_string(block.num_dst) + " destinations");
@@ -210,14 +184,8 @@ void forward(const WhereArgs& where, const BlockArgs& block_args, py::handle x, 
   const auto launch = [&, device = device, stream = stream](auto input, auto output) {
     using T = typename decltype(input)::type;
     using O = typename decltype(output)::type;
-    block.with_types([&](auto p, auto i) {
-      using P = typename decltype(p)::type;
-      using I = typename decltype(i)::type;
-      if constexpr (!kIsCode<T> || sizeof(I) == 4)
-        launch_mean_forward(block.of<P, I>(from.num_rows), typed<const T>(from),
-                            static_cast<const I*>(named.data), dim, typed<O>(mean), typed<O>(own), padding, f,
-                            scratch, device, stream_of(stream), scales);
-    });
+    launch_mean_forward(block.of(from.num_rows), typed<const T>(from), named.data, dim, typed<O>(mean),
+                        typed<O>(own), padding, f, scratch, device, stream_of(stream), scales);
   };
   const auto launch_coded = [&](auto input) {
     if (out_dtype == kFloat32) return launch(input, Type<float>{});
@@ -255,7 +223,7 @@ void backward(const WhereArgs& where, const BlockArgs& block_args, py::handle so
   const Activation f = activation(active);
   const auto [device, stream] = where;
   const Place place{kGpu, device};
-  const AnyBlock block = block_of(block_args, place);
+  const NarrowBlock block = block_of(block_args, place);
   const StridedView to = strided_view(grad_x, "grad_x", place);
   const Dtype dtype = dtype_of_rows(grad_x, "grad_x");
   const int64_t num_src = to.num_rows, dim = to.columns, num_edges = block.indices.size;
@@ -268,29 +236,17 @@ void backward(const WhereArgs& where, const BlockArgs& block_args, py::handle so
   if (f.relu && x.is_none()) throw py::value_error("x is None; the gradient of ReLU needs it");
   if (sorted_sources.is_none() != order.is_none())
     throw py::value_error("sorted_sources and order belong together; give both or none");
-  IntegersView sorted{};
-  if (!sorted_sources.is_none()) {
-    sorted = integers_view(sorted_sources, "sorted_sources", num_edges, place);
-    if (sorted.wide != block.indices.wide)
-      throw py::type_error("sorted_sources has dtype " + dtype_of(sorted_sources) +
-                           "; it must be that of indices");
-  }
+  const auto* const sorted = optional_view<const int32_t>(sorted_sources, "sorted_sources", num_edges, place);
   const int64_t* const places = optional_view<const int64_t>(order, "order", num_edges, place);
-  const int64_t bytes =
-      mean_backward_workspace(num_src, num_edges, block.indptr.wide ? 8 : 4, block.indices.wide ? 8 : 4);
+  const int64_t bytes = mean_backward_workspace(num_src, num_edges);
   void* const scratch = view<uint8_t>(workspace, "workspace", bytes, place).data;
   doing("the gradient of the mean over neighbors on the GPU", [&, device = device, stream = stream] {
     const py::gil_scoped_release nogil;
     const gpu::OnDevice current(device);
     with_dtype(dtype, [&](auto type) {
       using T = typename decltype(type)::type;
-      block.with_types([&](auto p, auto i) {
-        using P = typename decltype(p)::type;
-        using I = typename decltype(i)::type;
-        launch_mean_backward(block.of<P, I>(num_src), static_cast<const I*>(sorted.data), places,
-                             typed<const T>(of_mean), typed<const T>(of_own), typed<const T>(read), dim,
-                             typed<T>(to), f, scratch, device, stream_of(stream));
-      });
+      launch_mean_backward(block.of(num_src), sorted, places, typed<const T>(of_mean), typed<const T>(of_own),
+                           typed<const T>(read), dim, typed<T>(to), f, scratch, device, stream_of(stream));
     });
   });
 }
@@ -308,16 +264,15 @@ void write_live(const std::vector<LiveFields>& fields, py::handle to, py::handle
   LiveBlock blocks[kMaxLiveBlocks] = {};
   for (size_t i = 0; i < fields.size(); ++i) {
     const auto& [indptr, indices, num_dst, x, nodes, key] = fields[i];
-    const auto lists = integers_view(indptr, "indptr", num_dst + 1, place);  // [num_dst + 1]
-    const auto sources = integers_view(indices, "indices", -1, place);       // [num_edges]
+    const auto lists = view<const int32_t>(indptr, "indptr", num_dst + 1, place);  // [num_dst + 1]
+    const auto sources = view<const int32_t>(indices, "indices", -1, place);       // [num_edges]
     StridedView rows{};
     if (!x.is_none()) {
       rows = strided_view(x, "x", place);  // [num_src, dim], or the table that nodes name rows of
       dtype_of_rows(x, "x");
     }
-    IntegersView named{};
-    if (!nodes.is_none()) named = integers_view(nodes, "nodes", -1, place);  // [num_src]
-    blocks[i] = {lists.data, sources.data, num_dst, sources.size, rows.data, rows.stride, named.data, key};
+    const auto* const named = optional_view<const int32_t>(nodes, "nodes", -1, place);  // [num_src]
+    blocks[i] = {lists.data, sources.data, num_dst, sources.size, rows.data, rows.stride, named, key};
   }
   const auto count = static_cast<int64_t>(fields.size());
   auto* const live = reinterpret_cast<LiveBlock*>(

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from loader import _core
 from loader.machine.gpu import current_stream_handle, require_cuda
-from loader.ops.live import LiveBlock, draw_keys
+from loader.ops.live import LiveBlock, draw_keys, narrow
 from loader.samples import Block
 
 _DTYPES = tuple(getattr(torch, name) for name in getattr(_core, "cuda_mean_dtypes", ()))
 # Rows of codes, which only a first layer reads.
 _CODES = tuple(getattr(torch, name) for name in getattr(_core, "cuda_mean_codes", ()))
 _INDEX_DTYPES = ((torch.int32, torch.int32), (torch.int64, torch.int32), (torch.int64, torch.int64))
+_MOST = 2**31 - 1  # rows and edges of a block: they have numbers of int32
 _DROPOUT_STEPS = 65536  # a dropped element is told by 16 random bits
 _PADDING_BYTES = 16
 
@@ -50,6 +51,10 @@ class Edges(NamedTuple):
     live: Tensor | None
     sums: bool = False
     rows: tuple[Tensor, Tensor] | None = None
+
+    def narrowed(self) -> Edges:
+        """With indices of int32. Those of a graph with 2^31 edges or nodes are converted."""
+        return self._replace(indptr=narrow(self.indptr), indices=narrow(self.indices))
 
 
 class Scales(NamedTuple):
@@ -90,6 +95,11 @@ def check(x: Tensor, block: Block, *, codes: bool = False) -> None:
         raise TypeError(
             f"the block has indptr of {indptr.dtype} and indices of {indices.dtype}; they must be int32 or int64, "
             "and indices must not be the wider one"
+        )
+    if max(x.shape[0], indices.shape[0]) > _MOST:
+        raise ValueError(
+            f"there are {x.shape[0]} rows and {indices.shape[0]} edges; a GPU sums over at most {_MOST} of each: split "
+            "the block"
         )
     if not (indptr.is_contiguous() and indices.is_contiguous()):
         raise ValueError("the block's arrays are not contiguous; call .contiguous() first")
@@ -271,6 +281,7 @@ def _forward(
     scales: Scales | None = None,
 ) -> None:
     """Launches the mean to columns of `out` from `mean_at` on, and own rows from `own_at` on unless that is -1."""
+    edges, nodes = edges.narrowed(), None if nodes is None else narrow(nodes)
     num_edges = edges.indices.shape[0]
     workspace = None  # for the list of long rows
     if num_edges > _core.cuda_mean_long_row:
@@ -298,6 +309,7 @@ def _backward(
     activation: Activation = IDENTITY,
 ) -> Tensor:
     """The gradient of `x`, `[num_src, F]`."""
+    edges = edges.narrowed()
     indptr, indices = edges.indptr, edges.indices
     grad_self = None if grad_self is None else _rows(grad_self)
     grad_mean = None if grad_mean is None else _rows(grad_mean)
@@ -318,8 +330,7 @@ def _backward(
         edge = torch.arange(indices.shape[0], device=indices.device)
         sources, order = torch.sort(torch.where(edge < indptr[-1], indices, num_src), stable=True)
     x = None if x is None else _rows(x)
-    num_edges, sizes = indices.shape[0], (indptr.element_size(), indices.element_size())
-    needed = _core.cuda_mean_backward_workspace(num_src, num_edges, *sizes)
+    needed = _core.cuda_mean_backward_workspace(num_src, indices.shape[0])
     workspace = grad.new_empty(needed, dtype=torch.uint8)
     device = grad.get_device()
     where = device, current_stream_handle(device)

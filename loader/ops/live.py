@@ -10,7 +10,7 @@ there are fewer seeds than before, their labels are followed by one that the los
 from __future__ import annotations
 
 from operator import ge
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +20,11 @@ from loader.machine.gpu import current_stream_handle
 from loader.samples import Block, LazyRows, MiniBatch
 
 _ALIGNMENT = 16  # bytes: of the vectors by which rows are read
+
+
+def narrow(indices: Tensor) -> Tensor:
+    """The same numbers as int32: the kernels of sums take no others."""
+    return indices if indices.dtype == torch.int32 else indices.int()
 
 
 def draw_keys(count: int) -> list[int]:
@@ -71,7 +76,7 @@ class Kind(NamedTuple):
             codes = Codes(held.dtype, held.stride(0), x.scales.data_ptr(), x.by_row)
         whole = held.is_contiguous() or (codes is not None and held.stride(1) == 1)
         readable = held.is_cuda and held.dim() == 2 and whole and held.data_ptr() % _ALIGNMENT == 0
-        if not readable or len(batch.blocks) > _core.cuda_max_live_blocks:
+        if not readable or held.shape[0] > 2**31 - 1 or len(batch.blocks) > _core.cuda_max_live_blocks:
             return None
         if isinstance(x, LazyRows) and x.nodes.dtype != batch.blocks[0].indices.dtype:
             return None
@@ -133,9 +138,9 @@ class LiveBlock(Block):
         draws: activations with dropout that were captured on it; each replay needs a key for them.
     """
 
-    def __init__(self, num_src: int, num_dst: int, num_edges: int, like: Block, live: Tensor) -> None:
-        indptr = torch.empty(num_dst + 1, dtype=like.indptr.dtype, device="meta")
-        indices = torch.empty(num_edges, dtype=like.indices.dtype, device="meta")
+    def __init__(self, num_src: int, num_dst: int, num_edges: int, live: Tensor) -> None:
+        indptr = torch.empty(num_dst + 1, dtype=torch.int32, device="meta")
+        indices = torch.empty(num_edges, dtype=torch.int32, device="meta")
         super().__init__(indptr, indices, num_src, num_dst)
         self.live = live
         self.draws = 0
@@ -167,14 +172,14 @@ class LiveBatch:
         self.kind = kind
         self.room = room
         self._ignored = ignored_label
+        self._narrowed: Any = None
         hops = len(like.blocks)
         self._live = torch.empty(hops * _core.cuda_live_block_bytes, dtype=torch.uint8, device=kind.device)
         dst, src = room.frontiers[:-1][::-1], room.frontiers[1:][::-1]
         self.blocks = tuple(
-            LiveBlock(src[i], dst[i], room.edges[i], block, live)
-            for i, (block, live) in enumerate(zip(like.blocks, self._live.view(hops, -1), strict=True))
+            LiveBlock(src[i], dst[i], room.edges[i], live) for i, live in enumerate(self._live.view(hops, -1))
         )
-        nodes = torch.empty(room.frontiers[-1], dtype=like.nodes.dtype, device="meta")
+        nodes = torch.empty(room.frontiers[-1], dtype=torch.int32, device="meta")
         size = (room.frontiers[-1], kind.features[1])
         x: Tensor | None = torch.empty(size, dtype=kind.features[0], device="meta")
         rows: LazyRows | None = None
@@ -236,14 +241,16 @@ class LiveBatch:
         assert batch.y is not None
         assert self.batch.y is not None
         rows: tuple[Tensor | None, Tensor | None] = (
-            (features.table, features.nodes) if isinstance(features, LazyRows) else (features, None)
+            (features.table, narrow(features.nodes)) if isinstance(features, LazyRows) else (features, None)
         )
         values = []
         keys = iter(draw_keys(sum(live.draws for live in self.blocks)))
         for block, live in zip(batch.blocks, self.blocks, strict=True):
             key = next(keys) if live.draws else 0
-            values.append((block.indptr, block.indices, block.num_dst, *rows, key))
+            values.append((narrow(block.indptr), narrow(block.indices), block.num_dst, *rows, key))
             rows = None, None  # the other blocks read what the layer before them wrote
+        wide = any(block.indptr.dtype != torch.int32 for block in batch.blocks)
+        self._narrowed = values if wide else None  # later launches read them
         device = self.kind.device.index
         labels = batch.y.contiguous(), self.batch.y
         _core.cuda_write_live_blocks(values, self._live, *labels, device, current_stream_handle(device))

@@ -35,7 +35,8 @@ def aggregate_mean(x: Tensor, block: Block) -> Tensor:
 
     Args:
         x: `[num_src, F]` features of the block's sources; float32, float64, float16 or bfloat16.
-        block: the block; its tensors lie where `x` lies.
+        block: the block; its tensors lie where `x` lies. On CUDA it has fewer than 2^31 edges and sources; indices of
+            int64, which graphs with 2^31 edges or nodes have, are converted to int32 first.
 
     Returns:
         `[num_dst, F]`, dtype and device of `x`.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _SECTOR = 32  # bytes that a GPU reads of its memory at a time
-_MOST_CODED = 2**31 - 1  # rows of codes that are read in place, by ids of int32
+_MOST_LAZY = 2**31 - 1  # rows that are read in place, by ids of int32
 
 
 class DeviceFeatures(KernelStore):
@@ -30,7 +30,7 @@ class DeviceFeatures(KernelStore):
         device: the GPU, by default the tensor's, else the current one.
         lazy: True: a loader does not gather these features. Its mini-batches have `rows` in place of `x`, and the first
             layer of the model reads the features here, as `models.sage.GraphSAGE` does. The rows must be `[num_rows,
-            F]` of floating point, and `dtype` the type that they are kept in, or of 8 bits and fewer than 2^31. None:
+            F]` of floating point, and `dtype` the type that they are kept in, or of 8 bits; and fewer than 2^31. None:
             True if the rows are such.
         options: see `RowOptions`.
 
@@ -49,13 +49,11 @@ class DeviceFeatures(KernelStore):
         **options: Unpack[RowOptions],
     ) -> None:
         rows = RowFormat(tensor, ("cpu", "cuda"), line=_SECTOR, **options)
-        as_stored = rows.dtype.is_floating_point and rows.storage_dtype == rows.dtype
-        if rows.coded:
-            as_stored = rows.num_rows <= _MOST_CODED
-        possible = len(rows.shape) == 1 and as_stored
+        as_stored = rows.coded or (rows.dtype.is_floating_point and rows.storage_dtype == rows.dtype)
+        possible = len(rows.shape) == 1 and as_stored and rows.num_rows <= _MOST_LAZY
         if lazy and not possible:
             raise ValueError(
-                "lazy rows are read as they are kept, [num_rows, F] of floating point or, fewer than 2^31, of 8 bits; "
+                "lazy rows are read as they are kept, [num_rows, F] of floating point or of 8 bits, fewer than 2^31; "
                 f"these are {rows.describe()}: give lazy=False"
             )
         require_cuda(type(self).__name__)

@@ -59,9 +59,7 @@ struct Compiled<DropFromListsKernel, P> {
 namespace loader {
 
 int64_t mean_forward_workspace(int64_t num_edges) { return 8 * (1 + num_edges); }
-int64_t mean_backward_workspace(int64_t num_src, int64_t num_edges, int64_t index_bytes, int64_t id_bytes) {
-  return num_src * index_bytes + num_edges * id_bytes;
-}
+int64_t mean_backward_workspace(int64_t num_src, int64_t num_edges) { return 4 * (num_src + num_edges); }
 
 void write_live_blocks(const LiveBlock* blocks, int count, LiveBlock* to, const LiveCopy& copy, int,
                        gpu::Stream) {

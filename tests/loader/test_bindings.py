@@ -228,7 +228,7 @@ def mean_forward() -> Binding:
             *(5, 0, 4, (False, 0, 0), given["workspace"], (None, False)),
         ),
         {
-            "indptr": on_gpu(4),
+            "indptr": on_gpu(4, dtype=NARROW),
             "indices": on_gpu(300, dtype=NARROW),
             "x": on_gpu(6, 5, dtype=FLOAT),
             "nodes": on_gpu(4, dtype=NARROW),
@@ -240,10 +240,10 @@ def mean_forward() -> Binding:
     )
 
 
-def mean_forward_of_codes(indices: torch.dtype = NARROW) -> Binding:
+def mean_forward_of_codes() -> Binding:
     return Binding(
         lambda **given: _core.cuda_mean_forward(
-            *((0, 0), (on_gpu(4), on_gpu(30, dtype=indices), 3, None, False, None), given["x"], None),
+            *((0, 0), (on_gpu(4, dtype=NARROW), on_gpu(30, dtype=NARROW), 3, None, False, None), given["x"], None),
             *(on_gpu(3, 5, dtype=FLOAT), 0, -1, 0, (False, 0, 0), None, (given["scales"], True)),
         ),
         {"x": on_gpu(6, 5, dtype=torch.int8), "scales": on_gpu(6, 1, dtype=FLOAT)},
@@ -252,7 +252,7 @@ def mean_forward_of_codes(indices: torch.dtype = NARROW) -> Binding:
 
 
 def mean_forward_of_a_live_block() -> Binding:
-    arrays = torch.zeros(4, dtype=torch.int64, device="meta"), torch.zeros(300, dtype=torch.int64, device="meta")
+    arrays = torch.zeros(4, dtype=NARROW, device="meta"), torch.zeros(300, dtype=NARROW, device="meta")
     x, workspace = torch.zeros(6, 5, device="meta"), on_gpu(_core.cuda_mean_forward_workspace(300), dtype=BYTES)
     return Binding(
         lambda live: _core.cuda_mean_forward(
@@ -266,7 +266,7 @@ def mean_forward_of_a_live_block() -> Binding:
 
 def mean_backward() -> Binding:
     """Of the same, whose rows are the sources'."""
-    nbytes = _core.cuda_mean_backward_workspace(4, 300, 8, 4)
+    nbytes = _core.cuda_mean_backward_workspace(4, 300)
     names = "sorted_sources", "order", "grad_mean", "grad_own", "x", "grad_x"
     return Binding(
         lambda **given: _core.cuda_mean_backward(
@@ -274,7 +274,7 @@ def mean_backward() -> Binding:
             *((True, 0, 0), given["workspace"]),
         ),
         {
-            "indptr": on_gpu(4),
+            "indptr": on_gpu(4, dtype=NARROW),
             "indices": on_gpu(300, dtype=NARROW),
             "sorted_sources": on_gpu(300, dtype=NARROW),
             "order": on_gpu(300),
@@ -301,7 +301,7 @@ def live_blocks() -> Binding:
             *(given["live"], given["labels"], given["labels_to"], 0, 0),
         ),
         {
-            "indptr": on_gpu(4),
+            "indptr": on_gpu(4, dtype=NARROW),
             "indices": on_gpu(30, dtype=NARROW),
             "x": on_gpu(6, 5, dtype=FLOAT),
             "nodes": on_gpu(4, dtype=NARROW),
@@ -409,12 +409,6 @@ def test_another_type_is_refused(name: str, tensor: str) -> None:
     error = refusal(name, tensor, OnGPU(held(name, tensor).to(torch.bool)))
     assert isinstance(error, TypeError)
     assert MADE[name].types.get(tensor, f"{tensor} has dtype torch.bool; ") in str(error)
-
-
-def test_rows_of_codes_need_narrow_indices() -> None:
-    binding = mean_forward_of_codes(torch.int64)
-    with pytest.raises(TypeError, match=r"by indices of torch.int32: gather the rows first \(LazyRows.gather\)"):
-        binding.call(**binding.arguments)
 
 
 @pytest.mark.parametrize(("name", "tensor"), OF_ONE_LENGTH)

@@ -391,8 +391,8 @@ CALLS: dict[str, Callable[[], tuple[Callable[..., Any], Arguments]]] = {
     "subgraph_scratch": lambda: (_core.subgraph_scratch, {"nodes": 5, "edges": 9}),
     "cuda_mean_forward_workspace": lambda: (lambda n: _core.cuda_mean_forward_workspace(n), {"n": 9}),
     "cuda_mean_backward_workspace": lambda: (
-        lambda a, b, c, d: _core.cuda_mean_backward_workspace(a, b, c, d),
-        {"a": 5, "b": 9, "c": 4, "d": 4},
+        lambda a, b: _core.cuda_mean_backward_workspace(a, b),
+        {"a": 5, "b": 9},
     ),
 }
 

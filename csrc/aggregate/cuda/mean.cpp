@@ -196,10 +196,8 @@ int64_t mean_forward_workspace(int64_t num_edges) {
   return static_cast<int64_t>(sizeof(int64_t)) * (1 + num_edges / (kLongRow + 1));
 }
 
-int64_t mean_backward_workspace(int64_t num_src, int64_t num_edges, int64_t index_bytes, int64_t id_bytes) {
-  if (index_bytes == 4) return lay_out<int32_t, int32_t>(nullptr, num_src, num_edges, nullptr);
-  if (id_bytes == 4) return lay_out<int64_t, int32_t>(nullptr, num_src, num_edges, nullptr);
-  return lay_out<int64_t, int64_t>(nullptr, num_src, num_edges, nullptr);
+int64_t mean_backward_workspace(int64_t num_src, int64_t num_edges) {
+  return lay_out<int32_t, int32_t>(nullptr, num_src, num_edges, nullptr);
 }
 
 template <typename P, typename I, typename T, typename O>
@@ -261,23 +259,17 @@ void launch_mean_backward(const DeviceBlock<P, I>& block, const I* sorted_source
   LOADER_FORWARD(P, I, double, double)     \
   LOADER_FORWARD(P, I, half, half)         \
   LOADER_FORWARD(P, I, bfloat16, bfloat16) \
+  LOADER_FORWARD(P, I, int8, float)        \
+  LOADER_FORWARD(P, I, int8, half)         \
+  LOADER_FORWARD(P, I, int8, bfloat16)     \
+  LOADER_FORWARD(P, I, float8, float)      \
+  LOADER_FORWARD(P, I, float8, half)       \
+  LOADER_FORWARD(P, I, float8, bfloat16)   \
   LOADER_BACKWARD(P, I, float)             \
   LOADER_BACKWARD(P, I, double)            \
   LOADER_BACKWARD(P, I, half)              \
   LOADER_BACKWARD(P, I, bfloat16)
 LOADER_BOTH(int32_t, int32_t)
-LOADER_BOTH(int64_t, int32_t)
-LOADER_BOTH(int64_t, int64_t)
-// A table of codes has fewer than 2^31 rows, see loader/stores/device.py.
-#define LOADER_CODED(P)                      \
-  LOADER_FORWARD(P, int32_t, int8, float)    \
-  LOADER_FORWARD(P, int32_t, int8, half)     \
-  LOADER_FORWARD(P, int32_t, int8, bfloat16) \
-  LOADER_FORWARD(P, int32_t, float8, float)  \
-  LOADER_FORWARD(P, int32_t, float8, half)   \
-  LOADER_FORWARD(P, int32_t, float8, bfloat16)
-LOADER_CODED(int32_t)
-LOADER_CODED(int64_t)
 
 namespace {
 
@@ -302,14 +294,12 @@ void add_types(std::vector<gpu::Kernel*>& all) {
   add_pass<MeanPass<P, I, double, double>>(all);
   add_pass<MeanPass<P, I, half, half>>(all);
   add_pass<MeanPass<P, I, bfloat16, bfloat16>>(all);
-  if constexpr (sizeof(I) == 4) {
-    add_pass<MeanPass<P, I, int8, float>>(all);
-    add_pass<MeanPass<P, I, int8, half>>(all);
-    add_pass<MeanPass<P, I, int8, bfloat16>>(all);
-    add_pass<MeanPass<P, I, float8, float>>(all);
-    add_pass<MeanPass<P, I, float8, half>>(all);
-    add_pass<MeanPass<P, I, float8, bfloat16>>(all);
-  }
+  add_pass<MeanPass<P, I, int8, float>>(all);
+  add_pass<MeanPass<P, I, int8, half>>(all);
+  add_pass<MeanPass<P, I, int8, bfloat16>>(all);
+  add_pass<MeanPass<P, I, float8, float>>(all);
+  add_pass<MeanPass<P, I, float8, half>>(all);
+  add_pass<MeanPass<P, I, float8, bfloat16>>(all);
   add_pass<GradientPass<P, I, float>>(all);
   add_pass<GradientPass<P, I, double>>(all);
   add_pass<GradientPass<P, I, half>>(all);
@@ -321,13 +311,10 @@ void add_types(std::vector<gpu::Kernel*>& all) {
 }  // namespace
 
 std::vector<gpu::Kernel*> mean_kernels() {
-  std::vector<gpu::Kernel*> all{&gpu::kernel<PlaceSources, int32_t>(), &gpu::kernel<PlaceSources, int64_t>(),
-                                &gpu::kernel<WriteLive, gpu::Int<16>>(),
-                                &gpu::kernel<WriteLive, gpu::Int<4>>(),
-                                &gpu::kernel<WriteLive, gpu::Int<1>>()};
+  std::vector<gpu::Kernel*> all{
+      &gpu::kernel<PlaceSources, int32_t>(), &gpu::kernel<WriteLive, gpu::Int<16>>(),
+      &gpu::kernel<WriteLive, gpu::Int<4>>(), &gpu::kernel<WriteLive, gpu::Int<1>>()};
   add_types<int32_t, int32_t>(all);
-  add_types<int64_t, int32_t>(all);
-  add_types<int64_t, int64_t>(all);
   return all;
 }
 

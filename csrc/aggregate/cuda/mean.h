@@ -141,7 +141,7 @@ void write_live_blocks(const LiveBlock* blocks, int count, LiveBlock* to, const 
 
 // Bytes of workspace, uninitialised, aligned to 16.
 int64_t mean_forward_workspace(int64_t num_edges);
-int64_t mean_backward_workspace(int64_t num_src, int64_t num_edges, int64_t index_bytes, int64_t id_bytes);
+int64_t mean_backward_workspace(int64_t num_src, int64_t num_edges);
 
 // mean[i] = mean, or sum, of f(x[indices[e]]) over row i, zero for an empty row; own[i] = f(x[i]) unless own.data is
 // null; after mean[i] follow a one and `padding` - 1 zeros, unless `padding` is 0. f is `activation`.

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from loader import _core
 from loader.ops import aggregate_mean, aggregate_sum, concat_self_mean, linear_self_mean, self_and_mean
+from loader.ops import gpu as ops_gpu
 from loader.samples import Block
 
 INDEX_TYPES = [(torch.int32, torch.int32), (torch.int64, torch.int32), (torch.int64, torch.int64)]
@@ -368,3 +369,9 @@ class TestSum:
     def test_shapes_that_disagree_are_refused(self) -> None:
         with pytest.raises(ValueError, match=r"x, indptr and indices have shapes \(3,\), \(2,\) and \(1,\)"):
             aggregate_sum(torch.ones(3), torch.tensor([0, 1]), torch.tensor([0]))
+
+
+def test_blocks_beyond_int32_are_refused_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ops_gpu, "_MOST", 2)
+    with pytest.raises(ValueError, match="there are 3 rows and 2 edges; a GPU sums over at most 2 of each: split"):
+        ops_gpu.check(torch.ones(3, 2), make_block([[0], [2]], 3))

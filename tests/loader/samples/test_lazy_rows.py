@@ -64,10 +64,10 @@ def test_tables_not_readable_in_place_are_refused(tensor: torch.Tensor, options:
         DeviceFeatures(tensor, lazy=True, **options)
 
 
-def test_codes_beyond_32_bit_ids_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_store, "_MOST_CODED", 3)
-    with pytest.raises(ValueError, match=r"or, fewer than 2\^31, of 8 bits; .*: give lazy=False"):
-        DeviceFeatures(torch.ones(4, 2), storage_dtype="int8", lazy=True)
+def test_rows_beyond_32_bit_ids_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_store, "_MOST_LAZY", 3)
+    with pytest.raises(ValueError, match=r"or of 8 bits, fewer than 2\^31; .*: give lazy=False"):
+        DeviceFeatures(torch.ones(4, 2), lazy=True)
 
 
 @pytest.mark.parametrize("precision", ["bf16-true", "64-true"])

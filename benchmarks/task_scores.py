@@ -137,6 +137,7 @@ def main() -> None:
     parser.add_argument("--cache-dir", type=Path)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--processes", type=int, default=1, help="fits at once")
@@ -145,7 +146,9 @@ def main() -> None:
     arguments = parser.parse_args()
     for task in arguments.tasks:  # converts the tables, once
         module_of(task, "cpu", arguments.data_dir, arguments.cache_dir, 0)
-    jobs = list(product(arguments.tasks, range(arguments.seeds), reversed(SIDES)))
+    jobs = list(
+        product(arguments.tasks, range(arguments.first_seed, arguments.first_seed + arguments.seeds), reversed(SIDES))
+    )
     with ProcessPoolExecutor(arguments.processes, get_context("spawn")) as pool:
         found = list(pool.map(partial(fit, arguments=arguments), jobs))
     rows = []

@@ -143,11 +143,12 @@ void write_live_blocks(const LiveBlock* blocks, int count, LiveBlock* to, const 
 int64_t mean_forward_workspace(int64_t num_edges);
 int64_t mean_backward_workspace(int64_t num_src, int64_t num_edges);
 
-// mean[i] = mean, or sum, of f(x[indices[e]]) over row i, zero for an empty row; own[i] = f(x[i]) unless own.data is
-// null; after mean[i] follow a one and `padding` - 1 zeros, unless `padding` is 0. f is `activation`.
-// x: [num_src, dim]; mean, own: [num_dst, dim]. With `nodes` [num_src], row nodes[s] of x is that of source
-// s: nothing has to be gathered first. Dropout then goes by that row. Rows of codes have `scales`, and each
-// element is decoded before it is added: so the result has the bits of that of the decoded rows.
+// mean[i] = mean, or sum, of f(x[indices[e]]) over row i, zero for an empty row; own[i] = f(x[i]) unless
+// own.data is null; after mean[i] follow a one and `padding` - 1 zeros, unless `padding` is 0. f is
+// `activation`. x: [num_src, dim]; mean, own: [num_dst, dim]. With `nodes` [num_src], row nodes[s] of x is
+// that of source s: nothing has to be gathered first. Dropout then goes by that row. Rows of codes have
+// `scales`, and each element is decoded before it is added: so the result has the bits of that of the decoded
+// rows.
 template <typename P, typename I, typename T, typename O>
 void launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x, const I* nodes, int64_t dim,
                          StridedRows<O> mean, StridedRows<O> own, int padding, Activation activation,

@@ -337,7 +337,13 @@ def task_sides(result: Result) -> Iterator[Result]:
     for row in result["rows"]:
         means = {side: f"{row[side]['mean']:.2f} ± {row[side]['std']:.2f}" for side in ("ours", "theirs")}
         seconds = {f"{side}_s": row[side]["seconds"] for side in ("ours", "theirs")}
-        yield {**row, **means, **seconds, **_shown(row["difference"]), "seeds": len(row["ours"]["scores"])}
+        yield {
+            **row,
+            **means,
+            **seconds,
+            **_shown(row["difference"]),
+            "seeds": ", ".join(str(len(row[side]["scores"])) for side in ("ours", "theirs")),
+        }
 
 
 def subgraph_sides(result: Result) -> Iterator[Result]:

@@ -101,7 +101,9 @@ void run_mean(MeanPass<int32_t, int32_t, T, float> pass, int rows_per_group, int
   const LongRows long_rows{&count, rows.data()};
   const int64_t a_block = (kShortThreads >> log_lanes) * int64_t{rows_per_group};
   const auto grid = static_cast<unsigned>((pass.rows + a_block - 1) / a_block);
-  on_host::run_grid(grid, kShortThreads, 0, [&] { sum_short_rows<N>(pass, long_rows, log_lanes); });
+  const bool in_turns = pass.block.order != nullptr;
+  on_host::run_grid(grid, kShortThreads, 0,
+                    [&] { sum_short_rows<N>(pass, long_rows, log_lanes, rows_per_group, in_turns); });
   on_host::run_grid(2, kLongThreads, 0, [&] { sum_long_rows<N>(pass, long_rows); });
 }
 

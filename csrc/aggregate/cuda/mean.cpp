@@ -89,10 +89,17 @@ void with_vectors(const Alignment& alignment, const F& f) {
   return f(std::integral_constant<int, 1>{});
 }
 
+// Whether long rows may follow on each other: those of one relation, of the same nodes. In a block of one
+// type neighboring rows read the same lines of `indptr` and `indices`, and are better summed by one group.
+template <typename P, typename I>
+bool in_turns(const DeviceBlock<P, I>& block) {
+  return block.sums || block.order != nullptr;
+}
+
 // Sums all rows; `max_long` bounds the number of long rows, and 0 leaves their kernel out.
 template <int N, typename Pass>
-void sum_rows(const Pass& pass, int64_t num_rows, const LongRows& long_rows, int64_t max_long, int device,
-              gpu::Stream stream) {
+void sum_rows(const Pass& pass, int64_t num_rows, const LongRows& long_rows, int64_t max_long, bool in_turns,
+              int device, gpu::Stream stream) {
   if (num_rows == 0 || pass.dim == 0) return;
   gpu::Kernel& short_rows = gpu::kernel<SumShortRows, gpu::Int<N>, Pass>();
   gpu::Kernel& all_long = gpu::kernel<SumLongRows, gpu::Int<N>, Pass>();
@@ -105,10 +112,10 @@ void sum_rows(const Pass& pass, int64_t num_rows, const LongRows& long_rows, int
   const int64_t groups_per_block = kShortThreads >> log_lanes;
   const int64_t plenty = groups_per_block * Pass::kBlocksPerProcessor * processors * 2;
   const int64_t rows_per_group = std::clamp<int64_t>(num_rows / plenty, 1, kMaxRowsPerGroup);
-  gpu::launch<Pass, LongRows, int>(
+  gpu::launch<Pass, LongRows, int, int, bool>(
       short_rows, device,
       {gpu::blocks_for(num_rows, groups_per_block * rows_per_group, "rows"), kShortThreads, 0, stream}, pass,
-      long_rows, log_lanes);
+      long_rows, log_lanes, static_cast<int>(rows_per_group), in_turns);
   if (max_long == 0) return;
   const int64_t slices = (vectors + kSliceLanes - 1) / kSliceLanes;
   const auto wanted = static_cast<unsigned>(std::min<int64_t>(max_long * slices, int64_t{processors} * 4));
@@ -214,7 +221,8 @@ void launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x,
   static_cast<MeanArgs<P, I, T, O>&>(pass) = args;
   if constexpr (kIsCode<T>) pass.scales = scales;
   const auto sum = [&](auto width) {
-    sum_rows<decltype(width)::value>(pass, block.num_dst, long_rows, max_long, device, stream);
+    sum_rows<decltype(width)::value>(pass, block.num_dst, long_rows, max_long, in_turns(block), device,
+                                     stream);
   };
   if constexpr (kIsCode<T>) {  // what they become is written as several words
     constexpr int kWritten = std::min<int>(kWidestOf<T>, 16 / sizeof(O));
@@ -239,8 +247,8 @@ void launch_mean_backward(const DeviceBlock<P, I>& block, const I* sorted_source
                                     activation.identity(), dim, block.sums}};
   const LongRows long_rows{t.counters + 1, t.long_rows};
   with_vectors<T>(Alignment(dim).of(grad_mean).of(grad_own).of(x).of(grad_x), [&](auto width) {
-    sum_rows<decltype(width)::value>(pass, block.num_src, long_rows, edges.num_edges / (kLongRow + 1), device,
-                                     stream);
+    sum_rows<decltype(width)::value>(pass, block.num_src, long_rows, edges.num_edges / (kLongRow + 1),
+                                     in_turns(block), device, stream);
   });
 }
 

@@ -73,28 +73,31 @@ __device__ __forceinline__ void sum_tile(const Pass& pass, int64_t row,
     if (column(k) < pass.dim) pass.template finish<N>(row, span.length, column(k), sum[k], early_rows[k]);
 }
 
-// A group of lanes sums every n-th row of n groups: long rows often follow on each other, and one group would
-// sum them one by one. While it sums one, the picks of the next and the span of the one after that are on
-// their way: with few picks a row, waiting for them one after the other would take longer than the sums.
+// A group of lanes sums `rows_per_group` neighboring rows, or, `in_turns`, every n-th row of n groups: where
+// long rows follow on each other, one group would sum them one by one. While it sums one, the picks of the
+// next and the span of the one after that are on their way: with few picks a row, waiting for them one after
+// the other would take longer than the sums.
 template <int N, typename Pass>
 __global__ void __launch_bounds__(kShortThreads, Pass::kBlocksPerProcessor)
-    sum_short_rows(Pass pass, LongRows long_rows, int log_lanes) {
+    sum_short_rows(Pass pass, LongRows long_rows, int log_lanes, int rows_per_group, bool in_turns) {
   using Id = typename Pass::Id;
   pass.settle();
   const int lanes = 1 << log_lanes, lane = threadIdx.x & (lanes - 1);
-  int64_t row = (int64_t{blockIdx.x} * kShortThreads + threadIdx.x) >> log_lanes;
-  const int64_t end = pass.num_rows(), groups = int64_t{gridDim.x} * kShortThreads >> log_lanes;
+  const int64_t group = (int64_t{blockIdx.x} * kShortThreads + threadIdx.x) >> log_lanes;
+  const int64_t apart = in_turns ? int64_t{gridDim.x} * kShortThreads >> log_lanes : 1;
+  int64_t row = in_turns ? group : group * rows_per_group;
+  const int64_t end = in_turns ? pass.num_rows() : min(row + rows_per_group, pass.num_rows());
   if (row >= end) return;
   const int64_t tile = int64_t{lane} * N, step = int64_t{lanes} * N * kVectors<N>;
   Span<typename Pass::Index> span = pass.span(row), next_span{};
-  if (row + groups < end) next_span = pass.span(row + groups);
+  if (row + apart < end) next_span = pass.span(row + apart);
   Id picks[Pass::kLoads];
   first_picks(pass, span, picks);
-  for (; row < end; row += groups) {
+  for (; row < end; row += apart) {
     Id next_picks[Pass::kLoads];
     first_picks(pass, next_span, next_picks);
     Span<typename Pass::Index> span_after{};
-    if (row + 2 * groups < end) span_after = pass.span(row + 2 * groups);
+    if (row + 2 * apart < end) span_after = pass.span(row + 2 * apart);
     if (span.length > kLongRow) {
       if (Pass::kListsLongRows && lane == 0) long_rows.rows[atomicAdd(long_rows.count, 1ULL)] = row;
     } else {

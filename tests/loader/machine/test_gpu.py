@@ -56,9 +56,11 @@ class TestOnGPU:
         assert all(stream == streams[2] for stream in found)
 
     def test_memory_that_torch_holds_unused_is_free(self) -> None:
-        before = cuda.free_bytes(torch.device("cuda", 0))
-        held = torch.empty(64 * MIB, dtype=torch.uint8, device="cuda")
-        taken = before - cuda.free_bytes(torch.device("cuda", 0))
-        del held
-        assert 64 * MIB <= taken < 80 * MIB
+        taken = []
+        for _ in range(3):  # other processes may take some at the same time
+            before = cuda.free_bytes(torch.device("cuda", 0))
+            held = torch.empty(64 * MIB, dtype=torch.uint8, device="cuda")
+            taken.append(before - cuda.free_bytes(torch.device("cuda", 0)))
+            del held
+        assert any(64 * MIB <= one < 80 * MIB for one in taken)
         assert before - cuda.free_bytes(torch.device("cuda", 0)) < 16 * MIB

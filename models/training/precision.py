@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import Callback, LightningModule, Trainer
 
 _PRECISIONS = ("highest", "high", "medium")
 
@@ -28,11 +28,26 @@ class MatmulPrecision(LightningModule):
         self.matmul_precision = matmul_precision
 
     def setup(self, stage: str) -> None:
-        if self._precision_before is None and self.trainer.strategy.root_device.type == "cuda":
+        if self._precision_before is None and _is_on_gpu(self.trainer):
             self._precision_before = torch.get_float32_matmul_precision()
             torch.set_float32_matmul_precision(self.matmul_precision)
+            callbacks: list[Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
+            if not any(isinstance(one, _AfterAnError) for one in callbacks):
+                callbacks.append(_AfterAnError())
 
     def teardown(self, stage: str) -> None:
         if self._precision_before is not None:
             torch.set_float32_matmul_precision(self._precision_before)
             self._precision_before = None
+
+
+class _AfterAnError(Callback):
+    """Gives torch its precision back if a run ends in an error: Lightning then calls no `teardown`."""
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        if isinstance(pl_module, MatmulPrecision):
+            MatmulPrecision.teardown(pl_module, "")
+
+
+def _is_on_gpu(trainer: Trainer) -> bool:
+    return trainer.strategy.root_device.type == "cuda"

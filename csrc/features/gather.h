@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "codes.h"
+#include "scaled_codes.h"
 #include "parallel.h"
 
 namespace loader {

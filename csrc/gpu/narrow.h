@@ -1,5 +1,5 @@
 // The floating-point types of 16 and 8 bits, as their bits: neither the host's compiler nor one at run time
-// need have them. And numbers of 8 bits that are elements of a row, see codes.h.
+// need have them. And numbers of 8 bits that are elements of a row, see scaled_codes.h.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "codes.h"
+#include "scaled_codes.h"
 #include "gpu/stream.h"
 
 namespace loader {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "codes.h"
+#include "scaled_codes.h"
 #include "gpu/stream.h"
 
 namespace loader {

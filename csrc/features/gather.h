@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "scaled_codes.h"
 #include "parallel.h"
+#include "scaled_codes.h"
 
 namespace loader {
 

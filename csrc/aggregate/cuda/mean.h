@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "scaled_codes.h"
 #include "gpu/stream.h"
+#include "scaled_codes.h"
 
 namespace loader {
 

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "scaled_codes.h"
 #include "gpu/stream.h"
+#include "scaled_codes.h"
 
 namespace loader {
 

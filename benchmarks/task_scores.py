@@ -55,8 +55,8 @@ def module_of(task: str, device: str, data_dir: Path, cache_dir: Path | None, se
 class OurRun(Ours):
     """Trains and evaluates by our classes."""
 
-    def __init__(self, module: TaskDataModule, device: str) -> None:
-        super().__init__(module, device, unique_rows=True, graph=device == "cuda")
+    def __init__(self, module: TaskDataModule, device: str, seed: int) -> None:
+        super().__init__(module, device, unique_rows=True, graph=device == "cuda", seed=seed)
         self._module, self._train, self._epoch = module, module.train_dataloader(), 0
         self.net: Any = self.model
 
@@ -75,7 +75,8 @@ class OurRun(Ours):
 class TheirRun:
     """Trains and evaluates by torch_geometric's."""
 
-    def __init__(self, module: TaskDataModule, device: str) -> None:
+    def __init__(self, module: TaskDataModule, device: str, seed: int) -> None:
+        torch.manual_seed(seed)
         self.net = TheirNet(module.sizes, len(FANOUTS)).to(device)
         self._adam = torch.optim.Adam(self.net.parameters(), lr=0.005)
         self._device, self._tables, self._module = device, as_pyg(module), module
@@ -113,8 +114,7 @@ def fit(job: tuple[str, int, str], arguments: argparse.Namespace) -> dict[str, A
     torch.set_float32_matmul_precision("high")
     module = module_of(task, arguments.device, arguments.data_dir, arguments.cache_dir, seed)
     start = time.perf_counter()
-    torch.manual_seed(seed)
-    run: Any = (OurRun if side == "ours" else TheirRun)(module, arguments.device)
+    run: Any = (OurRun if side == "ours" else TheirRun)(module, arguments.device, seed)
     torch.manual_seed(seed)
     better = max if module.sizes["task_kind"] == "binary" else min
     best: tuple[float, Any] | None = None

@@ -46,8 +46,8 @@ def sync(device: str) -> None:
 class Ours:
     """Trains by a `TaskPredictor`; `graph` says whether its steps are CUDA graphs."""
 
-    def __init__(self, module: TaskDataModule, device: str, unique_rows: bool, graph: bool) -> None:
-        torch.manual_seed(0)
+    def __init__(self, module: TaskDataModule, device: str, unique_rows: bool, graph: bool, seed: int = 0) -> None:
+        torch.manual_seed(seed)
         options: dict[str, Any] = {"hidden_channels": HIDDEN, "unique_rows": unique_rows, "cuda_graph": graph or None}
         sampler: Any = module.sampler
         self.model = TaskPredictor(**module.sizes, **options, num_layers=len(sampler.fanouts)).to(device)

@@ -13,7 +13,7 @@ from loader.machine.arguments import as_flag, as_number, as_size
 from loader.machine.optional import import_optional
 from loader.machine.renamed import renamed_arguments
 from loader.ops import aggregate_sum
-from loader.ops.grouped import Grouped, sum_of_relations
+from loader.ops.grouped import Grouped, activated, sum_of_relations
 from loader.ops.live_trees import LiveTrees
 from loader.ops.tree_layout import TreeLayout
 from loader.samples.segments import EdgeType, Segments
@@ -229,14 +229,13 @@ class RelationalSAGE(nn.Module):
                 scale, shift = vectors[f"{norm}weight"], vectors[f"{norm}bias"]
                 drop: dict[str, Any] = {"dropout": dropout, "key": key, "residual": residual}
                 return group.norm(x, scale, shift, bias=bias, relu=True, **drop)
-            x = (x if bias is None else x + group.rows(bias)).relu()
-            x = nn.functional.dropout(x, dropout) if dropout else x
-            return x if residual is None else residual + x
+            x = x if bias is None else x + group.rows(bias)
+            return activated(x, relu=True, dropout=dropout, residual=residual)
 
         x, shortcut = first.split(width, 1)
         for number in range(count):
             at = f"backbone.{number}."
-            bias = vectors[f"{at}lin1.bias"] if number else None  # that of the first is in `first`
+            bias = vectors[f"{at}lin1.bias"] if number else None  # `RowEncoder.first` added that of the first block
             if number:
                 shortcut, x = x, linear(x, f"{at}lin1.")
             x = end(x, f"{at}norm1.", bias)

@@ -12,10 +12,10 @@ from loader.machine.arguments import as_number, as_size
 from loader.machine.renamed import renamed
 from loader.ops import aggregate_row_mean
 from loader.ops.autocast import autocast_dtype
-from loader.ops.grouped import sum_of_relations
+from loader.ops.grouped import product_by_type, sum_of_relations
 from loader.ops.hop_layout import HopLayout
 from loader.ops.live_hops import LiveHops
-from loader.ops.packed_means import packed_means, packed_product
+from loader.ops.packed_means import packed_means
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.lazy_rows import LazyFeatures
 from loader.samples.segments import EdgeType
@@ -180,10 +180,8 @@ class RGCN(nn.Module):
         means = packed_means(packed, features, nodes, layout.rows_of(hops), layout.entries_of(hops), dtype)
         matrices = torch.cat([weights, self.own[0].transpose(1, 2)]).index_select(0, self.order)
         products: list[Tensor | None] = [None] * len(matrices)
-        for width, (
-            kinds,
-            positions,
-        ) in self._by_width.items():  # brings features to one width, and multiplies: at once
+        # Features of a width are brought to the hidden one and multiplied at once.
+        for width, (kinds, positions) in self._by_width.items():
             to_hidden = torch.stack([of_type[1] for t in kinds if (of_type := rows[t]) is not None])
             to_hidden, of_terms = (
                 of.index_select(0, getattr(self, f"{name}_{width}"))
@@ -198,7 +196,8 @@ class RGCN(nn.Module):
         some = (layout.rows_of(hops).diff() > 0).unsqueeze(1).to(dtype)
         found = sum_of_relations(layout.parts(hops), self._slots, some, of_bias[: len(self.edge_types)])
         constants = of_bias[len(self.edge_types) :, 0] + self.bias[0]
-        return packed_product(packed, means, by_type) + found + layout.group(hops).rows(constants).to(dtype)
+        own_and_means = product_by_type(packed.spans, means, [of.to(dtype) for of in by_type])
+        return own_and_means + found + layout.group(hops).rows(constants).to(dtype)
 
     def _check(self, batch: HeteroMiniBatch | LiveHops) -> None:
         hops = len(batch.sizes) - 1

@@ -151,10 +151,7 @@ class RowEncoder(nn.Module):
 
         A code that is missing, -1, has the embedding that gets no gradient, as in torch_frame.
         """
-        (
-            none,
-            rows,
-        ) = weight[:1].detach(), weight[1:].split(self._categories)
+        none, rows = weight[:1].detach(), weight[1:].split(self._categories)
         table = torch.cat([torch.cat([none, of]) @ to for of, to in zip(rows, of_columns, strict=True)])
         # In float32 also under autocast: many rows share an embedding, whose gradient is their sum.
         return nn.functional.embedding_bag(codes + self._firsts, table.to(weight.dtype), mode="sum").to(table.dtype)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -112,13 +112,12 @@ class Grouped:
                 for t, part in parts
             ]
             found = torch.cat([x[:0], *found_of])
-        found = F.dropout(found.relu() if relu else found, dropout) if dropout else found.relu() if relu else found
-        return found if residual is None else residual + found
+        return activated(found, relu=relu, dropout=dropout, residual=residual)
 
     def keys(self, count: int) -> Sequence[Tensor | None]:
-        """Keys of so many layers with dropout, see `norm`, drawn from torch's generator of the GPU by one launch.
+        """A key for each of so many layers with dropout, see `norm`. One launch draws them by torch's generator.
 
-        There are none where torch's own dropout draws.
+        They are None where torch's own dropout draws.
         """
         if self._tiles is None or not self._tiles.types.is_cuda:
             return [None] * count
@@ -133,6 +132,13 @@ class Grouped:
         return torch.cat([rows[:0], *(every[t].expand(n, -1) for t, n in zip(self._types, self._sizes, strict=True))])
 
 
+def activated(x: Tensor, *, relu: bool, dropout: float, residual: Tensor | None) -> Tensor:
+    """`residual + dropout(relu(x))`, by torch, see `Grouped.norm`."""
+    x = x.relu() if relu else x
+    x = F.dropout(x, dropout) if dropout else x
+    return x if residual is None else residual + x
+
+
 def sum_of_relations(parts: Iterable[_Part], slots: Sequence[int], rows: Tensor, weight: Tensor) -> Tensor:
     """`[nodes, out]`: the sum over a node's rows of each times the weight of its relation.
 
@@ -142,55 +148,69 @@ def sum_of_relations(parts: Iterable[_Part], slots: Sequence[int], rows: Tensor,
         rows: `[rows of the nodes, in]`.
         weight: `[relations, in, out]`, type after type.
     """
-    dtype = working_dtype(rows)
-    shapes = [(segment.node_type, segment.size, segment.slots) for segment in parts]
-    found: Tensor = _SumOfRelations.apply(rows.to(dtype), weight.to(dtype), shapes, list(slots))
+    dtype, width = working_dtype(rows), weight.shape[2]
+    matrices = [of.view(-1, width) for of in weight.to(dtype).contiguous().split(list(slots))]
+    spans, begin = [], 0
+    for part in parts:
+        spans.append(Span(part.node_type, begin, part.size, part.slots * rows.shape[1]))
+        begin += part.size * part.slots * rows.shape[1]
+    return product_by_type(spans, rows.to(dtype).reshape(-1), matrices)
+
+
+class Span(NamedTuple):
+    """Nodes of one type, whose elements lie in a row: `size` times `a_node` of them, from `begin` on."""
+
+    node_type: int
+    begin: int
+    size: int
+    a_node: int
+
+
+def product_by_type(spans: Sequence[Span], rows: Tensor, matrices: Sequence[Tensor]) -> Tensor:
+    """`[nodes, out]`: the elements of each node times the matrix of its type.
+
+    Args:
+        spans: the nodes, in their order.
+        rows: `[elements]` of all of them.
+        matrices: by type, `[elements of a node, out]` each, at least one.
+    """
+    found: Tensor = _ProductByType.apply(spans, rows, *matrices)
     return found
 
 
-class _SumOfRelations(torch.autograd.Function):
-    """A product for each part, written to where it belongs; autograd would put results and gradients together."""
+class _ProductByType(torch.autograd.Function):
+    """A product for each span, written to where it belongs; autograd would put results and gradients together."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, weight: Tensor, parts: list[tuple[int, int, int]], slots: list[int]) -> Tensor:
-        rows, weight = rows.contiguous(), weight.contiguous()
-        ctx.save_for_backward(rows, weight)
-        ctx.parts, ctx.slots = parts, slots
-        out = rows.new_empty(sum(size for _, size, _ in parts), weight.shape[2])
-        for nodes, wide, matrix in _products(parts, out, rows, _matrices(weight, slots)):
-            if wide.shape[1]:
-                torch.mm(wide, matrix, out=nodes)
+    def forward(ctx: Any, spans: Sequence[Span], rows: Tensor, *matrices: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, *matrices)
+        ctx.spans = spans
+        out = rows.new_empty(sum(span.size for span in spans), matrices[0].shape[1])
+        for span, nodes, wide in _of_spans(spans, out, rows):
+            if span.a_node:
+                torch.mm(wide, matrices[span.node_type], out=nodes)
             else:
                 nodes.zero_()
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        rows, weight = ctx.saved_tensors
-        grad_rows = grad_weight = None
-        if ctx.needs_input_grad[0]:
-            grad_rows = torch.empty_like(rows)
-            for nodes, wide, matrix in _products(ctx.parts, grad, grad_rows, _matrices(weight, ctx.slots)):
-                torch.mm(nodes, matrix.t(), out=wide)
-        if ctx.needs_input_grad[1]:
-            grad_weight = torch.zeros_like(weight)
-            for nodes, wide, matrix in _products(ctx.parts, grad, rows, _matrices(grad_weight, ctx.slots)):
-                matrix.addmm_(wide.t(), nodes)
-        return grad_rows, grad_weight, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        rows, *matrices = ctx.saved_tensors
+        grad_rows = torch.empty_like(rows) if ctx.needs_input_grad[1] else None
+        if grad_rows is not None:
+            for span, nodes, wide in _of_spans(ctx.spans, grad, grad_rows):
+                torch.mm(nodes, matrices[span.node_type].t(), out=wide)
+        grads: list[Tensor | None] = [None for _ in matrices]
+        if any(ctx.needs_input_grad[2:]):
+            for span, nodes, wide in _of_spans(ctx.spans, grad, rows):
+                before, t = grads[span.node_type], span.node_type
+                grads[t] = wide.t() @ nodes if before is None else before.addmm_(wide.t(), nodes)
+        every = zip(grads, matrices, strict=True)
+        return None, grad_rows, *(torch.zeros_like(of) if found is None else found for found, of in every)
 
 
-def _matrices(weight: Tensor, slots: Sequence[int]) -> list[Tensor]:
-    """Views by type, `[slots * in, out]`: the matrices of its relations, below each other."""
-    return [of.view(-1, weight.shape[2]) for of in weight.split(list(slots))]
-
-
-def _products(
-    parts: Sequence[tuple[int, int, int]], of_nodes: Tensor, rows: Tensor, matrices: Sequence[Tensor]
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Of each part what belongs to its nodes, their rows `[nodes, slots * in]`, and the matrix of its type."""
-    node = row = 0
-    for node_type, size, slots in parts:
-        wide = rows[row : row + size * slots].view(size, slots * rows.shape[1])
-        yield of_nodes[node : node + size], wide, matrices[node_type]
-        node, row = node + size, row + size * slots
+def _of_spans(spans: Sequence[Span], of_nodes: Tensor, rows: Tensor) -> list[tuple[Span, Tensor, Tensor]]:
+    """Of each span what belongs to its nodes, and their elements, `[nodes, elements of a node]`."""
+    wide = [rows[s.begin : s.begin + s.size * s.a_node].view(s.size, s.a_node) for s in spans]
+    return list(zip(spans, of_nodes.split([span.size for span in spans]), wide, strict=True))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from loader.ops.grouped import Grouped
+from loader.ops.grouped import Grouped, Span
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.hetero_block import HeteroBlock
 
@@ -44,15 +44,6 @@ def segments_of(sizes: Sequence[Sequence[int]], slots: Sequence[int]) -> list[li
             begin += size
             row += size * slots[node_type]
     return found
-
-
-class Span(NamedTuple):
-    """Nodes of one type in a `Packed`: `size` times `a_node` elements from `begin` on."""
-
-    node_type: int
-    begin: int
-    size: int
-    a_node: int
 
 
 class Packed(NamedTuple):

@@ -1,16 +1,15 @@
-"""Rows of nodes of several types, those of a node beside each other, for one product per node type."""
+"""The rows of a node lie beside each other, whatever the types of its neighbors: one product serves a node type."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from loader.ops import gpu as ops_gpu
-from loader.ops.hop_layout import Packed, Span
+from loader.ops.hop_layout import Packed
 from loader.ops.mean import aggregate_row_mean
 
 
@@ -55,51 +54,3 @@ def _means_of(x: Tensor, indptr: Tensor, indices: Tensor, order: Tensor) -> Tens
     ends = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     entry = torch.arange(int(ends[-1]), device=x.device) + (begins - ends[:-1]).repeat_interleave(lengths)
     return aggregate_row_mean(x, ends.to(indptr.dtype), indices.index_select(0, entry))
-
-
-def packed_product(packed: Packed, rows: Tensor, matrices: Sequence[Tensor]) -> Tensor:
-    """`[nodes, out]`: what lies beside each other of each node times the matrix of its type.
-
-    Args:
-        packed: places of the rows.
-        rows: `[packed.size]`, see `packed_means`.
-        matrices: by type, `[elements of a node, out]` each, at least one.
-    """
-    found: Tensor = _PackedProduct.apply(packed.spans, rows, *(matrix.to(rows.dtype) for matrix in matrices))
-    return found
-
-
-class _PackedProduct(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, spans: list[Span], rows: Tensor, *matrices: Tensor) -> Tensor:
-        ctx.save_for_backward(rows, *matrices)
-        ctx.spans = spans
-        out = rows.new_empty(sum(span.size for span in spans), matrices[0].shape[1])
-        for span, nodes, wide in _of_spans(spans, out, rows):
-            if span.a_node:
-                torch.mm(wide, matrices[span.node_type], out=nodes)
-            else:
-                nodes.zero_()
-        return out
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        rows, *matrices = ctx.saved_tensors
-        grad_rows = torch.empty_like(rows) if ctx.needs_input_grad[1] else None
-        grads: list[Tensor | None] = [None for _ in matrices]
-        for span, nodes, wide in _of_spans(ctx.spans, grad, rows):
-            before, t = grads[span.node_type], span.node_type
-            grads[t] = wide.t() @ nodes if before is None else before.addmm_(wide.t(), nodes)
-        if grad_rows is not None:
-            for span, nodes, wide in _of_spans(ctx.spans, grad, grad_rows):
-                torch.mm(nodes, matrices[span.node_type].t(), out=wide)
-        every = zip(grads, matrices, strict=True)
-        return None, grad_rows, *(torch.zeros_like(of) if found is None else found for found, of in every)
-
-
-def _of_spans(spans: list[Span], of_nodes: Tensor, rows: Tensor) -> list[tuple[Span, Tensor, Tensor]]:
-    """Of each span what belongs to its nodes, and their rows, `[nodes, elements of a node]`."""
-    sizes = [span.size for span in spans]
-    wide = [rows[s.begin : s.begin + s.size * s.a_node].view(s.size, s.a_node) for s in spans]
-    return list(zip(spans, of_nodes.split(sizes), wide, strict=True))

@@ -107,7 +107,7 @@ def _divided(arguments: Sequence[str], conf: Path) -> tuple[list[str], list[str]
         raise ValueError(message)
 
     parser = get_args_parser()
-    parser.error = refuse  # type: ignore[method-assign]
+    parser.error = refuse  # type: ignore[method-assign]  # Hydra makes the parser, of a class without this
     # --info without a value would take the first option for it.
     pairs = pairwise([*arguments, ""])
     given = ["--info=all" if one in ("-i", "--info") and "=" in after else one for one, after in pairs]

@@ -31,6 +31,7 @@ class MatmulPrecision(LightningModule):
         if self._precision_before is None and _is_on_gpu(self.trainer):
             self._precision_before = torch.get_float32_matmul_precision()
             torch.set_float32_matmul_precision(self.matmul_precision)
+            # Lightning's class does not declare them.
             callbacks: list[Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
             if not any(isinstance(one, _AfterAnError) for one in callbacks):
                 callbacks.append(_AfterAnError())

@@ -1,4 +1,4 @@
-"""torch's precision of float32 products is that of the model during a run, and afterwards what it was."""
+"""A run sets torch's precision of float32 products to its model's, and gives the old one back at its end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from models.training import precision
 from models.training.precision import MatmulPrecision
-
-pytestmark = pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers")
 
 
 class Net(MatmulPrecision):
@@ -33,8 +31,8 @@ class Net(MatmulPrecision):
 
 
 def trainer() -> Trainer:
-    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-    return Trainer(accelerator="cpu", max_epochs=1, **quiet)  # type: ignore[arg-type]
+    quiet: dict[str, Any] = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar"), False)
+    return Trainer(accelerator="cpu", max_epochs=1, enable_model_summary=False, **quiet)
 
 
 @pytest.mark.parametrize("error", [None, ValueError("mine"), RuntimeError("CUDA out of memory")])

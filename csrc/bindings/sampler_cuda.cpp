@@ -140,7 +140,7 @@ class Engine {
     by_places_ = (reads_ != Reads::kWords || args_.lines.cached.begins) && !scans_ &&
                  lined_schedule(schedule_, set, uniform);
     if (schedule_ == Schedule::kCooperative && set == VertexSet::kBitmap && !by_places_ && !kTyped)
-      schedule_ = one_launch(kernel_width<N>(args_.fanouts, args_.hops, args_.shared_bytes, uniform), uniform,
+      schedule_ = one_launch(kernel_width<N>(args_.fanouts, args_.hops, args_.shared_bytes), uniform,
                              std::accumulate(edge_capacity.begin(), edge_capacity.end(), int64_t{0}), slots);
     const Room needed = room_of(num_seeds, lines);
     if (slots > slots_) {  // all arrays are made anew

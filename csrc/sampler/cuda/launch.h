@@ -345,13 +345,10 @@ int launch_width(const Args& args, Schedule schedule, int blocks, int device, gp
 
 template <typename Args>
 int launch_widths(const Args& args, Schedule schedule, int blocks, int device, gpu::Stream stream) {
-  constexpr bool kUniform = std::is_same_v<typename Args::Choice, UniformChoice>;
-  const int width = kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes, kUniform);
+  const int width = kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes);
   if constexpr (sizeof(typename Args::Vertex) == 4) {
-    if constexpr (kUniform) {
-      if (width == 10) return launch_width<10>(args, schedule, blocks, device, stream);
-      if (width == 15) return launch_width<15>(args, schedule, blocks, device, stream);
-    }
+    if (width == 10) return launch_width<10>(args, schedule, blocks, device, stream);
+    if (width == 15) return launch_width<15>(args, schedule, blocks, device, stream);
     if (width == 20) return launch_width<20>(args, schedule, blocks, device, stream);
     if (width == 32) return launch_width<32>(args, schedule, blocks, device, stream);
   }
@@ -403,8 +400,8 @@ int launch_typed(const Args& args, int blocks, int device, gpu::Stream stream) {
   };
   using Choice = typename Args::Choice;
   if constexpr (std::is_same_v<Choice, UniformChoice> && sizeof(typename Args::Vertex) == 4) {
-    int width = typed_width<Choice>(
-        kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes, true));
+    int width =
+        typed_width<Choice>(kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes));
     if (args.takes_all) width = kWide;
     if (width == 10) return launch(gpu::Int<10>());
     if (width == 20) return launch(gpu::Int<20>());

@@ -1,4 +1,4 @@
-"""R-GAT: torch_geometric's layers, mini-batches that expand all or only new nodes, and arrays with room for larger ones."""
+"""R-GAT: torch_geometric's layers, all expansions of mini-batches, and arrays with room for larger ones."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def batches_of(module: GraphDataModule, epochs: int = 2) -> Iterator[HeteroMiniB
 
 
 def conv_of(net: RGAT, layer: int, relation: int) -> Any:
-    """torch_geometric's layer of one relation, with our weights: `att_dst` picks a column of its second linear layer."""
+    """torch_geometric's layer of a relation, with our weights: `att_dst` picks a column of its second linear layer."""
     conv = pytest.importorskip("torch_geometric.nn").GATConv
-    source, sink = net._ends[relation]
+    sink = net._ends[relation][1]
     heads, hidden = net.heads, net.hidden_channels
     weight = net.weights[layer - 1][relation] if layer else net.first[relation]
     own = net.own[layer - 1][sink].t() if layer else net.first_own[sink]

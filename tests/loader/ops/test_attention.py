@@ -1,0 +1,102 @@
+"""Attention over rows on a CPU, and products by head: formulas for each row, and gradients by differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from loader.ops.attention import AttendedPlaces, attend, product_of_heads
+from loader.ops.attention_gpu import AttendedRelation, AttendedRows, BySource, padded
+from loader.ops.grouped import Span
+
+LENGTHS = (2, 0, 3, 1, 4)
+
+
+def case(relations: int = 2, heads: int = 2, width: int = 3) -> tuple[AttendedPlaces, AttendedRows]:
+    """Rows of two relations in turns, and two entries that belong to no row."""
+    g = torch.Generator().manual_seed(0)
+    indptr = torch.tensor([0, *LENGTHS]).cumsum(0)
+    entries = torch.randint(6, (int(indptr[-1]) + 2,), generator=g)
+    every = torch.arange(len(LENGTHS))
+    at = every * heads * width
+    found = [AttendedRelation(r, 0, every[r::relations], at[r::relations], width) for r in range(relations)]
+    return AttendedPlaces(found, [], len(LENGTHS) * heads * width), AttendedRows(indptr, entries)
+
+
+def drawn(*shape: int, seed: int = 1) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_each_row_is_its_softmax() -> None:
+    places, rows = case()
+    x, vectors, sinks = drawn(6, 3), [drawn(2, 3, seed=2), drawn(2, 3, seed=3)], drawn(5, 2, seed=4)
+    found = attend(places, rows, [x], vectors, sinks, 0.2).view(5, 2, 3)
+    for i in range(5):
+        read = x[rows.entries[rows.indptr[i] : rows.indptr[i + 1]]]
+        for k in range(2):
+            shares = F.leaky_relu(read @ vectors[i % 2][k] + sinks[i, k], 0.2).softmax(0)
+            torch.testing.assert_close(found[i, k], shares @ read)
+    assert not found[1].any()
+
+
+def test_gradients_are_those_of_differences() -> None:
+    places, rows = case()
+    given = [drawn(6, 3), drawn(2, 3, seed=2), drawn(2, 3, seed=3), drawn(5, 2, seed=4)]
+    for of in given:
+        of.requires_grad_()
+
+    def call(x: Any, one: Any, two: Any, sinks: Any) -> Any:
+        return attend(places, rows, [x], [one, two], sinks, 0.2)
+
+    assert torch.autograd.gradcheck(call, given)
+
+
+def test_large_scores_do_not_overflow() -> None:
+    places, rows = case(relations=1)
+    found = attend(places, rows, [drawn(6, 3).float()], [1e4 * drawn(2, 3).float()], drawn(5, 2).float(), 0.2)
+    assert found.isfinite().all()
+
+
+def test_sums_have_the_dtype_of_rows() -> None:
+    places, rows = case(relations=1)
+    x, vectors, sinks = drawn(6, 3).bfloat16(), [drawn(2, 3).float()], drawn(5, 2).float()
+    found = attend(places, rows, [x], vectors, sinks, 0.2)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found, attend(places, rows, [x.float()], vectors, sinks, 0.2).bfloat16())
+
+
+def test_no_rows_are_no_sums() -> None:
+    rows = AttendedRows(torch.zeros(1).long(), torch.zeros(0).long())
+    assert attend(AttendedPlaces([], [], 0), rows, [drawn(6, 3)], [None], drawn(0, 2), 0.2).shape == (0,)
+
+
+def test_products_are_by_head_and_type() -> None:
+    spans = [Span(1, 0, 3, 8), Span(0, 24, 2, 4), Span(2, 32, 2, 0), Span(1, 32, 1, 8)]
+    rows = drawn(40).requires_grad_()
+    matrices = [drawn(2, width, 5, seed=width).requires_grad_() for width in (2, 4, 0)]
+    found = product_of_heads(spans, rows, matrices)
+    wanted = [
+        torch.einsum("nhf,hfc->nhc", rows[s.begin : s.begin + s.size * s.a_node].view(s.size, 2, s.a_node // 2),
+                     matrices[s.node_type]).reshape(s.size, 10)
+        for s in spans
+    ]  # fmt: skip
+    torch.testing.assert_close(found, torch.cat(wanted))
+    assert torch.autograd.gradcheck(lambda *of: product_of_heads(spans, of[0], of[1:]), (rows, *matrices))
+
+
+def test_entries_are_listed_by_source() -> None:
+    indptr, entries = torch.tensor([0, 2, 2, 5]), torch.tensor([3, 1, 1, 0, 3, 2, 0])  # the last two are of no row
+    begins, order, row = BySource(indptr, entries, 4).lists
+    assert begins.tolist() == [0, 1, 3, 3, 5]
+    assert order[:5].tolist() == [3, 1, 2, 0, 4]
+    assert row[:5].tolist() == [0, 0, 2, 2, 2]
+    assert {of.dtype for of in (begins, order, row)} == {torch.int32}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_cpu_pads_no_columns(dtype: torch.dtype) -> None:
+    x = torch.ones(2, 3, dtype=dtype)
+    assert padded(x) is x

@@ -38,7 +38,7 @@ def options(group: str) -> list[str]:
 
 # Configurations
 
-TYPED_MODELS = ("to_hetero", "hgt", "rgcn")
+TYPED_MODELS = ("to_hetero", "hgt", "rgcn", "rgat")
 TABLES = ("relational", "rel-f1")
 TYPED_DATASETS = ("dblp", "imdb", "ogbn-mag", "hetero_npz")
 

@@ -21,7 +21,7 @@ from models.training.rgcn_classifier import RGCNClassifier
 
 pytest.importorskip("torch_geometric")
 
-MODELS = ("model=to_hetero", "model=hgt", "model=rgcn")
+MODELS = ("model=to_hetero", "model=hgt", "model=rgcn", "model=rgat")
 SMALL = "dataset=hetero_npz", "model.hidden_channels=8", "model.lr=0.02", "datamodule.batch_size=8", "callbacks=quiet"
 
 
@@ -47,6 +47,8 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
         "model=hgt",
         "model=rgcn",
         "model=rgcn model.bases=2 model.norm=layer",
+        "model=rgat",
+        "model=rgat model.heads=2 model.norm=layer",
     ],
 )
 def test_a_model_learns_and_writes_its_result(composed: Composer, tmp_path: Path, data: str, base: str) -> None:

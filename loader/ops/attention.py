@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import gcd
 from typing import Any, NamedTuple
 
 import torch
@@ -97,36 +98,61 @@ def attend(
     """
     if sinks.is_cuda:
         return attention_gpu.attend(places.relations, places.size, rows, x, vectors, sinks, slope)
-    of_x = [x[0] if len(x) == 1 else x[relation.source] for relation in places.relations]
-    every = [
-        _sums(relation, rows, table, vectors[relation.number], sinks, slope)
-        for relation, table in zip(places.relations, of_x, strict=True)
-    ]
-    dtype = next((table.dtype for table in of_x if table is not None), sinks.dtype)
-    out = torch.empty(places.size, dtype=dtype, device=sinks.device)
-    for relation, sums in zip(places.relations, every, strict=True):
-        heads = relation.apart * torch.arange(sums.shape[1]).unsqueeze(1)
-        at = relation.at.view(-1, 1, 1) + heads + torch.arange(sums.shape[2])
-        out = out.index_put((at,), sums.to(dtype))
+    dtype = next((table.dtype for table in x if table is not None), sinks.dtype)
+    at, sums, heads, step = [], [], sinks.shape[1], 0
+    with torch.autocast("cpu", enabled=False):
+        for one in places.relations:
+            table: Any = x[0] if len(x) == 1 else x[one.source]
+            step = gcd(step, table.shape[1])
+            for begins, found in _sums(one, rows, table, vectors[one.number], sinks, slope):
+                at.append(begins.unsqueeze(1) + one.apart * torch.arange(heads))
+                sums.append(found.to(dtype))
+    out: Tensor = _Written.apply(places.size, max(step, 1), dtype, at, *sums)
     return out
 
 
-def _sums(relation: AttendedRelation, rows: AttendedRows, x: Any, vectors: Any, sinks: Tensor, slope: float) -> Tensor:
-    """`[rows of the relation, heads, F]`, by torch."""
-    order = relation.order
-    begins, lengths = rows.indptr[:-1].index_select(0, order), rows.indptr.diff().index_select(0, order)
-    ends = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    entry = torch.arange(int(ends[-1])) + (begins - ends[:-1]).repeat_interleave(lengths)
-    row = torch.arange(len(order)).repeat_interleave(lengths)
-    read = x.index_select(0, rows.entries.index_select(0, entry)).to(sinks.dtype)
-    scores = F.leaky_relu(read @ vectors.t() + sinks.index_select(0, order).index_select(0, row), slope)
-    top = scores.new_full((len(order), scores.shape[1]), -torch.inf)
-    top = top.scatter_reduce(0, row.unsqueeze(1).expand_as(scores), scores.detach(), "amax")
-    exponentials = (scores - top.index_select(0, row)).exp()
-    totals = torch.zeros_like(top).index_add(0, row, exponentials)
-    shares = exponentials / totals.index_select(0, row)
-    none = read.new_zeros(len(order), read.shape[1])
-    return torch.stack([none.index_add(0, row, share.unsqueeze(1) * read) for share in shares.unbind(1)], 1)
+def _sums(
+    relation: AttendedRelation, rows: AttendedRows, x: Any, vectors: Any, sinks: Tensor, slope: float
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """For each number of entries that rows of a relation have, by torch: where their sums begin, and the sums,
+    `[rows, heads, F]`.
+    """
+    begins, lengths = rows.indptr[:-1].index_select(0, relation.order), rows.indptr.diff()[relation.order]
+    for length in lengths.unique().tolist():
+        some = (lengths == length).nonzero().view(-1)
+        if length and len(some):
+            entries = rows.entries[begins[some].unsqueeze(1) + torch.arange(length)]
+            read = x.index_select(0, entries.view(-1)).to(sinks.dtype).view(len(some), length, -1)
+            sink = sinks.index_select(0, relation.order[some]).unsqueeze(1)
+            shares = F.leaky_relu(read @ vectors.t() + sink, slope).softmax(1)
+            yield relation.at[some], shares.transpose(1, 2) @ read
+
+
+class _Written(torch.autograd.Function):
+    """`[size]` of rows of elements, each written to its place, 0 elsewhere; autograd would copy the whole each time.
+
+    Places and rows are multiples of `step` elements.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, size: int, step: int, dtype: torch.dtype, at: Sequence[Tensor], *rows: Tensor) -> Tensor:
+        ctx.places = [
+            (begins.unsqueeze(-1) // step + torch.arange(of.shape[-1] // step)).view(-1)
+            for begins, of in zip(at, rows, strict=True)
+        ]
+        ctx.step, ctx.shapes = step, [of.shape for of in rows]
+        out = torch.zeros(size // step, step, dtype=dtype)
+        for places, of in zip(ctx.places, rows, strict=True):
+            out.index_copy_(0, places, of.reshape(-1, step))
+        return out.view(-1)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        parts = zip(ctx.places, ctx.shapes, strict=True)
+        elements = grad.reshape(-1, ctx.step)
+        of_rows = [elements.index_select(0, places).view(shape) for places, shape in parts]
+        return None, None, None, None, *of_rows
 
 
 def product_of_heads(spans: Sequence[Span], rows: Tensor, matrices: Sequence[Tensor]) -> Tensor:

@@ -91,6 +91,9 @@ def test_sums_and_gradients_are_those_of_torch(
         return
     mix = torch.randn(out.shape, generator=g).to(dtype)
     found = torch.autograd.grad((out * mix).sum(), (x, sinks, *vectors))
+    if not int(indptr[-1]):  # there is nothing to differentiate
+        assert not any(mine.any() for mine in found)
+        return
     others = torch.autograd.grad((wanted * mix.double()).sum(), exact, allow_unused=True, materialize_grads=True)
     for mine, other in zip(found, others, strict=True):
         scale = float(other.abs().max()) or 1.0

@@ -54,6 +54,20 @@ def test_gradients_are_those_of_differences() -> None:
     assert torch.autograd.gradcheck(call, given)
 
 
+def test_a_relation_may_have_no_entries() -> None:
+    """One of other width, between the sums of others."""
+    rows = AttendedRows(torch.tensor([0, 0, 2]), torch.tensor([1, 0]))
+    found = [
+        AttendedRelation(0, 0, torch.tensor([0]), torch.tensor([0]), 8),
+        AttendedRelation(1, 1, torch.tensor([1]), torch.tensor([3]), 8),
+    ]
+    x, vectors, sinks = [drawn(2, 3), drawn(2, 5)], [drawn(2, 3), drawn(2, 5)], drawn(2, 2)
+    sums = attend(AttendedPlaces(found, [], 16), rows, x, vectors, sinks, 0.2)
+    wanted = F.leaky_relu(x[1] @ vectors[1].t() + sinks[1], 0.2)[[1, 0]].softmax(0).t() @ x[1][[1, 0]]
+    assert not sums.view(2, 8)[:, :3].any()
+    torch.testing.assert_close(sums.view(2, 8)[:, 3:], wanted)
+
+
 def test_large_scores_do_not_overflow() -> None:
     places, rows = case(relations=1)
     found = attend(places, rows, [drawn(6, 3).float()], [1e4 * drawn(2, 3).float()], drawn(5, 2).float(), 0.2)

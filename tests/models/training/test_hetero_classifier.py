@@ -17,6 +17,7 @@ from loader.samplers import FusedSampler
 from models.training.checkpoints import read_checkpoint
 from models.training.hetero_classifier import HGTClassifier, ToHeteroClassifier
 from models.training.past_run_job import use_past_run
+from models.training.rgat_classifier import RGATClassifier
 from models.training.rgcn_classifier import RGCNClassifier
 
 pytest.importorskip("torch_geometric")
@@ -112,7 +113,7 @@ def test_macro_f1_is_the_mean_over_classes(composed: Composer, tmp_path: Path, d
     assert tested["test/macro_f1"] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("kind", [ToHeteroClassifier, HGTClassifier, RGCNClassifier])
+@pytest.mark.parametrize("kind", [ToHeteroClassifier, HGTClassifier, RGCNClassifier, RGATClassifier])
 def test_every_parameter_gets_a_gradient_or_is_frozen(kind: Any) -> None:
     module = GraphDataModule(make_typed(), FusedSampler([1, 1]), batch_size=2)
     module.setup()

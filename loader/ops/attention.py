@@ -44,7 +44,7 @@ def attended_places(
         widths: columns of the rows that are summed, by type of the sources.
         heads: of the attention.
     """
-    return layout.kept(("attended", hops, heads, *widths), lambda: _places(layout, hops, into, widths, heads))
+    return layout.once(("attended", hops, heads, *widths), lambda: _places(layout, hops, into, widths, heads))
 
 
 def _places(

@@ -159,7 +159,7 @@ class HopLayout:
                 their sources.
             widths: of features, by type; 0 leaves them out.
         """
-        return self.kept(("packed", hops, *widths), lambda: self._packed(hops, into, widths))
+        return self.once(("packed", hops, *widths), lambda: self._packed(hops, into, widths))
 
     def _packed(self, hops: int, into: Sequence[Sequence[tuple[int, int]]], widths: Sequence[int]) -> Packed:
         device, size, of_nodes = self.row.device, 0, len(self.rows_of(hops))
@@ -187,14 +187,14 @@ class HopLayout:
         """`[count]` int64, 0 and up."""
         return torch.arange(count, device=self.row.device) if self.fixed is None else self.fixed.arange(count)
 
-    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make` returns of the segments alone: where these are fixed, what it returned the first time."""
         return make() if self.fixed is None else self.fixed.get(key, make)
 
     def group_of(self, runs: Sequence[tuple[int, int]]) -> Grouped:
         """Rows of several types, by the type and the number of rows of each run."""
         tile = 1 if self.fixed is None else self.fixed.tile
-        made: Grouped = self.kept(("group", *runs), lambda: Grouped(runs, tile, self.row.device, len(self.names)))
+        made: Grouped = self.once(("group", *runs), lambda: Grouped(runs, tile, self.row.device, len(self.names)))
         return made
 
     def group(self, hops: int) -> Grouped:

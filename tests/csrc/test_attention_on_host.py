@@ -101,7 +101,7 @@ def test_sums_and_gradients_are_those_of_torch(
         assert error <= (2e-2 if dtype == torch.bfloat16 else 1e-4) * max(scale, 1.0), (error, scale)
 
 
-def test_a_source_of_many_entries_and_few_rows_of_a_layer() -> None:
+def test_a_source_may_have_many_entries() -> None:
     g = torch.Generator().manual_seed(0)
     indptr, _ = rows_of([40] * 10, 0, 1, g)
     entries = torch.zeros(400, dtype=torch.int32)

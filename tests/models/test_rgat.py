@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 from typed_datasets import make_typed
 
 from loader.datamodules.nodes import GraphDataModule
+from loader.datasets import HeteroDataset
 from loader.loaders.nodes import NodeLoader
 from loader.ops.live_hops import HopRoom, LiveHops
 from loader.samplers import FusedSampler, fused
@@ -25,10 +27,16 @@ from models.training.graphed import GraphedLoss, _Call
 from models.training.rgat_classifier import RGATClassifier
 
 
-def module_of(fanouts: list[int], expand: str = "new", batch_size: int = 6) -> GraphDataModule:
-    made = GraphDataModule(make_typed(), FusedSampler(fanouts, expand=expand), batch_size=batch_size)
+def module_of(fanouts: list[int], expand: str = "new", data: HeteroDataset | None = None) -> GraphDataModule:
+    made = GraphDataModule(data or make_typed(), FusedSampler(fanouts, expand=expand), batch_size=6)
     made.setup()
     return made
+
+
+def with_whole_vectors() -> HeteroDataset:
+    """With features that a GPU can read where they lie: of 8 columns."""
+    data = make_typed()
+    return replace(data, features={name: F.pad(x, (0, 8 - x.shape[1])) for name, x in data.features.items()})
 
 
 def net_of(module: GraphDataModule, **options: Any) -> RGAT:
@@ -221,8 +229,8 @@ def test_other_mini_batches_are_refused() -> None:
 def test_graphs_train_as_plain_steps_do(options: dict[str, Any]) -> None:
     """With losses that are equal to rounding over 200 steps, most of them replayed."""
     losses: dict[bool, list[float]] = {}
-    fanouts = [3] * options.get("num_layers", 2)
-    data, sizes = make_typed(), module_of(fanouts).sizes
+    fanouts, data = [3] * options.get("num_layers", 2), with_whole_vectors()
+    sizes = module_of(fanouts, data=data).sizes
     for graph in (True, False):
         loader = NodeLoader(
             data.graph.to("cuda"), {name: DeviceFeatures(x, "cuda", lazy=True) for name, x in data.features.items()},
@@ -249,25 +257,44 @@ def test_graphs_train_as_plain_steps_do(options: dict[str, Any]) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
-@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("whole", [False, True])  # features of whole vectors are read where they lie
 @pytest.mark.parametrize("options", [{}, {"num_layers": 3, "hidden_channels": 24, "heads": 6}])
-def test_a_gpu_gives_what_the_cpu_gives(options: dict[str, Any], lazy: bool) -> None:
-    module = module_of([3] * options.get("num_layers", 2))
+def test_a_gpu_gives_what_the_cpu_gives(options: dict[str, Any], whole: bool) -> None:
+    data = with_whole_vectors() if whole else make_typed()
+    module = module_of([3] * options.get("num_layers", 2), data=data)
     model = model_of(module, **options).float()
     there = model_of(module, **options).float().cuda()
-    known = [[p for p in one.net.parameters() if p.requires_grad] for one in (model, there)]
-    tables = {name: F.pad(x, (0, 0)).cuda() for name, x in make_typed().features.items()}
+    known = [[p for p in one.net.parameters() if p.requires_grad] for one in (there, model)]
     torch.set_float32_matmul_precision("highest")
     for batch in batches_of(module, 1):
         moved = batch.to("cuda")
-        if lazy:
-            rows = {f"node/{name}": LazyRows(table, moved.n_id[name]) for name, table in tables.items()}
-            moved = moved.replace(x=None).with_rows(rows)
-        loss, wanted = there._loss(moved)[0], model._loss(batch)[0]
-        torch.testing.assert_close(loss.cpu(), wanted, rtol=1e-4, atol=1e-5)
-        gradients = [torch.autograd.grad(of, p) for of, p in zip((loss, wanted), known[::-1], strict=True)]
-        for mine, other in zip(*gradients, strict=True):
-            torch.testing.assert_close(mine.cpu(), other, rtol=1e-3, atol=1e-4)
+        rows = {f"node/{name}": LazyRows(x.cuda(), moved.n_id[name]) for name, x in data.features.items()}
+        left = moved.replace(x=None).with_rows(rows)
+        wanted = model._loss(batch)[0]
+        others = torch.autograd.grad(wanted, known[1])
+        for one in (moved, left):
+            loss = there._loss(one)[0]
+            torch.testing.assert_close(loss.cpu(), wanted, rtol=1e-4, atol=1e-5)
+            for mine, other in zip(torch.autograd.grad(loss, known[0]), others, strict=True):
+                torch.testing.assert_close(mine.cpu(), other, rtol=1e-3, atol=1e-4)
+        assert bool(left.x.made) == (not whole)  # whether something was gathered
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_gpu_under_autocast_is_near_exact(dtype: torch.dtype) -> None:
+    module = module_of([3, 3])
+    model, there = model_of(module).float(), model_of(module).float().cuda()
+    known = [[p for p in one.net.parameters() if p.requires_grad] for one in (there, model)]
+    for batch in batches_of(module, 1):
+        wanted = model._loss(batch)[0]
+        with torch.autocast("cuda", dtype):
+            loss = there._loss(batch.to("cuda"))[0]
+        assert abs(float(loss.detach()) - float(wanted.detach())) < 0.05
+        of_both = [torch.autograd.grad(one, p) for one, p in zip((loss, wanted), known, strict=True)]
+        for mine, other in zip(*of_both, strict=True):
+            assert float((mine.cpu() - other).norm()) < 0.05 * max(float(other.norm()), 0.1)
 
 
 @pytest.mark.gpu

@@ -149,9 +149,8 @@ class RGAT(TypedNet):
         hops = self.num_layers - i
         x = x.to(_working(x.device, self.bias[i].dtype))
         indptr, entries, nodes = layout.rows_of(hops), layout.entries_of(hops), layout.nodes_of(hops)
-        if entries.data_ptr() not in by_source:  # layers may share them
-            by_source[entries.data_ptr()] = BySource(indptr, entries, len(x))
-        rows = AttendedRows(indptr, entries, by_source[entries.data_ptr()])
+        sources = by_source.setdefault(entries.data_ptr(), BySource(indptr, entries, len(x)))  # of all later layers
+        rows = AttendedRows(indptr, sources.entries, sources)
         both = layout.group(hops).linear(x[:nodes], self.own[i - 1])
         table = padded(x)
         return self._layer(i, layout, both, rows, [table], [_as_wide(of, table.shape[1]) for of in self.weights[i - 1]])

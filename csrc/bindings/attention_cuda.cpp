@@ -36,7 +36,8 @@ void with_attended(py::handle rows, const char* name, const F& f) {
 
 // The elements of `tensor`, of the type of `like`, from a multiple of 16 bytes on.
 template <typename T>
-T* elements_of(py::handle tensor, const char* name, int64_t size, const py::object& like, const Place& place) {
+T* elements_of(py::handle tensor, const char* name, int64_t size, const py::object& like,
+               const Place& place) {
   const RowsView rows = rows_view(tensor, name, place);
   if (get_attribute(tensor, attribute_names().dtype).ptr() != like.ptr())
     throw py::type_error(std::string(name) + " has dtype " + dtype_of(tensor) + ", x has " +
@@ -62,9 +63,9 @@ AttendedRows<T> attended_rows(const AttentionLists& lists, const AttentionShape&
   if (reinterpret_cast<uintptr_t>(rows.data) % 16 || (rows.num_rows > 1 && rows.stride % kVector))
     throw py::value_error("x has rows that do not begin at multiples of 16 bytes");
   if (apart < rows.columns || apart % kVector)
-    refuse_number("apart", apart,
-                  "a multiple of " + std::to_string(kVector) + ", and at least " +
-                      std::to_string(rows.columns));
+    refuse_number(
+        "apart", apart,
+        "a multiple of " + std::to_string(kVector) + ", and at least " + std::to_string(rows.columns));
   AttendedRows<T> args{};
   args.indptr = view<const int32_t>(indptr, "indptr", -1, place).data;
   args.entries = view<const int32_t>(entries, "entries", -1, place).data;
@@ -137,8 +138,8 @@ void run_attend_gradient(const AttentionPlace& where, const AttentionLists& list
   });
 }
 
-// begins [sources + 1], entries in the order of their sources, one number that bounds those that count, and the
-// row of each entry, all int32.
+// begins [sources + 1], entries in the order of their sources, one number that bounds those that count, and
+// the row of each entry, all int32.
 using AttentionBySource = std::tuple<py::object, py::object, py::object, py::object>;
 // Of all rows: relation, int32, and where their sums begin, int64; of each relation, how far heads are apart.
 using AttentionPlaces = std::tuple<py::object, py::object, py::object>;

@@ -54,7 +54,7 @@ class AttendedRows:
 class BySource:
     """The entries of rows in the order of their sources, made when they are first asked for.
 
-    Layers whose rows are the first ones of these share them.
+    Layers whose rows are the first ones of these share them, and read these entries.
 
     Args:
         indptr, entries: see `AttendedRows`.
@@ -62,13 +62,13 @@ class BySource:
     """
 
     def __init__(self, indptr: Tensor, entries: Tensor, count: int) -> None:
-        self._indptr, self._entries, self._count = indptr, entries, count
+        self._indptr, self.entries, self._count = indptr, entries, count
 
     @cached_property
     def lists(self) -> tuple[Tensor, Tensor, Tensor]:
         """`[sources + 1]` where the entries of each source begin, `[entries]` the entries, `[entries]` the row of each;
         int32. The entries of a source are ascending, so sums over them have a fixed order."""
-        indptr, entries, device = self._indptr, self._entries, self._entries.device
+        indptr, entries, device = self._indptr, self.entries, self.entries.device
         entry = torch.arange(len(entries), device=device)
         # Entries beyond the last row's, which a padded mini-batch has, go behind those of all sources.
         key = torch.where(entry < indptr[-1], entries, self._count)

@@ -30,7 +30,8 @@ template <typename T>
 void launch_attend(const AttendForward<T>& args, int device, gpu::Stream stream) {
   if (args.count == 0) return;
   const unsigned blocks = gpu::blocks_for(args.count * groups_of(args.heads), kWarps, "rows");
-  gpu::launch<AttendForward<T>>(gpu::kernel<AttendRows, T>(), device, {blocks, kAttendThreads, 0, stream}, args);
+  gpu::launch<AttendForward<T>>(gpu::kernel<AttendRows, T>(), device, {blocks, kAttendThreads, 0, stream},
+                                args);
 }
 
 template <typename T>

@@ -65,7 +65,8 @@ __device__ __forceinline__ float sum_of_head(float x) {
 }
 __device__ __forceinline__ float max_of_head(float x) {
 #pragma unroll
-  for (int offset = kHeadsAtOnce; offset < 32; offset *= 2) x = fmaxf(x, __shfl_xor_sync(kWholeWarp, x, offset));
+  for (int offset = kHeadsAtOnce; offset < 32; offset *= 2)
+    x = fmaxf(x, __shfl_xor_sync(kWholeWarp, x, offset));
   return x;
 }
 
@@ -75,7 +76,8 @@ __device__ __forceinline__ void of_entries(float* values, int64_t begin, int64_t
                                            const F& f) {
   const int lane = threadIdx.x % 32, head = first + lane % kHeadsAtOnce;
   if (head >= heads) return;
-  for (int64_t e = begin + lane / kHeadsAtOnce; e < end; e += 32 / kHeadsAtOnce) f(values[e * heads + head], e);
+  for (int64_t e = begin + lane / kHeadsAtOnce; e < end; e += 32 / kHeadsAtOnce)
+    f(values[e * heads + head], e);
 }
 
 // Writes `found`, and what is to be added to it, to [entries, heads].
@@ -99,7 +101,8 @@ __global__ void __launch_bounds__(kAttendThreads) attend_rows(AttendForward<T> a
   const int64_t warps = int64_t{gridDim.x} * kAttendWarps;
   for (int64_t item = int64_t{blockIdx.x} * kAttendWarps + threadIdx.x / 32; item < args.count * groups;
        item += warps) {
-    const int64_t i = item / groups, row = args.order[i], begin = args.indptr[row], end = args.indptr[row + 1];
+    const int64_t i = item / groups, row = args.order[i], begin = args.indptr[row],
+                  end = args.indptr[row + 1];
     const int first = static_cast<int>(item % groups) * kHeadsAtOnce, left = min(heads - first, kHeadsAtOnce);
     for (int64_t e = begin; e < end; e += kEntriesAtOnce) {
       float found[kEntriesAtOnce][kHeadsAtOnce];
@@ -149,7 +152,8 @@ __global__ void __launch_bounds__(kAttendThreads) attend_gradient(AttendBackward
   constexpr int N = kLaneVector<T>;
   const int lane = threadIdx.x % 32, heads = args.heads, groups = (heads + kHeadsAtOnce - 1) / kHeadsAtOnce;
   const int64_t part = blockIdx.x / groups, dim = args.dim;
-  const int first = static_cast<int>(blockIdx.x % groups) * kHeadsAtOnce, left = min(heads - first, kHeadsAtOnce);
+  const int first = static_cast<int>(blockIdx.x % groups) * kHeadsAtOnce,
+            left = min(heads - first, kHeadsAtOnce);
   float* const of_part = args.source + (part * heads + first) * dim;
   const bool one_tile = dim <= kAttendThreads * N;  // then its sums stay in registers
   float sum[kHeadsAtOnce][N] = {};
@@ -213,8 +217,8 @@ __global__ void __launch_bounds__(kAttendThreads) attend_gradient(AttendBackward
     if (k < left) store_scaled<float, N>(of_part + k * dim + column, sum[k], 1.0f);
 }
 
-// Adds entries [begin, end) of `sorted` to a vector of the gradient of their source. Each lane looks up one of
-// 32 entries, which all lanes then read.
+// Adds entries [begin, end) of `sorted` to a vector of the gradient of their source. Each lane looks up one
+// of 32 entries, which all lanes then read.
 template <typename T>
 __device__ __forceinline__ void add_entries(const AttendSources<T>& args, int64_t begin, int64_t end,
                                             int64_t column, float (&sum)[kLaneVector<T>]) {

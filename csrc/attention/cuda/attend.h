@@ -1,6 +1,6 @@
-// Attention over the entries of rows on the GPU, and its gradients: for each head, scores of the entries, their
-// softmax, and the sum of the sources' rows by it. No array of entries times columns; raw device pointers and
-// a stream in; nothing waits for the host. Sums are in float32, in a fixed order.
+// Attention over the entries of rows on the GPU, and its gradients: for each head, scores of the entries,
+// their softmax, and the sum of the sources' rows by it. No array of entries times columns; raw device
+// pointers and a stream in; nothing waits for the host. Sums are in float32, in a fixed order.
 //
 // The score of entry e of row i is leaky(x[entries[e]] . source + sink[i]), where leaky multiplies what is
 // below 0 by `slope`. Index arrays are trusted.

@@ -42,9 +42,13 @@ def test_a_row_without_memory_ends_no_run(run: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(rgat_gpu.Bench, "theirs", fails)
     monkeypatch.setattr(rgat_gpu.Bench, "ours", fails)
     rows = run()["rows"]
-    assert rows[0] == {"by": "ours", "out_of_memory": "CUDA out of memory. Tried to allocate much", "peak_gib": None}
+    assert rows[0] == {
+        "by": "ours",
+        "failed": "OutOfMemoryError: CUDA out of memory. Tried to allocate much",
+        "peak_gib": None,
+    }
     assert rows[1]["loading_ms"] > 0
-    assert "out_of_memory" in rows[2]
+    assert "failed" in rows[2]
 
 
 def test_both_models_have_the_same_sizes() -> None:

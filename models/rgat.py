@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -129,16 +130,9 @@ class RGAT(TypedNet):
             places.append(layout.arange(count) if at is None else at)
         nodes = torch.cat(places).index_select(0, layout.row)
         widths = [0 if table is None else table.shape[1] for table in tables]
-        rows, spans = [torch.empty(0, dtype=dtype, device=nodes.device)], []
-        begin = 0
-        for part in layout.parts(hops):
-            table = tables[part.node_type]
-            assert table is not None
-            rows.append(table.index_select(0, nodes[part.begin : part.begin + part.size]).view(-1))
-            spans.append(Span(part.node_type, begin, part.size, widths[part.node_type]))
-            begin += part.size * widths[part.node_type]
+        spans, rows = _own_rows(layout, hops, tables, nodes, dtype)
         own = [_as_wide(weight, width) for weight, width in zip(self.first_own, widths, strict=True)]
-        both = product_by_type(spans, torch.cat(rows), [weight.to(dtype) for weight in own])
+        both = product_by_type(spans, rows, [weight.to(dtype) for weight in own])
         weights = [_as_wide(self.first[r], widths[source]) for r, (source, _) in enumerate(self._ends)]
         entries = nodes.index_select(0, layout.entries_of(hops)).to(layout.indices.dtype)
         attended = AttendedRows(layout.rows_of(hops), entries)
@@ -215,6 +209,26 @@ def _working(device: torch.device, dtype: torch.dtype) -> torch.dtype:
     """The dtype of rows: that of autocast, or of the weights. Attention takes no float16: float32 in its place."""
     found = autocast_dtype(device.type) or dtype
     return torch.float32 if found == torch.float16 else found
+
+
+def _own_rows(
+    layout: HopLayout, hops: int, tables: Sequence[Any], nodes: Tensor, dtype: torch.dtype
+) -> tuple[list[Span], Tensor]:
+    """The features of the nodes of the first hops, flat, and where those of each part lie.
+
+    Args:
+        tables: by type, of `dtype`.
+        nodes: `[nodes]` places there.
+    """
+    spans, size = [], 0
+    for part in layout.parts(hops):
+        spans.append(Span(part.node_type, size, part.size, tables[part.node_type].shape[1]))
+        size += part.size * spans[-1].a_node
+    rows = torch.empty(size, dtype=dtype, device=nodes.device)
+    for part, span in zip(layout.parts(hops), spans, strict=True):
+        there = rows[span.begin : span.begin + span.size * span.a_node].view(span.size, span.a_node)
+        torch.index_select(tables[span.node_type], 0, nodes[part.begin : part.begin + part.size], out=there)
+    return spans, rows
 
 
 def _as_wide(weight: Tensor, width: int) -> Tensor:

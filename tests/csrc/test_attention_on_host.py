@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -10,11 +11,17 @@ from cuda_on_host import module_on_host
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from typed_datasets import make_typed
 
 from loader import _core
+from loader.datamodules.nodes import GraphDataModule
 from loader.ops import attention_gpu
 from loader.ops.attention import AttendedPlaces, attend
 from loader.ops.attention_gpu import AttendedRelation, AttendedRows, BySource, padded
+from loader.ops.live_hops import LiveHops
+from loader.samplers import FusedSampler
+from models import rgat
+from models.training.rgat_classifier import RGATClassifier
 
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
 
@@ -176,3 +183,35 @@ def test_what_does_not_fit_is_refused(core: Any) -> None:
         assert message in str(raised.value)
     with pytest.raises(TypeError, match=r"x has dtype torch\.float64; attention on a GPU takes float32 or bfloat16"):
         attention_gpu.attend([], 0, AttendedRows(indptr, entries), [torch.zeros(1, 4).double()], [], of["sink"], SLOPE)
+
+
+@pytest.mark.parametrize("step", [1, 16])
+def test_a_model_has_equal_losses_and_gradients(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With mini-batches as they are, and with room for larger ones, as a CUDA graph has them."""
+    module = GraphDataModule(make_typed(), FusedSampler([3, 2, 2], expand="new"), batch_size=4)
+    module.setup()
+    batches = list(islice(module.train_dataloader(), 3))
+    torch.manual_seed(0)
+    model = RGATClassifier(**module.sizes, num_layers=3, hidden_channels=24, heads=6, dropout=0.0)
+    known = [p for p in model.net.parameters() if p.requires_grad]
+    room = LiveHops.room_of(batches[0])
+    for batch in batches[1:]:
+        room = room.union(LiveHops.room_of(batch))
+    live = LiveHops(batches[0], room.widened(0.1 if step > 1 else 0.0, step), -100)
+
+    def results(batch: Any) -> tuple[Tensor, ...]:
+        loss, _ = model._loss(batch)
+        return loss, *torch.autograd.grad(loss, known)
+
+    def launched(places: AttendedPlaces, *given: Any) -> Tensor:
+        return attention_gpu.attend(places.relations, places.size, *given)
+
+    wanted = [results(batch) for batch in batches]
+    whole = attention_gpu.columns_of
+    for module_of in (attention_gpu, rgat):
+        monkeypatch.setattr(module_of, "columns_of", lambda dtype, on_gpu: whole(dtype, True))
+    monkeypatch.setattr(rgat, "attend", launched)
+    for batch, expected in zip(batches, wanted, strict=True):
+        live.load(batch)
+        for one in (batch, live.batch):
+            torch.testing.assert_close(results(one), expected, rtol=1e-3, atol=1e-5)

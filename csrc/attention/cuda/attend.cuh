@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kAttendThreads) attend_gradient(AttendBackward
       total = sum_of_head(total);
       if (lane < left) args.sink[row * heads + head] = total;
     }
-    __syncthreads();
+    __syncthreads();  // a warp may go on to its next row before others are done with the columns of these
     const int64_t turn_end = min(turn + kAttendWarps, args.count);
     for (int64_t column = int64_t{threadIdx.x} * N; column < dim; column += kAttendThreads * N) {
       if (!one_tile) {
@@ -208,7 +208,6 @@ __global__ void __launch_bounds__(kAttendThreads) attend_gradient(AttendBackward
       for (int k = 0; k < kHeadsAtOnce; ++k)
         if (k < left) store_scaled<float, N>(of_part + k * dim + column, sum[k], 1.0f);
     }
-    __syncthreads();
   }
   const int64_t column = int64_t{threadIdx.x} * N;
   if (!one_tile || column >= dim) return;

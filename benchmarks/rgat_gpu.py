@@ -13,9 +13,9 @@ they lie. torch_geometric's row: HeteroConv of GATConv, trimmed by layer, and a 
 themselves, on `to_pyg()` of the same mini-batches, one at a time, since each has 7 GB of features. Its scores of
 destinations come from the same product as those of sources, as in MLPerf; ours have vectors of their own.
 
-A mini-batch of (15, 10, 5) x 1,024 has some 3.4 M nodes and 5.3 M edges. Beside the features, training takes some
-40 GiB, most of it sums of neighbors' rows by head and their gradients. Rows are written as they come; one that does not
-fit the memory says so, and the others follow.
+A mini-batch of (15, 10, 5) x 1,024 has some 3.4 M nodes and 5.3 M edges. Counted, not measured: beside the features,
+training takes some 25 GiB, most of it sums of neighbors' rows by head and their gradients. Rows are written as they
+come; one that does not fit the memory says so, and the others follow.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import HAS_GPU
 from torch.nn import functional as F
 
 from loader.ops.attention import AttendedPlaces, attend, product_of_heads
@@ -114,3 +115,35 @@ def test_entries_are_listed_by_source() -> None:
 def test_a_cpu_pads_no_columns(dtype: torch.dtype) -> None:
     x = torch.ones(2, 3, dtype=dtype)
     assert padded(x) is x
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("width", "heads"), [(1024, 4), (512, 4), (8, 1), (4104, 6)])
+def test_a_gpu_sums_as_a_cpu_does(dtype: torch.dtype, width: int, heads: int) -> None:
+    """Over short rows and a long one, of sources of which one has many entries."""
+    g = torch.Generator().manual_seed(0)
+    lengths = torch.randint(8, (3000,), generator=g)
+    lengths[7], count = 3000, 500
+    indptr = torch.cat([torch.zeros(1).long(), lengths.cumsum(0)])
+    entries = torch.randint(count, (int(indptr[-1]) + 5,), generator=g)
+    entries[::9] = 3
+    every = torch.arange(len(lengths))
+    found = [AttendedRelation(r, 0, every[r::2], every[r::2] * heads * width, width) for r in range(2)]
+    places = AttendedPlaces(found, [], len(lengths) * heads * width)
+    given = [drawn(count, width), *(drawn(heads, width, seed=s) * width**-0.5 for s in (2, 3)), drawn(3000, heads)]
+    mix, results = drawn(places.size, seed=5), []
+    for device, kind in (("cpu", torch.float64), ("cuda", dtype), ("cuda", dtype)):
+        wide = torch.float64 if device == "cpu" else torch.float32
+        x, *others = (of.to(device, wide).requires_grad_() for of in given)
+        rows = [one._replace(order=one.order.to(device), at=one.at.to(device)) for one in places.relations]
+        of_rows = indptr.to(device), entries.int().to(device)
+        sources = AttendedRows(*of_rows, BySource(*of_rows, count))
+        out = attend(places._replace(relations=rows), sources, [x.to(kind)], others[:2], others[2], 0.2)
+        gradients = torch.autograd.grad((out * mix.to(device, kind)).sum(), (x, *others))
+        results.append([out.detach(), *gradients])
+    for exact, mine, again in zip(*results, strict=True):
+        assert torch.equal(mine, again)
+        error = (mine.cpu().double() - exact).norm() / exact.norm()
+        assert float(error) < (3e-2 if dtype == torch.bfloat16 else 1e-4)

@@ -36,9 +36,14 @@ struct alignas(sizeof(T) * N) Vector {
 // As one word: the 16-bit types are classes, which the compiler would copy one by one.
 template <typename T, int N>
 __device__ __forceinline__ Vector<T, N> load(const T* p) {
-  const auto word = *reinterpret_cast<const Word<sizeof(T) * N>*>(p);
   Vector<T, N> out;
-  memcpy(&out, &word, sizeof(word));
+  if constexpr (sizeof(T) * N > 16) {  // float32 beside a word of narrower elements
+    const Vector<T, N / 2> halves[2] = {load<T, N / 2>(p), load<T, N / 2>(p + N / 2)};
+    memcpy(&out, halves, sizeof(halves));
+  } else {
+    const auto word = *reinterpret_cast<const Word<sizeof(T) * N>*>(p);
+    memcpy(&out, &word, sizeof(word));
+  }
   return out;
 }
 
@@ -55,6 +60,13 @@ __device__ __forceinline__ void store_scaled(T* p, const S (&sum)[N], S scale) {
 #pragma unroll
   for (int i = 0; i < N; ++i) out.v[i] = narrow<T>(sum[i] * scale);
   store(p, out);
+}
+
+// Of a value of each lane, to all lanes.
+__device__ __forceinline__ float sum_of_warp(float x) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, offset);
+  return x;
 }
 
 }  // namespace loader

@@ -97,6 +97,7 @@ void add_typed(std::vector<gpu::Kernel*>& all) {
   add_typed_width<kWide, Uniform>(all);
   add_typed_width<kWide, SampleArgs<Lists, WeightedChoice>>(all);
   add_typed_width<kWide, SampleArgs<Lists, TopKChoice>>(all);
+  all.push_back(&kernel<TypedKernel, Int<kWide>, Bool<true>, SampleArgs<Lists, ScanChoice>>());
   if constexpr (sizeof(N) == 4) {
     add_typed_width<10, Uniform>(all);
     add_typed_width<20, Uniform>(all);

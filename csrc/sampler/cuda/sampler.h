@@ -296,6 +296,9 @@ inline int scan_width(const LaborChoice&, int fanout) {
   while (root * root < fanout) ++root;
   return fanout + 4 * root < kMost ? fanout + 4 * root : kMost;
 }
+inline int scan_width(const ScanChoice& choice, int fanout) {
+  return choice.races ? scan_width(choice.race, fanout) : scan_width(choice.labor, fanout);
+}
 
 // Entries of a piece of a list, so that there is room for the picks of all pieces in a few million bytes, and
 // a warp is done with one soon. At most twice `num_edges` / `piece` are cut, for no list is there twice.

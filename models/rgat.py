@@ -168,12 +168,12 @@ class RGAT(TypedNet):
         """
         hops, hidden, heads = self.num_layers - i, self.hidden_channels, self.heads
         own, of_nodes = both.split([hidden, self._sinks], 1)
-        wide = self.bias[i].dtype
+        wide = torch.promote_types(self.bias[i].dtype, torch.float32)  # of scores
         of_parts = zip(layout.parts(hops), of_nodes.split([part.size for part in layout.parts(hops)]), strict=True)
         sinks = [of[:, : part.slots * heads].reshape(-1, heads) for part, of in of_parts]
         scores = torch.cat([of_nodes.new_empty(0, heads), *sinks]).to(wide)
         by_head = [weight.view(-1, heads, hidden // heads) for weight in weights]
-        vectors = [(weight * of).sum(2).t() for weight, of in zip(by_head, self.source[i], strict=True)]
+        vectors = [(weight * of).to(wide).sum(2).t() for weight, of in zip(by_head, self.source[i], strict=True)]
         widths = [0 if table is None else table.shape[1] for table in x]
         widths = widths * len(self.names) if len(x) == 1 else widths
         places = attended_places(layout, hops, self._into, widths, heads)

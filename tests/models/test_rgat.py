@@ -195,6 +195,10 @@ def test_autocast_is_near_the_exact_loss(dtype: torch.dtype) -> None:
         with torch.autocast("cpu", dtype):
             loss, _ = model._loss(batch)
         assert abs(float(loss.detach()) - float(wanted.detach())) < 0.05
+    model = model.bfloat16()
+    loss, _ = model._loss(batch)
+    loss.backward()
+    assert abs(float(loss.detach()) - float(wanted.detach())) < 0.1
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ struct Nothing {};
 template <typename P, typename I, typename T, typename O>
 struct MeanPass : MeanArgsOf<P, I, T, O> {
   using In = T;
+  using Out = O;
   using S = Sum<T>;
   using Index = P;
   using Id = I;

@@ -62,7 +62,7 @@ __device__ __forceinline__ void mean_of_rows(const Pass& pass, const LongRows& l
   using Id = typename Pass::Id;
   using Rows = Span<typename Pass::Index>;
   using Bits = Word<sizeof(T) * kPlainColumns>;  // of a lane's columns, taken apart when they are there
-  constexpr int kWarp = 32, kLoads = kIsCode<T> ? 8 : 4;
+  constexpr int kWarp = 32, kLoads = 4;
   constexpr unsigned kAll = 0xFFFFFFFFu;
   const int lane = threadIdx.x % kWarp;
   const bool has = column < pass.dim, first = column == lane * kPlainColumns;
@@ -132,14 +132,15 @@ __device__ __forceinline__ void mean_of_rows(const Pass& pass, const LongRows& l
           }
         }
       }
-      using O = std::remove_pointer_t<decltype(pass.mean.data)>;
       if (has)
-        store_scaled<O, kPlainColumns, float>(pass.mean.data + row * pass.mean.stride + column, sum,
-                                              length == 0 ? 0.0f : 1.0f / static_cast<float>(length));
+        store_scaled<typename Pass::Out, kPlainColumns, float>(
+            pass.mean.data + row * pass.mean.stride + column, sum,
+            length == 0 ? 0.0f : 1.0f / static_cast<float>(length));
       if (owns && has) {
         float values[kPlainColumns] = {};
         if (own_here) decoded(of_own, scale_of(own), values);
-        store_scaled<O, kPlainColumns, float>(pass.own.data + row * pass.own.stride + column, values, 1.0f);
+        store_scaled<typename Pass::Out, kPlainColumns, float>(pass.own.data + row * pass.own.stride + column,
+                                                               values, 1.0f);
       }
       if (first) pass.pad(row, lane, kWarp);
     }

@@ -49,9 +49,17 @@ __device__ __forceinline__ Vector<T, N> load(const T* p) {
 
 template <typename T, int N>
 __device__ __forceinline__ void store(T* p, const Vector<T, N>& vector) {
-  Word<sizeof(T) * N> word;
-  memcpy(&word, &vector, sizeof(word));
-  *reinterpret_cast<decltype(word)*>(p) = word;
+  if constexpr (sizeof(T) * N > 16) {
+    constexpr int kHalf = N / 2;
+    Vector<T, kHalf> halves[2];
+    memcpy(halves, &vector, sizeof(halves));
+    store<T, kHalf>(p, halves[0]);
+    store<T, kHalf>(p + kHalf, halves[1]);
+  } else {
+    Word<sizeof(T) * N> word;
+    memcpy(&word, &vector, sizeof(word));
+    *reinterpret_cast<decltype(word)*>(p) = word;
+  }
 }
 
 template <typename T, int N, typename S>

@@ -3,6 +3,7 @@
 // is looked at again (range_scan.cuh).
 #pragma once
 
+#include "sampler/cuda/launch_memory.cuh"
 #include "sampler/cuda/range_scan.cuh"
 
 namespace loader {
@@ -203,7 +204,13 @@ struct TreeScan {
   // A warp's memory for a race. Nothing else lies there while rows are picked.
   __device__ RaceBuffer buffer(int warp) const {
     const int64_t each = trees.args.race_widest + kRaceEntries, at = warp * each;
-    auto* const times = reinterpret_cast<uint64_t*>(trees.memory);
+#ifdef __CUDACC__
+    unsigned char* const memory =
+        launch_memory();  // of trees.memory NVRTC takes it that it is not shared, see WarpRace
+#else
+    unsigned char* const memory = trees.memory;
+#endif
+    auto* const times = reinterpret_cast<uint64_t*>(memory);
     return {times + at, reinterpret_cast<uint32_t*>(times + trees.args.racing * each) + at};
   }
 

@@ -19,6 +19,7 @@ from loader.ops.packed_means import packed_means
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.lazy_rows import LazyFeatures
 from loader.samples.segments import EdgeType
+from models.trained_rows import OneHotLayer, TrainedRows, check_trained_rows, nodes_without_features
 
 _WIDE = 8  # times the hidden width: wider features are narrowed before means are taken
 
@@ -27,8 +28,8 @@ _WIDE = 8  # times the hidden width: wider features are narrowed before means ar
 class RGCN(nn.Module):
     """Relational graph convolutions (Schlichtkrull et al. 2018, https://arxiv.org/abs/1703.06103), as for ogbn-mag.
 
-    A linear layer per node type brings features to one width; a type without features has one learned row for all its
-    nodes. A layer adds up, over the relations into a node, the mean of its neighbors times the relation's weights, and
+    A linear layer per node type brings features to one width. A type without features has one learned row for all its
+    nodes, or with `trained_rows` one for each, in place of features. A layer adds up, over the relations into a node, the mean of its neighbors times the relation's weights, and
     the node's own row times the weights of its type, with a bias. So it is GraphSAGE with mean aggregation and weights
     of its own per relation, too (R-SAGE).
 
@@ -42,9 +43,14 @@ class RGCN(nn.Module):
             paper). None gives each relation its own.
         dropout, input_dropout: probabilities in [0, 1) that an element of a hidden layer, of the features, is dropped.
         norm: "none", or "layer": a layer norm per type after each layer but the last.
+        trained_rows: width of learned rows that nodes of types without features have in their place, see
+            `TrainedRows`. "one-hot": such nodes have one-hot features, as published, see `OneHotLayer`. None: all nodes
+            of such a type have one row.
+        num_nodes: node type -> number of nodes, for these tables.
 
     Raises:
-        ValueError: a value out of its range, or no relation leads to the target.
+        ValueError: a value out of its range, no relation leads to the target, or `trained_rows` has no numbers of
+            nodes, or no type without features.
     """
 
     order: Tensor
@@ -63,11 +69,13 @@ class RGCN(nn.Module):
         dropout: float = 0.5,
         input_dropout: float = 0.0,
         norm: str = "none",
+        trained_rows: int | str | None = None,
+        num_nodes: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__()
         self.num_layers, self.target = as_size("num_layers", num_layers), target
         self.hidden_channels = as_size("hidden_channels", hidden_channels)
-        self.names, self.in_dims = tuple(in_dims), dict(in_dims)
+        self.names = tuple(in_dims)
         self.edge_types: list[EdgeType] = [(str(s), str(name), str(d)) for s, name, d in edge_types]
         for what, value in (("dropout", dropout), ("input_dropout", input_dropout)):
             if not 0 <= as_number(what, value) < 1:
@@ -86,6 +94,20 @@ class RGCN(nn.Module):
         for _ in range(num_layers):
             written.append(written[-1] | {s for s, _, d in self.edge_types if d in written[-1]})
         self.read = written[-1]  # types whose features are read
+        trained = check_trained_rows(trained_rows)
+        learned = {} if trained is None else nodes_without_features(in_dims, num_nodes, trained)
+        self.learned = {name: count for name, count in learned.items() if name in self.read}  # numbers of their nodes
+        self.one_hot = None
+        if isinstance(trained, str) and self.learned:
+            shape = self.learned, self.names, self.edge_types, bases, self.hidden_channels, self.input_dropout
+            self.one_hot = OneHotLayer(*shape)
+            self.read = self.read - set(self.learned)
+        elif self.learned:
+            in_dims = {name: trained if name in self.learned else of for name, of in in_dims.items()}
+        self.in_dims = dict(in_dims)
+        tables = () if self.one_hot is not None else self.learned
+        self._table_of = {name: i for i, name in enumerate(tables)}
+        self.tables = nn.ModuleList(TrainedRows(self.learned[name], int(trained or 0)) for name in tables)
         self.inputs = nn.ModuleList(self._input_of(name, width) for name, width in in_dims.items())
         widths = [hidden_channels] * num_layers + [as_size("out_dim", out_dim)]
         relations, types = len(self.edge_types), len(self.names)
@@ -197,7 +219,10 @@ class RGCN(nn.Module):
         found = sum_of_relations(layout.parts(hops), self._slots, some, of_bias[: len(self.edge_types)])
         constants = of_bias[len(self.edge_types) :, 0] + self.bias[0]
         own_and_means = product_by_type(packed.spans, means, [of.to(dtype) for of in by_type])
-        return own_and_means + found + layout.group(hops).rows(constants).to(dtype)
+        x = own_and_means + found + layout.group(hops).rows(constants).to(dtype)
+        if self.one_hot is not None:
+            x = x + self.one_hot(layout, hops, self.shares[0] if len(self.shares) else None).to(dtype)
+        return x
 
     def _check(self, batch: HeteroMiniBatch | LiveHops) -> None:
         hops = len(batch.sizes) - 1
@@ -212,6 +237,13 @@ class RGCN(nn.Module):
                 f"the mini-batch has node types {list(seg.names)} and relations {list(seg.edge_types)}, the model "
                 f"{list(self.names)} and {self.edge_types}; make the model of the same graph"
             )
+        for name, learned in self.learned.items():
+            has = len(seg.node_types[name])
+            if has != learned:
+                raise ValueError(
+                    f"the mini-batch's graph has {has} nodes of type {name}, the model rows of {learned}; make the "
+                    "model of the same graph"
+                )
 
     def _rows(
         self, layout: HopLayout, name: str, layer: nn.Module
@@ -230,7 +262,7 @@ class RGCN(nn.Module):
             left = layout.unique_x.lazy.get(name)
             if left is not None and left.scales is None and left.dtype == weight.dtype and left.shape[1] == width:
                 return (left.table, weight.t()), left.nodes
-        x = layout.unique_x.get(name)
+        x = self.tables[self._table_of[name]](layout.ids(name)) if name in self._table_of else layout.unique_x.get(name)
         if x is None or x.shape[-1] != width:
             has = 0 if x is None else x.shape[-1]
             raise ValueError(

@@ -106,6 +106,7 @@ class HopLayout:
         unique: number of distinct nodes of each type.
         unique_x: node type -> `[unique, F]` features of the distinct nodes, of types that have any.
         names: the node types.
+        ids: node type -> `[unique]` ids of the distinct nodes within their type; None: they are not known.
         fixed: keeps what depends on the segments alone; None: it is made anew.
     """
 
@@ -116,6 +117,7 @@ class HopLayout:
     unique: tuple[int, ...]
     unique_x: Mapping[str, Tensor]
     names: tuple[str, ...]
+    ids: Callable[[str], Tensor] | None = field(default=None, kw_only=True)
     fixed: Fixed | None = field(default=None, kw_only=True)
 
     @classmethod
@@ -128,9 +130,13 @@ class HopLayout:
         firsts = [sum(unique[:t]) for t in range(len(unique))]
         row = seg.within(device) + seg.spread([firsts] * len(batch.sizes), device)
         x = batch.x or {}
+
+        def ids(name: str) -> Tensor:
+            return batch.ids(f"node/{name}")
+
         if batch.expands_all:
-            return _AllHops(segments, batch.blocks, row, unique, x, seg.names)
-        return cls(segments, *rows_of_hops(batch), row, unique, x, seg.names)
+            return _AllHops(segments, batch.blocks, row, unique, x, seg.names, ids)
+        return cls(segments, *rows_of_hops(batch), row, unique, x, seg.names, ids=ids)
 
     def nodes_of(self, hops: int) -> int:
         """Number of nodes of the first hops, of which the seeds are the first."""
@@ -212,8 +218,9 @@ class _AllHops(HopLayout):
         unique: tuple[int, ...],
         unique_x: Mapping[str, Tensor],
         names: tuple[str, ...],
+        ids: Callable[[str], Tensor],
     ) -> None:
-        super().__init__(segments, blocks[0].indptr, blocks[0].indices, row, unique, unique_x, names)
+        super().__init__(segments, blocks[0].indptr, blocks[0].indices, row, unique, unique_x, names, ids=ids)
         self._blocks = blocks[::-1]
 
     def rows_of(self, hops: int) -> Tensor:

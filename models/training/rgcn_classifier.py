@@ -13,6 +13,7 @@ from loader.ops.live_hops import LiveHops
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.segments import EdgeType
 from models.rgcn import RGCN
+from models.training.exchange import check_sparse_exchange
 from models.training.graphed import IGNORED_LABEL, GraphedLoss
 from models.training.hetero_classifier import HeteroClassifier
 from models.training.replayed import ReplayedSteps
@@ -27,14 +28,18 @@ class RGCNClassifier(ReplayedSteps, HeteroClassifier):
 
     Args:
         num_features, num_classes, edge_types, target: see `HeteroClassifier`.
-        num_layers, hidden_channels, bases, dropout, input_dropout, norm: see `models.rgcn.RGCN`.
+        num_layers, hidden_channels, bases, dropout, input_dropout, norm, trained_rows, num_nodes: see
+            `models.rgcn.RGCN`. `torch.optim.SparseAdam` updates trained rows that a mini-batch reads, whatever the
+            optimizer of the others is. Processes on CPUs exchange their gradients by gloo; NCCL has no such exchange.
         cuda_graph: whether training steps on a GPU are replayed by CUDA graphs, see `GraphedLoss`; the results are the
             same but for what dropout draws. None does so where it is possible: for mini-batches whose hops expand only
-            what the hop before found (`sampler.expand=new`), one class per node, without deterministic algorithms.
+            what the hop before found (`sampler.expand=new`), one class per node, without deterministic algorithms and
+            trained rows.
         options: see `Classifier`.
 
     Raises:
-        ValueError: a value out of its range.
+        ValueError: a value out of its range, `cuda_graph` with trained rows, or NCCL would have to add up their
+            gradients.
         RuntimeError: on the first training step, `cuda_graph` where graphs are not possible.
     """
 
@@ -53,6 +58,8 @@ class RGCNClassifier(ReplayedSteps, HeteroClassifier):
         dropout: float = 0.5,
         input_dropout: float = 0.0,
         norm: str = "none",
+        trained_rows: int | str | None = None,
+        num_nodes: Mapping[str, int] | None = None,
         cuda_graph: bool | None = None,
         **options: Any,
     ) -> None:
@@ -60,6 +67,12 @@ class RGCNClassifier(ReplayedSteps, HeteroClassifier):
         self.cuda_graph = None if cuda_graph is None else as_flag("cuda_graph", cuda_graph)
         if self.cuda_graph and self.multilabel:
             raise ValueError("cuda_graph is true, but nodes have several labels here; leave it out")
+        if self.cuda_graph and trained_rows is not None:
+            raise ValueError(
+                "cuda_graph is true, but the step of trained rows is not replayed by a graph; leave it or trained_rows out"
+            )
+        num_nodes = None if num_nodes is None else {str(name): int(count) for name, count in num_nodes.items()}
+        self.hparams.update(num_nodes=num_nodes)
         self.net = RGCN(
             self.in_dims,
             self.edge_types,
@@ -71,9 +84,16 @@ class RGCNClassifier(ReplayedSteps, HeteroClassifier):
             dropout=dropout,
             input_dropout=input_dropout,
             norm=norm,
+            trained_rows=trained_rows,
+            num_nodes=num_nodes,
         )
         self.graphed = GraphedLoss(self._loss, self.net, IGNORED_LABEL, live=LiveHops)
         self.whole_step = self.replays_as_a_whole(RGCNClassifier)
+
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        if stage == "fit" and self.net.learned:
+            check_sparse_exchange()
 
     def loss_of(self, batch: Any, stage: str) -> tuple[Tensor, Tensor]:
         if stage == "train":
@@ -84,7 +104,7 @@ class RGCNClassifier(ReplayedSteps, HeteroClassifier):
         self._count(batch, "train", loss, output)
 
     def may_be_graphed(self, batch: HeteroMiniBatch) -> bool:
-        if self.cuda_graph is False:
+        if self.cuda_graph is False or self.net.learned:
             return False
         own = [name for name in ("forward", "_loss", "_loss_of_logits") if overrides(self, RGCNClassifier, name)]
         if self.cuda_graph is None and (own or self.multilabel):  # they may read what a graph has not, see `LiveHops`

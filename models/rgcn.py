@@ -94,22 +94,10 @@ class RGCN(nn.Module):
         for _ in range(num_layers):
             written.append(written[-1] | {s for s, _, d in self.edge_types if d in written[-1]})
         self.read = written[-1]  # types whose features are read
-        trained = check_trained_rows(trained_rows)
-        learned = {} if trained is None else nodes_without_features(in_dims, num_nodes, trained)
-        self.learned = {name: count for name, count in learned.items() if name in self.read}  # numbers of their nodes
-        self.one_hot = None
-        if isinstance(trained, str) and self.learned:
-            shape = self.learned, self.names, self.edge_types, bases, self.hidden_channels, self.input_dropout
-            self.one_hot = OneHotLayer(*shape)
-            self.read = self.read - set(self.learned)
-        elif self.learned:
-            in_dims = {name: trained if name in self.learned else of for name, of in in_dims.items()}
-        self.in_dims = dict(in_dims)
-        tables = () if self.one_hot is not None else self.learned
-        self._table_of = {name: i for i, name in enumerate(tables)}
-        self.tables = nn.ModuleList(TrainedRows(self.learned[name], int(trained or 0)) for name in tables)
-        self.inputs = nn.ModuleList(self._input_of(name, width) for name, width in in_dims.items())
         widths = [hidden_channels] * num_layers + [as_size("out_dim", out_dim)]
+        count = None if bases is None else as_size("bases", bases)
+        self.in_dims = self._with_rows(dict(in_dims), num_nodes, trained_rows, count, widths[1])
+        self.inputs = nn.ModuleList(self._input_of(name, width) for name, width in self.in_dims.items())
         relations, types = len(self.edge_types), len(self.names)
         ends = [(self.names.index(source), self.names.index(sink)) for source, _, sink in self.edge_types]
         self._into = [[(r, s) for r, (s, d) in enumerate(ends) if d == t] for t in range(types)]
@@ -132,7 +120,6 @@ class RGCN(nn.Module):
             self.register_buffer(f"_at_{width}", torch.tensor(at), persistent=False)
             of = torch.tensor([kinds.index(terms[i][1]) for i in at])
             self.register_buffer(f"_of_{width}", of, persistent=False)
-        count = None if bases is None else as_size("bases", bases)
         self.own, self.bias, self.scale, self.shift = (nn.ParameterList() for _ in range(4))
         self.weights, self.shares = nn.ParameterList(), nn.ParameterList()
         for i in range(num_layers):
@@ -145,6 +132,30 @@ class RGCN(nn.Module):
             if norm == "layer" and i < num_layers - 1:
                 self.scale.append(nn.Parameter(torch.ones(types, out)))
                 self.shift.append(nn.Parameter(torch.zeros(types, out)))
+
+    def _with_rows(
+        self,
+        in_dims: dict[str, int],
+        num_nodes: Mapping[str, int] | None,
+        trained_rows: int | str | None,
+        bases: int | None,
+        out: int,
+    ) -> dict[str, int]:
+        """Makes the tables of trained rows; returns the widths of features, with those of tables in their place."""
+        trained = check_trained_rows(trained_rows)
+        without = {} if trained is None else nodes_without_features(in_dims, num_nodes, trained)
+        self.learned = {name: count for name, count in without.items() if name in self.read}  # numbers of their nodes
+        self.one_hot: OneHotLayer | None = None
+        self._table_of: dict[str, int] = {}
+        self.tables = nn.ModuleList()
+        if isinstance(trained, str) and self.learned:
+            self.one_hot = OneHotLayer(self.learned, self.names, self.edge_types, bases, out, self.input_dropout)
+            self.read = self.read - set(self.learned)
+        elif isinstance(trained, int):
+            for i, (name, count) in enumerate(self.learned.items()):
+                self.tables.append(TrainedRows(count, trained))
+                self._table_of[name], in_dims[name] = i, trained
+        return in_dims
 
     def _read_width(self, name: str) -> int:
         """Columns that the first layer reads of a type: of its features, or of what they are narrowed to."""

@@ -91,9 +91,9 @@ class RGCNClassifier(ReplayedSteps, HeteroClassifier):
         self.whole_step = self.replays_as_a_whole(RGCNClassifier)
 
     def setup(self, stage: str) -> None:
-        super().setup(stage)
         if stage == "fit" and self.net.learned:
             check_sparse_exchange()
+        super().setup(stage)
 
     def loss_of(self, batch: Any, stage: str) -> tuple[Tensor, Tensor]:
         if stage == "train":

@@ -114,9 +114,7 @@ class OneHotLayer(nn.Module):
             found.append(rows)
         return torch.cat(found)
 
-    def _products(
-        self, layout: HopLayout, shares: Tensor | None
-    ) -> tuple[dict[int, Tensor], Tensor, list[int], int]:
+    def _products(self, layout: HopLayout, shares: Tensor | None) -> tuple[dict[int, Tensor], Tensor, list[int], int]:
         """Own rows by node type, and `[n + 1, out]` those of relations with a row of zeros at the end; where each
         relation begins there, 0 where it has none; and n.
         """
@@ -125,7 +123,7 @@ class OneHotLayer(nn.Module):
         for name, at in self._table_of.items():
             rows = self.tables[at](layout.ids(name))
             kept = nn.functional.dropout(rows.new_ones(len(rows), 1), self.dropout, self.training)
-            rows = (rows * kept).view(len(rows), -1, self.out)
+            rows = (rows * kept).view(len(rows), rows.shape[1] // self.out, self.out)
             own[self.names.index(name)] = rows[:, -1]
             relations = self._from[name]
             of_each = rows[:, :-1].transpose(0, 1)

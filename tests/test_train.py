@@ -40,7 +40,7 @@ def options(group: str) -> list[str]:
 
 TYPED_MODELS = ("to_hetero", "hgt", "rgcn")
 TABLES = ("relational", "rel-f1")
-TYPED_DATASETS = ("dblp", "imdb", "ogbn-mag", "hetero_npz")
+TYPED_DATASETS = ("dblp", "imdb", "aifb", "mutag", "ogbn-mag", "hetero_npz")
 
 
 @pytest.mark.parametrize("experiment", options("experiment"))

@@ -21,9 +21,7 @@ class WithRows(torch.optim.Optimizer):
         param_groups, state: those of both. They share them.
     """
 
-    def __init__(
-        self, dense: torch.optim.Optimizer, rows: torch.optim.Optimizer, weight_decay: float = 0.0
-    ) -> None:
+    def __init__(self, dense: torch.optim.Optimizer, rows: torch.optim.Optimizer, weight_decay: float = 0.0) -> None:
         self.dense, self.rows, self.weight_decay = dense, rows, weight_decay
         self._groups_of_dense = len(dense.param_groups)
         super().__init__([*dense.param_groups, *rows.param_groups], {})

@@ -25,11 +25,10 @@ def of_parts(cfg: DictConfig) -> Iterator[str]:
     if links and (walks or kind == "FullSampler"):
         yield f"sampler is {kind}, and task=link needs one with fanouts, that samples around links; leave sampler out"
     clip = cfg.trainer.get("gradient_clip_val")
-    if clip and (embeds or cfg.model.get("trained_rows") is not None):
-        whose = "model=node2vec" if embeds else "trained rows (model.trained_rows)"
+    if clip and cfg.model.get("trained_rows") is not None:
         yield (
-            f"trainer.gradient_clip_val is {clip}, but the gradients of {whose} are sparse, and torch clips "
-            "none of these; leave it out"
+            f"trainer.gradient_clip_val is {clip}, but the gradients of trained rows (model.trained_rows) are sparse, "
+            "and torch clips none of these; leave it out"
         )
     if not embeds:
         return
@@ -39,6 +38,11 @@ def of_parts(cfg: DictConfig) -> Iterator[str]:
         yield (
             f"sampler.walk_length is {length}, model.context_size {window}; a walk must have at least as many nodes as "
             "a window, so make walks longer, or windows smaller"
+        )
+    if clip:
+        yield (
+            f"trainer.gradient_clip_val is {clip}, but the gradients of model=node2vec are sparse, and torch clips "
+            "none of these; leave it out"
         )
     if store != "auto_features":
         yield f"features is {store}, but model=node2vec reads none; leave features out"

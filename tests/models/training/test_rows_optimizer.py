@@ -70,7 +70,10 @@ def test_a_step_is_that_of_two_optimizers() -> None:
     ours, theirs = Net(), Net()
     steps(ours, Optimization(0.05, 0.0, {"name": "Adam", "betas": [0.8, 0.9]}).configure(ours), range(6))
     options = {"lr": 0.05, "betas": (0.8, 0.9)}
-    two = torch.optim.Adam(theirs.layer.parameters(), **options), torch.optim.SparseAdam([theirs.table.weight], **options)
+    two = (
+        torch.optim.Adam(theirs.layer.parameters(), **options),
+        torch.optim.SparseAdam([theirs.table.weight], **options),
+    )
     for step in range(6):
         for one in two:
             one.zero_grad()

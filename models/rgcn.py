@@ -29,9 +29,9 @@ class RGCN(nn.Module):
     """Relational graph convolutions (Schlichtkrull et al. 2018, https://arxiv.org/abs/1703.06103), as for ogbn-mag.
 
     A linear layer per node type brings features to one width. A type without features has one learned row for all its
-    nodes, or with `trained_rows` one for each, in place of features. A layer adds up, over the relations into a node, the mean of its neighbors times the relation's weights, and
-    the node's own row times the weights of its type, with a bias. So it is GraphSAGE with mean aggregation and weights
-    of its own per relation, too (R-SAGE).
+    nodes, or with `trained_rows` one for each, in place of features. A layer adds up, over the relations into a node,
+    the mean of its neighbors times the relation's weights, and the node's own row times the weights of its type, with a
+    bias. So it is GraphSAGE with mean aggregation and weights of its own per relation, too (R-SAGE).
 
     Args:
         in_dims: node type -> width of its features, 0 if it has none, in the order of the graph's types.

@@ -1,4 +1,4 @@
-"""Tables of learned rows for node types without features: in place of features, or of products with one-hot features."""
+"""Tables of learned rows for node types without features: in place of features, or weights of one-hot features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entities of RDF graphs that are to be classified: aifb and mutag, with the relations of torch_geometric's `Entities`."""
+"""Entities of RDF graphs that are to be classified: aifb and mutag, with the relations that torch_geometric gives them."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class EntitiesDataset(ReaderFiles, HeteroEdgesDataset):
     `data_dir/aifb` and `data_dir/mutag`, in the files of torch_geometric's `Entities`.
 
     All nodes have one type, "v", and no features. A predicate of the RDF graph is a relation, called by the end of its
-    name, with a reverse "rev_..." beside it; the most frequent come first, as in torch_geometric. Nodes and classes are numbered in the order of the files. torch_geometric numbers them in the
-    order of a Python set, which differs from process to process. A checkpoint with a row for each node would be of
-    other nodes then.
+    name, with a reverse "rev_..." beside it; the most frequent come first, as in torch_geometric. Nodes are numbered in
+    the order of the file, classes by name. torch_geometric numbers both in the order of a Python set, which differs from
+    process to process: the rows of a checkpoint would be of other nodes then.
 
     Args:
         name: "aifb" (8,285 nodes, 90 relations, 4 classes) or "mutag" (23,644 nodes, 46 relations, 2 classes).

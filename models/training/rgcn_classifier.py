@@ -69,7 +69,7 @@ class RGCNClassifier(ReplayedSteps, HeteroClassifier):
             raise ValueError("cuda_graph is true, but nodes have several labels here; leave it out")
         if self.cuda_graph and trained_rows is not None:
             raise ValueError(
-                "cuda_graph is true, but the step of trained rows is not replayed by a graph; leave it or trained_rows out"
+                "cuda_graph is true, but the step of trained rows is not replayed by a graph; leave one of them out"
             )
         num_nodes = None if num_nodes is None else {str(name): int(count) for name, count in num_nodes.items()}
         self.hparams.update(num_nodes=num_nodes)

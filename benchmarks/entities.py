@@ -5,8 +5,8 @@
 Test accuracy on AIFB and MUTAG after the last epoch, in percent, by the settings of torch_geometric's example
 (conf/experiment/entities.yaml): all neighbors, two layers, one-hot features. "theirs" is two layers of
 `torch_geometric.nn.FastRGCNConv` on the subgraph of two hops around all labelled nodes. "ours" is `models.rgcn` on
-mini-batches of `loader.NodeLoader`, with `trained_rows=one-hot`; for a seed both begin with the same weights. "table" is
-our model with `trained_rows=16`: learned rows in place of features. The models take turns.
+mini-batches of `loader.NodeLoader`, with `trained_rows=one-hot`; for a seed both begin with the same weights. "table"
+is our model with `trained_rows=16`: learned rows in place of features. The models take turns.
 """
 
 from __future__ import annotations

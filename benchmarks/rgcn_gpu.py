@@ -30,6 +30,7 @@ from torch.nn import functional as F
 from loader.loaders.nodes import NodeLoader
 from loader.samplers import fused
 from loader.stores import DeviceFeatures, FeatureStore, HostFeatures
+from models.training.graphed_hetero import GraphedHeteroClassifier
 from models.training.rgcn_classifier import RGCNClassifier
 from models.training.whole_step import ReplayedAdam
 
@@ -43,25 +44,32 @@ def sync(device: str) -> None:
 
 
 class Ours:
-    """Trains by an `RGCNClassifier`; `graph` says whether its steps are CUDA graphs."""
+    """Trains a model; `graph` says whether its steps are CUDA graphs, `dtype` is that of autocast."""
 
-    def __init__(self, sizes: dict[str, Any], hops: int, device: str, graph: bool) -> None:
-        torch.manual_seed(0)
-        self.model = RGCNClassifier(**sizes, num_layers=hops, hidden_channels=HIDDEN, cuda_graph=graph or None).to(
-            device
-        )
+    def __init__(
+        self, model: GraphedHeteroClassifier, device: str, graph: bool, dtype: torch.dtype | None = None
+    ) -> None:
+        self.model = model.to(device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.003, fused=device == "cuda")
         self.adam, self.graph = ReplayedAdam(self.optimizer), graph
+        self._device, self._dtype = device, dtype
 
     def __call__(self, batch: Any) -> None:
-        if self.graph and self.model.graphed.with_gradients(batch) is not None:
-            self.adam.step()
-            return
-        self.optimizer.zero_grad()
-        loss, _ = (self.model.graphed if self.graph else self.model._loss)(batch)
+        with torch.autocast(self._device, self._dtype, self._dtype is not None):
+            if self.graph and self.model.graphed.with_gradients(batch) is not None:
+                return self.adam.step()
+            self.optimizer.zero_grad()
+            loss, _ = (self.model.graphed if self.graph else self.model._loss)(batch)
         with torch.autograd.set_multithreading_enabled(False):
             loss.backward()
         self.optimizer.step()
+        return None
+
+
+def ours(sizes: dict[str, Any], hops: int, device: str, graph: bool) -> Ours:
+    torch.manual_seed(0)
+    model = RGCNClassifier(**sizes, num_layers=hops, hidden_channels=HIDDEN, cuda_graph=graph or None)
+    return Ours(model, device, graph)
 
 
 class TheirNet(nn.Module):
@@ -163,10 +171,10 @@ def main() -> None:
     nodes = statistics.mean(batch.nodes.numel() for batch in held)
     edges = statistics.mean(batch.num_edges for batch in held)
     # By name: how it trains, and whether its first layer reads features where they lie.
-    trains = {"ours": (Ours(sizes, hops, device, False), on_gpu)}
+    trains = {"ours": (ours(sizes, hops, device, False), on_gpu)}
     if on_gpu:
         graphed = {"ours, CUDA graph": True, "ours, CUDA graph, features gathered first": False}
-        trains = {name: (Ours(sizes, hops, device, True), lazy) for name, lazy in graphed.items()} | trains
+        trains = {name: (ours(sizes, hops, device, True), lazy) for name, lazy in graphed.items()} | trains
     training: dict[str, list[float]] = {name: [] for name in trains}
     epoch_ms: dict[str, list[float]] = {name: [] for name in trains}
     loading = []

@@ -766,6 +766,55 @@ def cuda_sum_tiles(where: _Where, rows: Tensor, order: Tensor, begins: Tensor, o
 
 cuda_most_normed: int  # columns
 
+# indptr of all rows and entries, int32; of some rows which they are, and where their sums begin, int64.
+_AttendedLists = tuple[Tensor, Tensor, Tensor, Tensor]
+# Elements from a head to the next, heads, slope of scores below 0.
+_AttendedShape = tuple[int, int, float]
+
+def cuda_attend(
+    where: _Where,
+    lists: _AttendedLists,
+    shape: _AttendedShape,
+    x: Tensor,
+    source: Tensor,
+    sink: Tensor,
+    shares: Tensor,
+    out: Tensor,
+    /,
+) -> None:
+    """Launches attention over rows of one relation (csrc/attention/cuda/attend.h)."""
+
+def cuda_attend_parts(device: int, count: int, /) -> int:
+    """Parts of a gradient of `source` for so many rows."""
+
+def cuda_attend_gradient(
+    where: _Where,
+    lists: _AttendedLists,
+    shape: _AttendedShape,
+    x: Tensor,
+    shares: Tensor,
+    grad: Tensor,
+    scores: Tensor,
+    sink: Tensor,
+    source: Tensor,
+    /,
+) -> None:
+    """Launches its gradient: of `scores`, `[entries, heads]`, of `sink`, and of `source`, `[parts, heads, F]`."""
+
+def cuda_attend_sources(
+    where: _Where,
+    by_source: tuple[Tensor, Tensor, Tensor, Tensor],
+    places: tuple[Tensor, Tensor, Tensor],
+    heads: int,
+    vectors: Tensor,
+    shares: Tensor,
+    scores: Tensor,
+    grad: Tensor,
+    out: Tensor,
+    /,
+) -> None:
+    """Launches its gradient of `x`, from the entries in the order of their sources."""
+
 def cuda_write_live_blocks(
     blocks: list[tuple[Tensor, Tensor, int, Tensor | None, Tensor | None, int]],
     live: Tensor,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from loader.machine.arguments import as_number, as_size
+from loader.machine.arguments import as_size
 from loader.machine.renamed import renamed
 from loader.ops import aggregate_row_mean
 from loader.ops.autocast import autocast_dtype
@@ -20,12 +20,13 @@ from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.lazy_rows import LazyFeatures
 from loader.samples.segments import EdgeType
 from models.trained_rows import OneHotLayer, TrainedRows, check_trained_rows, nodes_without_features
+from models.typed_net import TypedNet
 
 _WIDE = 8  # times the hidden width: wider features are narrowed before means are taken
 
 
 @renamed({"hidden": "hidden_channels"})
-class RGCN(nn.Module):
+class RGCN(TypedNet):
     """Relational graph convolutions (Schlichtkrull et al. 2018, https://arxiv.org/abs/1703.06103), as for ogbn-mag.
 
     A linear layer per node type brings features to one width. A type without features has one learned row for all its
@@ -72,35 +73,15 @@ class RGCN(nn.Module):
         trained_rows: int | str | None = None,
         num_nodes: Mapping[str, int] | None = None,
     ) -> None:
-        super().__init__()
-        self.num_layers, self.target = as_size("num_layers", num_layers), target
-        self.hidden_channels = as_size("hidden_channels", hidden_channels)
-        self.names = tuple(in_dims)
-        self.edge_types: list[EdgeType] = [(str(s), str(name), str(d)) for s, name, d in edge_types]
-        for what, value in (("dropout", dropout), ("input_dropout", input_dropout)):
-            if not 0 <= as_number(what, value) < 1:
-                raise ValueError(f"{what} is {value}; it must be in [0, 1)")
-        if norm not in ("none", "layer"):
-            way = ", which does not mix the rows of a mini-batch" if norm == "batch" else ""
-            raise ValueError(f"norm is {norm!r}; it must be none or layer{way}")
-        self.dropout, self.input_dropout = float(dropout), float(input_dropout)
-        if all(key[2] != target for key in self.edge_types):
-            raise ValueError(
-                f"no relation leads to nodes of type {target}, so there is nothing to learn from; "
-                "dataset.undirected=true adds the reverse of every edge"
-            )
-        self._slots = [sum(key[2] == name for key in self.edge_types) for name in self.names]
-        written = [{target}]  # types whose nodes each layer writes, the last one first
-        for _ in range(num_layers):
-            written.append(written[-1] | {s for s, _, d in self.edge_types if d in written[-1]})
-        self.read = written[-1]  # types whose features are read
+        super().__init__(
+            in_dims, edge_types, target, hidden_channels, num_layers,
+            dropout=dropout, input_dropout=input_dropout, norm=norm,
+        )  # fmt: skip
         widths = [hidden_channels] * num_layers + [as_size("out_dim", out_dim)]
         count = None if bases is None else as_size("bases", bases)
         self.in_dims = self._with_rows(dict(in_dims), num_nodes, trained_rows, count, widths[1])
         self.inputs = nn.ModuleList(self._input_of(name, width) for name, width in self.in_dims.items())
         relations, types = len(self.edge_types), len(self.names)
-        ends = [(self.names.index(source), self.names.index(sink)) for source, _, sink in self.edge_types]
-        self._into = [[(r, s) for r, (s, d) in enumerate(ends) if d == t] for t in range(types)]
         # What a layer multiplies: rows of the relations into each type, then nodes' own rows by type.
         terms = [*(of for into in self._into for of in into), *((relations + t, t) for t in range(types))]
         firsts = [sum(self._slots[:t]) for t in range(types)]
@@ -174,7 +155,7 @@ class RGCN(nn.Module):
             ValueError: the mini-batch has another number of hops than the model has layers, other types or relations,
                 or lacks features of a type.
         """
-        self._check(batch)
+        self.check(batch)
         layout = batch.layout if isinstance(batch, LiveHops) else HopLayout.of(batch)
         last = self.num_layers
         x = self._first(layout)
@@ -235,21 +216,11 @@ class RGCN(nn.Module):
             x = x + self.one_hot(layout, hops, self.shares[0] if len(self.shares) else None).to(dtype)
         return x
 
-    def _check(self, batch: HeteroMiniBatch | LiveHops) -> None:
-        hops = len(batch.sizes) - 1
-        if hops != self.num_layers:
-            raise ValueError(
-                f"the mini-batch has {hops} hops, the model {self.num_layers} layers; give the sampler as many fanouts "
-                "as the model has layers"
-            )
-        seg = batch.segments
-        if seg.names != self.names or list(seg.edge_types) != self.edge_types:
-            raise ValueError(
-                f"the mini-batch has node types {list(seg.names)} and relations {list(seg.edge_types)}, the model "
-                f"{list(self.names)} and {self.edge_types}; make the model of the same graph"
-            )
+    def check(self, batch: HeteroMiniBatch | LiveHops) -> None:
+        """See `TypedNet.check`. Raises ValueError, too, for a graph whose number of nodes is not that of the rows."""
+        super().check(batch)
         for name, learned in self.learned.items():
-            has = len(seg.node_types[name])
+            has = len(batch.segments.node_types[name])
             if has != learned:
                 raise ValueError(
                     f"the mini-batch's graph has {has} nodes of type {name}, the model rows of {learned}; make the "

@@ -38,9 +38,9 @@ def options(group: str) -> list[str]:
 
 # Configurations
 
-TYPED_MODELS = ("to_hetero", "hgt", "rgcn")
+TYPED_MODELS = ("to_hetero", "hgt", "rgcn", "rgat")
 TABLES = ("relational", "rel-f1")
-TYPED_DATASETS = ("dblp", "imdb", "aifb", "mutag", "ogbn-mag", "hetero_npz")
+TYPED_DATASETS = ("dblp", "imdb", "aifb", "mutag", "ogbn-mag", "hetero_npz", "synthetic-mag", "synthetic-igb")
 
 
 @pytest.mark.parametrize("experiment", options("experiment"))

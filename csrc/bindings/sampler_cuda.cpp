@@ -140,7 +140,7 @@ class Engine {
     by_places_ = (reads_ != Reads::kWords || args_.lines.cached.begins) && !scans_ &&
                  lined_schedule(schedule_, set, uniform);
     if (schedule_ == Schedule::kCooperative && set == VertexSet::kBitmap && !by_places_ && !kTyped)
-      schedule_ = one_launch(kernel_width<N>(args_.fanouts, args_.hops, args_.shared_bytes, uniform), uniform,
+      schedule_ = one_launch(kernel_width<N>(args_.fanouts, args_.hops, args_.shared_bytes), uniform,
                              std::accumulate(edge_capacity.begin(), edge_capacity.end(), int64_t{0}), slots);
     const Room needed = room_of(num_seeds, lines);
     if (slots > slots_) {  // all arrays are made anew
@@ -252,18 +252,20 @@ class Engine {
   template <typename Choice>
   using ArgsOf = SampleArgs<Lists, Choice>;
   // What there is code for.
-  using AnyArgs =
-      std::conditional_t<kTyped,
-                         std::variant<ArgsOf<UniformChoice>, ArgsOf<WeightedChoice>, ArgsOf<TopKChoice>>,
-                         std::variant<ArgsOf<UniformChoice>, ArgsOf<WeightedChoice>, ArgsOf<TopKChoice>,
-                                      ArgsOf<LaborChoice>, ArgsOf<RaceChoice>>>;
+  using AnyArgs = std::conditional_t<
+      kTyped,
+      std::variant<ArgsOf<UniformChoice>, ArgsOf<WeightedChoice>, ArgsOf<TopKChoice>, ArgsOf<ScanChoice>>,
+      std::variant<ArgsOf<UniformChoice>, ArgsOf<WeightedChoice>, ArgsOf<TopKChoice>, ArgsOf<LaborChoice>,
+                   ArgsOf<RaceChoice>>>;
 
   static AnyArgs as_launched(const AnyChoice& choice) {
     return std::visit(
         [](const auto& kind) -> AnyArgs {
           using Choice = std::decay_t<decltype(kind)>;
           if constexpr (kTyped && !Choice::kCountsByDegree) {
-            throw py::value_error("picks that scan lists are not made of typed lists on a GPU");
+            ArgsOf<ScanChoice> args{};
+            args.choice = as_scan(kind);
+            return args;
           } else {
             ArgsOf<Choice> args{};
             args.choice = kind;
@@ -357,10 +359,14 @@ class Engine {
     }
     // The list may hold seeds once more, see Cooperative::push.
     room.rows = args_.frontier_capacity[hops - 1] + num_seeds;
-    // Rows of hops add up if a hop has only new ones. At least one: no array that kernels use is empty.
-    if constexpr (kTyped)
-      room.rows = args_.once ? std::accumulate(args_.row_capacity, args_.row_capacity + hops, int64_t{1})
-                             : args_.row_capacity[hops - 1] + 1;
+    // Rows of hops add up if a hop has only new ones, unless they are scanned: then they lie in place of
+    // those before. At least one: no array that kernels use is empty.
+    if constexpr (kTyped) {
+      const int64_t* const of_hop = args_.row_capacity;
+      room.rows = 1 + (!args_.once ? of_hop[hops - 1]
+                       : scans_    ? *std::max_element(of_hop, of_hop + hops)
+                                   : std::accumulate(of_hop, of_hop + hops, int64_t{0}));
+    }
     const auto whole_groups = [](int64_t rows) { return (rows + 31) / 32 * 32; };
     if (args_.vertex_set == VertexSet::kHash) {
       // At least one group: without seeds the kernels still look at the ranges' counts.

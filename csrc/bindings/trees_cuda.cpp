@@ -30,13 +30,16 @@ class TreeEngine {
 
   TreeEngine(py::handle indptr, py::handle indices, const std::vector<std::vector<int64_t>>& fanouts,
              const py::object& relation_fanouts, const std::vector<Types::Entry>& types,
-             const py::object& times, bool paths, bool last, bool replace, bool edge_ids, int device)
-      : device_(device), results_(std::make_shared<Results>()) {
+             const py::object& times, bool paths, bool last, bool replace, bool edge_ids, int device,
+             const py::object& picks)
+      : device_(device),
+        args_(as_args(make_choice(picks, replace, indices.attr("numel")().cast<int64_t>(), /*on_gpu=*/true),
+                      last)),
+        results_(std::make_shared<Results>()) {
     const Types checked(types, fanouts, true);
     if (fanouts.empty() || fanouts.size() > kMaxHops)
       throw py::value_error("fanouts has " + std::to_string(fanouts.size()) + " hops; 1 to " +
                             std::to_string(kMaxHops) + " are possible");
-    if (last && replace) throw py::value_error("the last entries are picked once: replace must be false");
     const View<const P> offsets = gpu_view<const P>(indptr, "indptr");
     const View<const N> sources = gpu_view<const N>(indices, "indices");
     if (offsets.size < 1)
@@ -54,20 +57,22 @@ class TreeEngine {
         view<const int16_t>(relation_fanouts, "relation_fanouts", wanted, kGpu).data;
     const int64_t widest = *std::max_element(most.begin(), most.end());
     const auto set = [&](auto& args) {
+      using Choice = typename std::decay_t<decltype(args)>::Choice;
       args.lists = graph.lists;
       args.num_nodes = graph.num_nodes;
       args.hops = static_cast<int>(fanouts.size());
       args.num_relations = static_cast<int>(checked.num_relations());
       args.relation_fanouts = by_relation;
-      args.widest = static_cast<int>(widest);
+      if constexpr (std::is_same_v<Choice, ScanChoice>)
+        args.race_widest = static_cast<int>(widest);
+      else
+        args.widest = static_cast<int>(widest);
       args.bounds = rule;
       args.times = of_seeds;
       args.paths = paths;
       args.edge_ids = edge_ids;
     };
-    if (last) args_ = Args<LastChoice>{};
     std::visit(set, args_);
-    if (auto* const uniform = std::get_if<Args<UniformChoice>>(&args_)) uniform->choice.replace = replace;
   }
 
   // What the following mini-batches are, see Engine::plan. Of all trees of a mini-batch together `rows` lists
@@ -192,6 +197,7 @@ class TreeEngine {
           args.num_batches = static_cast<int>(batches.size());
           for (size_t i = 0; i < batches.size(); ++i) {
             const auto& [seeds, keys, memory, trees] = batches[i];
+            const auto& [key, next_key, phase] = keys;
             const auto [from, num_seeds] = seeds_of(seeds, args.times.are_there, place);
             if (num_seeds > args.frontier_capacity[0] || num_seeds > args.trees_capacity)
               throw py::value_error("there are " + std::to_string(num_seeds) +
@@ -201,8 +207,10 @@ class TreeEngine {
             int32_t* const of_trees =  // [nodes within all hops, at most]
                 view<int32_t>(trees, "trees", args.frontier_capacity[args.hops], place).data;
             results.emplace_back(results_, ++sequence_, args.hops, device_, on, args.lists.num_types);
-            args.batches[i] = {from,           num_seeds, std::get<0>(keys),       to,
-                               to + edges_at_, of_trees,  results.back().header(), sequence_};
+            args.batches[i] = {
+                from, num_seeds, key, to, to + edges_at_, of_trees, results.back().header(), sequence_};
+            if constexpr (std::is_same_v<typename std::decay_t<decltype(args)>::Choice, ScanChoice>)
+              args.turns[i] = {next_key, phase};
           }
           return doing("launching the sampler", [&] {
             const gpu::OnDevice current(device_);
@@ -231,6 +239,33 @@ class TreeEngine {
 
   template <typename Choice>
   using Args = TreeArgs<P, N, Choice>;
+  using AnyArgs = std::variant<Args<UniformChoice>, Args<LastChoice>, Args<ScanChoice>>;
+
+  static AnyArgs as_args(const AnyChoice& choice, bool last) {
+    return std::visit(
+        [last](const auto& kind) -> AnyArgs {
+          using Kind = std::decay_t<decltype(kind)>;
+          constexpr bool kUniform = std::is_same_v<Kind, UniformChoice>;
+          if constexpr (kUniform || !Kind::kCountsByDegree) {
+            if (last) {
+              if constexpr (kUniform)
+                if (!kind.replace) return Args<LastChoice>{};
+              throw py::value_error("the last entries are picked once and without weights");
+            }
+            using Choice = std::conditional_t<kUniform, UniformChoice, ScanChoice>;
+            Args<Choice> args{};
+            if constexpr (kUniform)
+              args.choice = kind;
+            else
+              args.choice = as_scan(kind);
+            return args;
+          } else {
+            throw py::value_error(
+                "a row of a tree sees a part of its list, which has no table of weights: use Race");
+          }
+        },
+        choice);
+  }
 
   // How an array of T is stored in a tensor.
   template <typename T>
@@ -279,7 +314,7 @@ class TreeEngine {
   }
 
   const int device_;
-  std::variant<Args<UniformChoice>, Args<LastChoice>> args_;
+  AnyArgs args_;
   bool takes_all_ = false, planned_ = false;
   int64_t slots_ = 0, edges_at_ = 0, memory_bytes_ = 0, seeds_ = 0, rows_ = 0, picks_ = 0, table_ = 0,
           blocks_ = 0;
@@ -293,10 +328,11 @@ void bind_tree_engine(py::module_& m, const char* name) {
   using Class = TreeEngine<P, N>;
   py::class_<Class>(m, name, py::module_local())
       .def(py::init<py::handle, py::handle, const std::vector<std::vector<int64_t>>&, const py::object&,
-                    const std::vector<Types::Entry>&, const py::object&, bool, bool, bool, bool, int>(),
+                    const std::vector<Types::Entry>&, const py::object&, bool, bool, bool, bool, int,
+                    const py::object&>(),
            py::arg("indptr"), py::arg("indices"), py::kw_only(), py::arg("fanouts"),
            py::arg("relation_fanouts"), py::arg("types"), py::arg("times"), py::arg("paths"), py::arg("last"),
-           py::arg("replace"), py::arg("edge_ids"), py::arg("device"))
+           py::arg("replace"), py::arg("edge_ids"), py::arg("device"), py::arg("picks") = py::none())
       .def("plan", &Class::plan, py::kw_only(), py::arg("num_seeds"), py::arg("slots"),
            py::arg("frontier_capacity"), py::arg("edge_capacity"), py::arg("row_capacity"),
            py::arg("indices_at"), py::arg("indptr_at"), py::arg("edge_ids_at"), py::arg("edges_at"),

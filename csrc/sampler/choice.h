@@ -89,6 +89,21 @@ struct RaceChoice {
   LOADER_HD bool whole(int64_t, int64_t) const { return false; }  // entries of weight 0 are not picked
 };
 
+// Either of those two: so one kernel serves both where few are to be compiled.
+struct ScanChoice {
+  static constexpr bool kCountsByDegree = false;
+
+  bool races;  // else by LABOR
+  LaborChoice labor;
+  RaceChoice race;
+
+  LOADER_HD bool whole(int64_t degree, int64_t fanout) const {
+    return !races && labor.whole(degree, fanout);
+  }
+};
+inline ScanChoice as_scan(const LaborChoice& labor) { return {false, labor, {}}; }
+inline ScanChoice as_scan(const RaceChoice& race) { return {true, {}, race}; }
+
 // The choice that stands for all with the same number of picks.
 template <typename Choice>
 Choice counted_as(const Choice& choice) {

@@ -1,4 +1,4 @@
-"""Entities of RDF graphs that are to be classified: aifb and mutag, with the relations that torch_geometric gives them."""
+"""Entities of RDF graphs that are to be classified: aifb and mutag, with torch_geometric's relations."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class EntitiesDataset(ReaderFiles, HeteroEdgesDataset):
 
     All nodes have one type, "v", and no features. A predicate of the RDF graph is a relation, called by the end of its
     name, with a reverse "rev_..." beside it; the most frequent come first, as in torch_geometric. Nodes are numbered in
-    the order of the file, classes by name. torch_geometric numbers both in the order of a Python set, which differs from
-    process to process: the rows of a checkpoint would be of other nodes then.
+    the order of the file, classes by name. torch_geometric numbers both in the order of a Python set, which differs
+    from process to process: the rows of a checkpoint would be of other nodes then.
 
     Args:
         name: "aifb" (8,285 nodes, 90 relations, 4 classes) or "mutag" (23,644 nodes, 46 relations, 2 classes).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import gcd
 from typing import Any, NamedTuple
 
@@ -107,6 +108,7 @@ class HopLayout:
         unique_x: node type -> `[unique, F]` features of the distinct nodes, of types that have any.
         names: the node types.
         ids: node type -> `[unique]` ids of the distinct nodes within their type; None: they are not known.
+        edges: numbers of entries that hold all of the first hop, of the first two, and so on; None: `indices` are all.
         fixed: keeps what depends on the segments alone; None: it is made anew.
     """
 
@@ -118,6 +120,7 @@ class HopLayout:
     unique_x: Mapping[str, Tensor]
     names: tuple[str, ...]
     ids: Callable[[str], Tensor] | None = field(default=None, kw_only=True)
+    edges: tuple[int, ...] | None = field(default=None, kw_only=True)
     fixed: Fixed | None = field(default=None, kw_only=True)
 
     @classmethod
@@ -136,7 +139,8 @@ class HopLayout:
 
         if batch.expands_all:
             return _AllHops(segments, batch.blocks, row, unique, x, seg.names, ids)
-        return cls(segments, *rows_of_hops(batch), row, unique, x, seg.names, ids=ids)
+        edges = edges_of_hops(batch.blocks)
+        return cls(segments, *rows_of_hops(batch), row, unique, x, seg.names, ids=ids, edges=edges)
 
     def nodes_of(self, hops: int) -> int:
         """Number of nodes of the first hops, of which the seeds are the first."""
@@ -149,7 +153,7 @@ class HopLayout:
 
     def entries_of(self, hops: int) -> Tensor:
         """`indices` of these rows. There may be more than the last row ends at."""
-        return self.indices
+        return self.indices if self.edges is None else self.indices[: self.edges[hops - 1]]
 
     def parts(self, hops: int) -> Iterator[Segment]:
         """The segments of the first hops that have nodes, in the order of the nodes."""
@@ -165,7 +169,7 @@ class HopLayout:
                 their sources.
             widths: of features, by type; 0 leaves them out.
         """
-        return self._fixed(("packed", hops, *widths), lambda: self._packed(hops, into, widths))
+        return self.once(("packed", hops, *widths), lambda: self._packed(hops, into, widths))
 
     def _packed(self, hops: int, into: Sequence[Sequence[tuple[int, int]]], widths: Sequence[int]) -> Packed:
         device, size, of_nodes = self.row.device, 0, len(self.rows_of(hops))
@@ -193,13 +197,14 @@ class HopLayout:
         """`[count]` int64, 0 and up."""
         return torch.arange(count, device=self.row.device) if self.fixed is None else self.fixed.arange(count)
 
-    def _fixed(self, key: Any, make: Callable[[], Any]) -> Any:
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` returns of the segments alone: where these are fixed, what it returned the first time."""
         return make() if self.fixed is None else self.fixed.get(key, make)
 
     def group_of(self, runs: Sequence[tuple[int, int]]) -> Grouped:
         """Rows of several types, by the type and the number of rows of each run."""
         tile = 1 if self.fixed is None else self.fixed.tile
-        made: Grouped = self._fixed(("group", *runs), lambda: Grouped(runs, tile, self.row.device, len(self.names)))
+        made: Grouped = self.once(("group", *runs), lambda: Grouped(runs, tile, self.row.device, len(self.names)))
         return made
 
     def group(self, hops: int) -> Grouped:
@@ -228,6 +233,11 @@ class _AllHops(HopLayout):
 
     def entries_of(self, hops: int) -> Tensor:
         return self._blocks[hops - 1].indices
+
+
+def edges_of_hops(blocks: Sequence[HeteroBlock]) -> tuple[int, ...]:
+    """Numbers of edges of the first hop, of the first two, and so on, of blocks from the last hop inward."""
+    return tuple(accumulate(block.num_edges for block in blocks[::-1]))
 
 
 def rows_of_hops(batch: HeteroMiniBatch) -> tuple[Tensor, Tensor]:

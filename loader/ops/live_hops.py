@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from loader.ops.hop_layout import Fixed, HopLayout, segments_of
+from loader.ops.hop_layout import Fixed, HopLayout, edges_of_hops, segments_of
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.lazy_rows import LazyFeatures, LazyRows
 
@@ -74,22 +74,23 @@ class HopRoom(NamedTuple):
     Attributes:
         nodes: of each type that each hop found, `[hops + 1][node types]`.
         unique: distinct nodes of each type.
-        edges: of all hops together.
+        edges: of the first hop, of the first two, and so on.
     """
 
     nodes: tuple[tuple[int, ...], ...]
     unique: tuple[int, ...]
-    edges: int
+    edges: tuple[int, ...]
 
     def union(self, other: HopRoom) -> HopRoom:
         """Room for both."""
         nodes = tuple(tuple(map(max, a, b)) for a, b in zip(self.nodes, other.nodes, strict=True))
-        return HopRoom(nodes, tuple(map(max, self.unique, other.unique)), max(self.edges, other.edges))
+        edges = tuple(map(max, self.edges, other.edges))
+        return HopRoom(nodes, tuple(map(max, self.unique, other.unique)), edges)
 
     def holds(self, other: HopRoom) -> bool:
         """Whether the other is no larger anywhere."""
         flat = [n for of_hop in self.nodes for n in of_hop], [n for of_hop in other.nodes for n in of_hop]
-        return all(map(ge, *flat)) and all(map(ge, self.unique, other.unique)) and self.edges >= other.edges
+        return all(map(ge, *flat)) and all(map(ge, (*self.unique, *self.edges), (*other.unique, *other.edges)))
 
     def widened(self, share: float, step: int) -> HopRoom:
         """Larger by `share`, in whole `step`s; seeds only to whole ones. What is empty stays so."""
@@ -101,7 +102,7 @@ class HopRoom(NamedTuple):
         return HopRoom(
             (seeds, *(tuple(map(wider, of_hop)) for of_hop in self.nodes[1:])),
             tuple(map(wider, self.unique)),
-            wider(self.edges),
+            tuple(map(wider, self.edges)),
         )
 
 
@@ -149,7 +150,7 @@ class LiveHops:
         self._num_nodes = sum(segment.size for segment in self._places)
         rows = [segment.size * segment.slots for of_hop in places[:-1] for segment in of_hop]
         self._indptr = self._zeros(sum(rows) + kind.hops, dtype=kind.index_dtypes[0])
-        self._indices = self._zeros(max(room.edges, 1), dtype=kind.index_dtypes[1])
+        self._indices = self._zeros(max(room.edges[-1], 1), dtype=kind.index_dtypes[1])
         self._unique_x: Mapping[str, Tensor] = self._room_for_features(like)
         self._y = self._zeros(*kind.labels[1], dtype=kind.labels[0])
         # Where its segments lie, and what follows from it; see `load`.
@@ -190,7 +191,7 @@ class LiveHops:
     def room_of(batch: Any) -> HopRoom:
         """The sizes of a mini-batch."""
         unique = tuple(batch.segments.count(t) for t in range(len(batch.segments.names)))
-        return HopRoom(batch.sizes, unique, batch.num_edges)
+        return HopRoom(batch.sizes, unique, edges_of_hops(batch.blocks))
 
     def holds(self, batch: Any) -> bool:
         """Whether `batch` can be loaded."""
@@ -309,4 +310,5 @@ class LiveHops:
             "unique": self.room.unique,
             "unique_x": self._features(),
             "names": self.segments.names,
+            "edges": self.room.edges,
         }

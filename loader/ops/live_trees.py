@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from loader.ops.hop_layout import edges_of_hops
 from loader.ops.live_hops import HopKind, HopRoom, LiveHops
 from loader.ops.tree_layout import TreeLayout
 from loader.samples.trees import TreeMiniBatch
@@ -45,7 +46,7 @@ class LiveTrees(LiveHops):
     @staticmethod
     def room_of(batch: TreeMiniBatch) -> HopRoom:
         """The sizes of a mini-batch."""
-        return HopRoom(batch.sizes, batch.distinct.counts, batch.num_edges)
+        return HopRoom(batch.sizes, batch.distinct.counts, edges_of_hops(batch.blocks))
 
     def _starts(self, batch: TreeMiniBatch) -> Sequence[int]:
         return batch.distinct.starts[:-1]

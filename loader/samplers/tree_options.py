@@ -92,11 +92,6 @@ class TreeOptions(GpuOptions):
 
     def _gpu(self, device: torch.device) -> torch.device:
         require_cuda("a GPU sampler")
-        if self.picking.scans:
-            option = "labor=True" if self.picking.labor else "weights"
-            raise ValueError(
-                f"{option} looks at all entries that a row sees, which only the CPU does; use device='cpu'"
-            )
         return cuda_device(device)
 
     @property

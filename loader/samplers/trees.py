@@ -55,7 +55,7 @@ class TreeSampler(TreeOptions):
         missing_times: see `HeteroGraph.by_time`.
         replace, edge_ids, seed, labor, layer_dependency, batch_dependency: see `PickOptions`.
         weights: "edge_weights" picks by the weights of the edges, without replacement. A row sees a part of its list,
-            so there are no tables: all entries that it sees are read. A GPU does not pick by weight, nor by LABOR.
+            so there are no tables: all entries that it sees are read.
         device: "cpu", or a GPU, on which the graph lies.
         num_threads: of the CPU, see `CoreSampler`.
         batches_per_launch: of a GPU, see `CudaSampler`.

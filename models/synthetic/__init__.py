@@ -2,5 +2,6 @@
 
 from models.synthetic.large import LargeSyntheticDataset
 from models.synthetic.small import SyntheticDataset
+from models.synthetic.typed import TypedSyntheticDataset
 
-__all__ = ["LargeSyntheticDataset", "SyntheticDataset"]
+__all__ = ["LargeSyntheticDataset", "SyntheticDataset", "TypedSyntheticDataset"]

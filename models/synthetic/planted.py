@@ -28,6 +28,20 @@ def class_sizes(num_nodes: int, num_classes: int, class_skew: float) -> NDArray[
     return sizes
 
 
+def draw_ranks(rng: np.random.Generator, size: int, count: int, skew: float, start: float) -> NDArray[np.int64]:
+    """`count` ranks below `size`, each with a probability proportional to `(rank + start) ** -skew`."""
+    power = 1 - skew
+    low, high = start**power, (size + start) ** power
+    drawn = rng.random(count)
+    drawn *= high - low
+    drawn += low
+    np.power(drawn, 1 / power, out=drawn)
+    drawn -= start
+    ranks = drawn.astype(np.int64)
+    np.clip(ranks, 0, size - 1, out=ranks)
+    return ranks
+
+
 @dataclass(frozen=True)
 class PlantedGraph:
     """The plan of a graph: simple and symmetric, with an exact number of edges and an exact maximum degree.
@@ -164,16 +178,7 @@ class PlantedGraph:
     def _nodes(self, rng: np.random.Generator, c: int, count: int) -> NDArray[np.int64]:
         """`count` nodes of class `c`, each with the probability of its weight."""
         size = int(self.sizes[c])
-        power = 1 - self.skew
-        start = self._offset * size / self.num_nodes
-        low, high = start**power, (size + start) ** power
-        ranks = rng.random(count)
-        ranks *= high - low
-        ranks += low
-        np.power(ranks, 1 / power, out=ranks)
-        ranks -= start
-        nodes = ranks.astype(np.int64)
-        np.clip(nodes, 0, size - 1, out=nodes)
+        nodes = draw_ranks(rng, size, count, self.skew, self._offset * size / self.num_nodes)
         nodes += int(self.sizes[:c].sum())
         return nodes
 

@@ -20,6 +20,7 @@ T __shfl_down_sync(unsigned, T value, unsigned by) {
                            [&](const uint64_t* values) { return values[lane + by > 31 ? lane : lane + by]; });
 }
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+#include "aggregate/cuda/plain_rows.cuh"
 #include "aggregate/cuda/rows.cuh"
 #include "features/cuda/kernels.cuh"
 
@@ -107,8 +108,19 @@ void run_mean(MeanPass<int32_t, int32_t, T, float> pass, int rows_per_group, int
   on_host::run_grid(2, kLongThreads, 0, [&] { sum_long_rows<N>(pass, long_rows); });
 }
 
+template <typename T>
+void run_plain(MeanPass<int32_t, int32_t, T, float> pass, int rows_per_warp) {
+  std::vector<int64_t> rows(pass.rows + 1);
+  unsigned long long count = 0;
+  const LongRows long_rows{&count, rows.data()};
+  const int64_t a_block = kShortThreads / 32 * int64_t{rows_per_warp};
+  on_host::run_grid(static_cast<unsigned>((pass.rows + a_block - 1) / a_block), kShortThreads, 0,
+                    [&] { sum_plain_rows(pass, long_rows, rows_per_warp); });
+  on_host::run_grid(2, kLongThreads, 0, [&] { sum_long_rows<kPlainColumns>(pass, long_rows); });
+}
+
 // The mean over rows `nodes[indices[e]]` of a table, and the destinations' own rows before it, as
-// launch_mean_forward has them; `code`: "float32" of a table of floats.
+// launch_mean_forward has them; `code`: "float32" of a table of floats; `width` 0: by a warp for each row.
 void mean(const std::string& code, int width, uintptr_t indptr, uintptr_t indices, int64_t num_dst,
           int64_t num_src, int64_t num_edges, uintptr_t table, int64_t stride, uintptr_t nodes, int64_t dim,
           uintptr_t scales, bool by_row, uintptr_t out, bool relu, uint32_t threshold, int rows_per_group,
@@ -135,10 +147,8 @@ void mean(const std::string& code, int width, uintptr_t indptr, uintptr_t indice
       pass.mean.data -= dim;  // they say where a row begins
       pass.own = {};
     }
-    if constexpr (kIsCode<T>) {
-      pass.scales = {at<float>(scales), by_row};
-      if (width == 8) return run_mean<8, T>(pass, rows_per_group, log_lanes);
-    }
+    if constexpr (kIsCode<T>) pass.scales = {at<float>(scales), by_row};
+    if (width == 0) return run_plain<T>(pass, rows_per_group);
     if (width == 4) return run_mean<4, T>(pass, rows_per_group, log_lanes);
     run_mean<1, T>(pass, rows_per_group, log_lanes);
   };

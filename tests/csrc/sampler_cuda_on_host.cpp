@@ -81,7 +81,7 @@ Compared compare(Random& random, int rounds, const std::vector<int64_t>& first_f
         if (random.chance(0.2)) expect_refused(on_host, seeds[0], static_cast<N>(num_nodes), options, how);
         const std::vector<int> fanouts(options.fanouts.begin(), options.fanouts.end());
         const auto width = [&](int64_t bytes) {
-          return kernel_width<N>(fanouts.data(), options.hops(), bytes, true);
+          return kernel_width<N>(fanouts.data(), options.hops(), bytes);
         };
         all.without_room += width(how.shared_bytes) != width(1 << 20);
         const auto got = on_host.sample(seeds, options, how);

@@ -11,10 +11,13 @@ import torch
 import tree_cases
 from cuda_on_host import module_on_host
 from fake_gpu_sampler import FakeGPU
+from typed_graphs import WHOLE_LISTS, with_hubs
 
+from loader import _core
 from loader.graph import HeteroGraph
 from loader.samplers import Request, TreeSampler
 from loader.samplers.gpu import trees as gpu_trees
+from loader.samplers.relations import node_types_of
 
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
 
@@ -65,6 +68,88 @@ def test_several_mini_batches_share_a_launch(gpu: FakeGPU, trees: str) -> None:
         group = [Request(pair, 1, i) for i, pair in enumerate(pairs)]
         found = [finish().digest() for finish in session.begin(group)]
         assert found == [finish().digest() for finish in on_cpu.begin(group)]
+
+
+def in_trees(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name != "weight_tables"}
+
+
+@pytest.mark.parametrize("options", WHOLE_LISTS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"trees": "unique", "times": "edge", "window": 60},
+        {"trees": "paths", "times": "edge", "bound": "edge"},
+        {"trees": "unique"},
+    ],
+)
+def test_ranges_of_hubs_are_looked_at(gpu: FakeGPU, kind: dict[str, Any], options: dict[str, Any]) -> None:
+    graph = with_hubs(3000, torch.float64 if "window" in kind else torch.float32)
+    fanouts = {
+        ("a", "w", "p"): [3, 70, 0],
+        ("p", "c", "p"): [-1, 0, 40],
+        ("p", "rev_w", "a"): [0, 5, -1],
+        ("a", "t", "a"): [2, -1, 1024],
+    }
+    given: dict[str, Any] = {"seed": 3, "edge_ids": True, **kind, **in_trees(options)}
+    session = TreeSampler(fanouts, device="cuda", batches_per_launch=3, **given).open(graph)
+    on_cpu = TreeSampler(fanouts, **given).open(graph)
+    seeds = [torch.tensor(ids) for ids in ([0, 0, 7, 3000], [3000, 3003], [4, 3000, 3002])]
+    if "times" in kind:
+        seeds = [torch.stack([ids, 90 - 30 * torch.arange(len(ids))], 1) for ids in seeds]
+    for first in (0, 3):
+        group = [Request(of, 1, first + i) for i, of in enumerate(seeds)]
+        found = [finish().digest() for finish in session.begin(group)]
+        assert found == [finish().digest() for finish in on_cpu.begin(group)]
+    session.close()
+
+
+@pytest.mark.parametrize("fanout", [4, -1])
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_bad_weights_are_named_and_do_no_harm(gpu: FakeGPU, weight: float, fanout: int) -> None:
+    graph = with_hubs(3000)
+    sampler: dict[str, Any] = {"weights": "edge_weights", "times": "edge"}
+    session = TreeSampler([fanout, 3], device="cuda", **sampler).open(graph)
+    lists = graph.by_time("edge").lists
+    assert lists.edge_weights is not None
+    place = int(lists.indptr[2 * 3000]) + 700  # in the list of the first node of type p
+    before = float(lists.edge_weights[place])
+    seeds = torch.tensor([[3000, 99]])
+    lists.edge_weights[place] = weight
+    with pytest.raises(ValueError, match=rf"edge_weights\[{place}\] is {weight}; a weight must be finite"):
+        session.begin([Request(seeds, 0, 0)])[0]()
+    lists.edge_weights[place] = before
+    found = session.begin([Request(seeds, 0, 0)])[0]()
+    wanted = TreeSampler([fanout, 3], **sampler).open(graph).begin([Request(seeds, 0, 0)])[0]()
+    assert found.digest() == wanted.digest()
+    session.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"picks": "tables"}, "a row of a tree sees a part of its list, which has no table of weights: use Race"),
+        ({"picks": "labor", "last": True}, "the last entries are picked once and without weights"),
+        ({"replace": True, "last": True}, "the last entries are picked once and without weights"),
+        ({"picks": "labor", "replace": True}, "LABOR picks a neighbor once: replace must be false"),
+    ],
+)
+def test_picks_that_trees_lack_are_refused(engine: Any, wrong: dict[str, Any], message: str) -> None:
+    graph = with_hubs(30)
+    lists, cells = graph.lists, torch.zeros(graph.lists.num_edges, dtype=torch.int64)
+    picks = {"tables": _core.WeightTables(cells, cells), "labor": _core.Labor(False, 1, 0)}
+    given: dict[str, Any] = {"paths": False, "last": False, "replace": False, "edge_ids": False, **wrong}
+    with pytest.raises(ValueError, match=message):
+        engine.TreeCudaSampler_i32_i32(
+            lists.indptr,
+            lists.indices,
+            fanouts=[[4] * 4],
+            relation_fanouts=torch.full((4,), 4, dtype=torch.int16),
+            types=node_types_of(graph),
+            times=None,
+            device=0,
+            **{**given, "picks": picks.get(wrong.get("picks", ""))},
+        )
 
 
 def test_bad_seeds_are_told(gpu: FakeGPU) -> None:

@@ -11,6 +11,7 @@ import torch
 import typed_cases
 from cuda_on_host import module_on_host
 from fake_gpu_sampler import FakeGPU
+from typed_graphs import WHOLE_LISTS, with_hubs
 
 from loader.graph import HeteroGraph
 from loader.samplers import CudaSampler, FusedSampler, HopwiseSampler, Request
@@ -68,6 +69,52 @@ def test_several_mini_batches_share_a_launch(gpu: FakeGPU, node_set: str, expand
     session.close()
 
 
+@pytest.mark.parametrize("options", WHOLE_LISTS)
+@pytest.mark.parametrize("expand", ["all", "new"])
+def test_long_lists_are_scanned_in_pieces(gpu: FakeGPU, options: dict[str, Any], expand: str) -> None:
+    graph = with_hubs(5000, torch.float64 if expand == "all" else torch.float32)
+    fanouts = {
+        ("a", "w", "p"): [3, 70, 0],
+        ("p", "c", "p"): [-1, 0, 40],
+        ("p", "rev_w", "a"): [0, 5, -1],
+        ("a", "t", "a"): [2, -1, 1024],
+    }
+    options = {"seed": 3, "expand": expand, "edge_ids": True, **options}
+    session = CudaSampler(fanouts, batches_per_launch=3, **options).open(graph)
+    on_cpu = FusedSampler(fanouts, **options).open(graph)
+    seeds = [torch.tensor(ids, dtype=torch.int32) for ids in ([0, 7, 5000], [5001, 5003], [4, 5000, 5002])]
+    for first in (0, 3):  # what the first launch leaves behind does no harm
+        group = [Request(ids, 1, first + i) for i, ids in enumerate(seeds)]
+        found = [finish().digest() for finish in session.begin(group)]
+        assert found == [finish().digest() for finish in on_cpu.begin(group)]
+    session.close()
+
+
+@pytest.mark.parametrize("options", WHOLE_LISTS)
+def test_very_long_lists_join_groups_of_pieces(gpu: FakeGPU, options: dict[str, Any]) -> None:
+    graph = with_hubs(70_000)
+    seeds = torch.tensor([70_000, 70_001])
+    found = CudaSampler([5, 2], **options).sample(graph, seeds.int())
+    assert found.digest() == FusedSampler([5, 2], **options).sample(graph, seeds).digest()
+
+
+def test_bad_weights_are_named_and_do_no_harm(gpu: FakeGPU) -> None:
+    graph = with_hubs(5000)
+    weights = graph.lists.edge_weights
+    assert weights is not None
+    place = int(graph.lists.indptr[2 * 5000]) + 5  # in the list of the first node of type p
+    before, weights[place] = float(weights[place]), -1.0
+    options: dict[str, Any] = {"weights": "edge_weights", "weight_tables": False}
+    session = CudaSampler([4, 3], **options).open(graph)
+    hub = torch.tensor([5000], dtype=torch.int32)
+    with pytest.raises(ValueError, match=rf"edge_weights\[{place}\] is -1.0; a weight must be finite and at least 0"):
+        session.begin([Request(hub, 0, 0)])[0]()
+    weights[place] = before
+    found = session.begin([Request(hub, 0, 0)])[0]()
+    assert found.digest() == FusedSampler([4, 3], **options).sample(graph, hub.long()).digest()
+    session.close()
+
+
 @pytest.mark.parametrize(
     ("seeds", "message"),
     [
@@ -91,7 +138,11 @@ def test_bad_seeds_are_named_and_do_no_harm(gpu: FakeGPU, seeds: list[int], mess
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"labor": True}, "labor=True looks at whole lists"),
+        ({"labor": True, "node_set": "bitmap"}, "labor=True of a HeteroGraph goes with a hash set, but node_set is"),
+        (
+            {"weights": "edge_weights", "weight_tables": False, "node_set": "bitmap"},
+            "weight_tables=False of a HeteroGraph goes with a hash set",
+        ),
         ({"schedule": "hopwise"}, "schedule is 'hopwise'; a HeteroGraph is sampled by one launch"),
         ({"pad_to_capacity": True}, "pad_to_capacity is for graphs with one type"),
         ({"reads": "sectors"}, "reads is 'sectors'"),

@@ -24,6 +24,7 @@ OPTIONS = (
     "-DLOADER_SAMPLER_COMPARED=8",
     "-DLOADER_SAMPLER_LONG_LIST=40",
     "-DLOADER_SAMPLER_SHORT_LIST=40",
+    "-DLOADER_TREE_LONG_ROW=60",
     "-DLOADER_INDUCED_THREADS=64",
     "-Wno-unknown-pragmas",
     f"-I{ROOT / 'tests' / 'csrc' / 'cuda_on_host'}",

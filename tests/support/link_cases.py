@@ -57,13 +57,16 @@ def difference(found: Links, wanted: link_oracle.Links, case: link_oracle.Case) 
     return None
 
 
+def picks_of(number: int) -> str:
+    case = link_oracle.random_case(np.random.default_rng(number))
+    return "no links" if case is None else typed_cases.kind_of(case.trees.picking)
+
+
 def check(number: int, makers: list[Options]) -> str | None:
     """What differs in a case, if anything does."""
     case = link_oracle.random_case(np.random.default_rng(number))
     if case is None:
         return None
-    if case.trees.picking.labor or case.trees.picking.weighted:  # which a GPU refuses
-        makers = [options for options in makers if "device" not in options]
     try:
         wanted = link_oracle.sample(case)
     except tree_oracle.TooLarge:
@@ -86,4 +89,4 @@ def check(number: int, makers: list[Options]) -> str | None:
 
 
 if __name__ == "__main__":
-    typed_cases.main(check, tree_cases.makers_of, __doc__)
+    typed_cases.main(check, tree_cases.makers_of, picks_of, __doc__)

@@ -54,11 +54,13 @@ def case_of(number: int) -> tree_oracle.Case:
     return tree_oracle.random_case(np.random.default_rng(number))
 
 
+def picks_of(number: int) -> str:
+    return typed_cases.kind_of(case_of(number).picking)
+
+
 def check(number: int, makers: list[Options]) -> str | None:
     """What differs in a case, if anything does."""
     case = case_of(number)
-    if case.picking.labor or case.picking.weighted:  # which a GPU refuses
-        makers = [options for options in makers if "device" not in options]
     wanted = tree_oracle.sample_case(case)
     graph = graph_of(case.graph)
     for options in makers:
@@ -81,4 +83,4 @@ def makers_of(device: str) -> list[Options]:
 
 
 if __name__ == "__main__":
-    typed_cases.main(check, makers_of, __doc__)
+    typed_cases.main(check, makers_of, picks_of, __doc__)

@@ -12,6 +12,7 @@ import argparse
 import multiprocessing
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -66,8 +67,8 @@ def difference(found: HeteroMiniBatch, wanted: typed_oracle.TypedBatch) -> str |
 def check(number: int, makers: list[tuple[type[NeighborSampler], dict]]) -> str | None:
     """What differs in a case, if anything does."""
     case = typed_oracle.random_case(np.random.default_rng(number))
-    if case.picking.labor or case.picking.race:  # which a GPU refuses
-        makers = [(kind, options) for kind, options in makers if "node_set" not in options]
+    if case.picking.labor or case.picking.race:  # on a GPU they have a hash set
+        makers = [(kind, options) for kind, options in makers if options.get("node_set") != "bitmap"]
     wanted = typed_oracle.sample_case(case)
     graph = graph_of(case.graph)
     for kind, options in makers:
@@ -101,19 +102,41 @@ def makers_of(device: str) -> list[tuple[type[NeighborSampler], dict]]:
     return [(CudaSampler, {"node_set": kind}) for kind in ("bitmap", "hash")]
 
 
-def check_all(check: Callable[..., str | None], makers_of: Callable[[str], Any], numbers: range, device: str) -> Any:
-    """What differs in these cases."""
+def picks_of(number: int) -> str:
+    return kind_of(typed_oracle.random_case(np.random.default_rng(number)).picking)
+
+
+def kind_of(picking: typed_oracle.Picking) -> str:
+    """How a case picks."""
+    kinds = [name for name in ("labor", "race", "top_k", "weighted", "last") if getattr(picking, name)]
+    return ", ".join([(kinds or ["uniform"])[0], *(["replace"] if picking.replace else [])])
+
+
+def check_all(
+    check: Callable[..., str | None],
+    makers_of: Callable[[str], Any],
+    picks_of: Callable[[int], str],
+    numbers: range,
+    device: str,
+) -> tuple[list[str], Counter[str]]:
+    """What differs in these cases, and how many pick in which way."""
     torch.set_num_threads(1)
     makers = makers_of(device)
-    return [what for number in numbers if (what := check(number, makers))]
+    return [what for number in numbers if (what := check(number, makers))], Counter(map(picks_of, numbers))
 
 
-def main(check: Callable[..., str | None], makers_of: Callable[[str], Any], description: str | None) -> None:
+def main(
+    check: Callable[..., str | None],
+    makers_of: Callable[[str], Any],
+    picks_of: Callable[[int], str],
+    description: str | None,
+) -> None:
     """Runs the cases that the command line names.
 
     Args:
         check: tells what differs in a case, given its number and what to sample it by.
         makers_of: what to sample by on a device.
+        picks_of: how a case picks, given its number.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--first", type=int, default=0)
@@ -124,10 +147,11 @@ def main(check: Callable[..., str | None], makers_of: Callable[[str], Any], desc
     arguments = parser.parse_args()
     last, start = arguments.first + arguments.count, time.perf_counter()
     parts = [range(first, min(first + 100, last)) for first in range(arguments.first, last, 100)]
-    wrong: list[str] = []
+    wrong, picks = list[str](), Counter[str]()
     with ProcessPoolExecutor(arguments.processes, multiprocessing.get_context("spawn")) as pool:
-        for found in pool.map(partial(check_all, check, makers_of, device=arguments.device), parts):
+        for found, kinds in pool.map(partial(check_all, check, makers_of, picks_of, device=arguments.device), parts):
             wrong += found
+            picks += kinds
             print(*found, sep="\n", end="\n" if found else "", flush=True)
     seconds = time.perf_counter() - start
     print(f"{arguments.count - len(wrong)} of {arguments.count} mini-batches are equal ({seconds:.0f} s)")
@@ -137,6 +161,7 @@ def main(check: Callable[..., str | None], makers_of: Callable[[str], Any], desc
 
         equal, makers = arguments.count - len(wrong), makers_of(arguments.device)
         result = {"first": arguments.first, "count": arguments.count, "equal": equal}
+        result["picks"] = dict(picks.most_common())
         result["samplers"] = [str(made) for made in makers]
         write_json(
             arguments.json, result | ({"gpu": torch.cuda.get_device_name()} if arguments.device == "cuda" else {})
@@ -145,4 +170,4 @@ def main(check: Callable[..., str | None], makers_of: Callable[[str], Any], desc
 
 
 if __name__ == "__main__":
-    main(check, makers_of, __doc__)
+    main(check, makers_of, picks_of, __doc__)

@@ -10,8 +10,44 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from loader.graph import HeteroGraph
+
 EdgeType = tuple[str, str, str]
 Edges = dict[EdgeType, Tensor]
+
+# Options of samplers whose picks only a look at the whole list tells. Those of a sampler of trees have no tables.
+WHOLE_LISTS: list[dict[str, Any]] = [
+    {"labor": True},
+    {"labor": True, "layer_dependency": True, "batch_dependency": 2},
+    {"weights": "edge_weights", "weight_tables": False},
+]
+
+
+def with_hubs(count: int, dtype: torch.dtype = torch.float32) -> HeteroGraph:
+    """A graph with weights, some of them 0, and with times of edges: nodes 0 to `count` - 1 are of type a, 10 more of
+    type p.
+
+    The first node of each type has `count` neighbors, also some nodes have none.
+    """
+    g = torch.Generator().manual_seed(1)
+
+    def edges(a: int, b: int, pairs: int) -> Tensor:
+        others = torch.stack([torch.randint(a, (pairs,), generator=g), torch.randint(b, (pairs,), generator=g)])
+        hub = torch.stack([torch.randint(a, (count,), generator=g), torch.zeros(count, dtype=torch.int64)])
+        return torch.cat([others, hub], 1)
+
+    relations = {
+        ("a", "w", "p"): edges(count, 8, 300),
+        ("p", "c", "p"): edges(10, 10, 30)[:, :40],
+        ("p", "rev_w", "a"): edges(10, count, 500)[:, :600],
+        ("a", "t", "a"): edges(count, count, 100),
+    }
+    weights, times = {}, {}
+    for key, pairs in relations.items():
+        drawn = torch.rand(pairs.shape[1], generator=g, dtype=torch.float64)
+        weights[key] = torch.where(drawn < 0.2, 0.0, drawn).to(dtype)
+        times[key] = torch.randint(100, drawn.shape, generator=g)
+    return HeteroGraph.from_edges(relations, {"a": count, "p": 10}, edge_weights=weights, edge_times=times)
 
 
 @st.composite

@@ -23,14 +23,15 @@ struct GradientPass : GradientArgs<P, I, T> {
   static constexpr int kBlocksPerProcessor = kGradientBlocks;
 };
 
-LOADER_KERNEL(SumShortRows, "aggregate/cuda/rows.cuh", "sum_short_rows")      // <Int, pass>
-LOADER_KERNEL(SumLongRows, "aggregate/cuda/rows.cuh", "sum_long_rows")        // <Int, pass>
-LOADER_KERNEL(CountEdges, "aggregate/cuda/transpose.cuh", "count_edges")      // <P, I>
-LOADER_KERNEL(PlaceSources, "aggregate/cuda/transpose.cuh", "place_sources")  // <P>
-LOADER_KERNEL(Fill, "aggregate/cuda/transpose.cuh", "fill")                   // <P, I>
-LOADER_KERNEL(PlaceSorted, "aggregate/cuda/transpose.cuh", "place_sorted")    // <P, I>
-LOADER_KERNEL(FillSorted, "aggregate/cuda/transpose.cuh", "fill_sorted")      // <P, I>
-LOADER_KERNEL(WriteLive, "aggregate/cuda/transpose.cuh", "write_live")        // <Int>
+LOADER_KERNEL(SumShortRows, "aggregate/cuda/rows.cuh", "sum_short_rows")        // <Int, pass>
+LOADER_KERNEL(SumLongRows, "aggregate/cuda/rows.cuh", "sum_long_rows")          // <Int, pass>
+LOADER_KERNEL(SumPlainRows, "aggregate/cuda/plain_rows.cuh", "sum_plain_rows")  // <pass>
+LOADER_KERNEL(CountEdges, "aggregate/cuda/transpose.cuh", "count_edges")        // <P, I>
+LOADER_KERNEL(PlaceSources, "aggregate/cuda/transpose.cuh", "place_sources")    // <P>
+LOADER_KERNEL(Fill, "aggregate/cuda/transpose.cuh", "fill")                     // <P, I>
+LOADER_KERNEL(PlaceSorted, "aggregate/cuda/transpose.cuh", "place_sorted")      // <P, I>
+LOADER_KERNEL(FillSorted, "aggregate/cuda/transpose.cuh", "fill_sorted")        // <P, I>
+LOADER_KERNEL(WriteLive, "aggregate/cuda/transpose.cuh", "write_live")          // <Int>
 
 constexpr int kMaxRowsPerGroup = 8;
 // Thread blocks that copy labels: enough for the wide ones of a multilabel mini-batch.
@@ -72,9 +73,9 @@ class Alignment {
   uint64_t bits_;
 };
 
-// Elements of the widest vectors: 16 bytes of them, or 8 codes; doubles, which are rare, one by one.
+// Elements of the widest vectors: 16 bytes of them, or 4 codes; doubles, which are rare, one by one.
 template <typename T>
-constexpr int kWidestOf = kIsCode<T>                  ? 8
+constexpr int kWidestOf = kIsCode<T>                  ? 4
                           : std::is_same_v<T, double> ? 1
                                                       : 16 / static_cast<int>(sizeof(T));
 
@@ -83,7 +84,7 @@ template <typename T, typename F>
 void with_vectors(const Alignment& alignment, const F& f) {
   constexpr int kWidest = kWidestOf<T>;
   if (alignment.allows(kWidest)) return f(std::integral_constant<int, kWidest>{});
-  if constexpr (kWidest > 2) {
+  if constexpr (kWidest > 2 && !kIsCode<T>) {
     if (alignment.allows(kWidest / 2)) return f(std::integral_constant<int, kWidest / 2>{});
   }
   return f(std::integral_constant<int, 1>{});
@@ -96,6 +97,25 @@ bool in_turns(const DeviceBlock<P, I>& block) {
   return block.sums || block.order != nullptr;
 }
 
+// Sums the rows that the kernel of short ones listed; `max_long` bounds their number.
+template <int N, typename Pass>
+void sum_long_rows(const Pass& pass, const LongRows& long_rows, int64_t max_long, int device,
+                   gpu::Stream stream) {
+  if (max_long == 0) return;
+  const int processors = gpu::attribute(device, gpu::Attribute::kMultiprocessors);
+  const int64_t slices = (pass.dim / N + kSliceLanes - 1) / kSliceLanes;
+  const auto wanted = static_cast<unsigned>(std::min<int64_t>(max_long * slices, int64_t{processors} * 4));
+  gpu::launch<Pass, LongRows>(gpu::kernel<SumLongRows, gpu::Int<N>, Pass>(), device,
+                              {wanted, kLongThreads, 0, stream}, pass, long_rows);
+}
+
+// As many rows for a group as leave every processor twice the groups that it can hold at a time.
+int64_t rows_of_group(int64_t num_rows, int64_t groups_per_block, int blocks_per_processor, int device) {
+  const int processors = gpu::attribute(device, gpu::Attribute::kMultiprocessors);
+  const int64_t plenty = groups_per_block * blocks_per_processor * processors * 2;
+  return std::clamp<int64_t>(num_rows / plenty, 1, kMaxRowsPerGroup);
+}
+
 // Sums all rows; `max_long` bounds the number of long rows, and 0 leaves their kernel out.
 template <int N, typename Pass>
 void sum_rows(const Pass& pass, int64_t num_rows, const LongRows& long_rows, int64_t max_long, bool in_turns,
@@ -104,22 +124,33 @@ void sum_rows(const Pass& pass, int64_t num_rows, const LongRows& long_rows, int
   gpu::Kernel& short_rows = gpu::kernel<SumShortRows, gpu::Int<N>, Pass>();
   gpu::Kernel& all_long = gpu::kernel<SumLongRows, gpu::Int<N>, Pass>();
   if (max_long > 0) gpu::load(device, {&short_rows, &all_long});
-  const int processors = gpu::attribute(device, gpu::Attribute::kMultiprocessors);
   const int64_t vectors = pass.dim / N;
   int log_lanes = 0;
   while (log_lanes < 5 && (int64_t{kVectors<N>} << log_lanes) < vectors) ++log_lanes;
-  // As many rows for a group as leave every processor twice the groups that it can hold at a time.
   const int64_t groups_per_block = kShortThreads >> log_lanes;
-  const int64_t plenty = groups_per_block * Pass::kBlocksPerProcessor * processors * 2;
-  const int64_t rows_per_group = std::clamp<int64_t>(num_rows / plenty, 1, kMaxRowsPerGroup);
+  const int64_t rows_per_group = rows_of_group(num_rows, groups_per_block, Pass::kBlocksPerProcessor, device);
   gpu::launch<Pass, LongRows, int, int, bool>(
       short_rows, device,
       {gpu::blocks_for(num_rows, groups_per_block * rows_per_group, "rows"), kShortThreads, 0, stream}, pass,
       long_rows, log_lanes, static_cast<int>(rows_per_group), in_turns);
-  if (max_long == 0) return;
-  const int64_t slices = (vectors + kSliceLanes - 1) / kSliceLanes;
-  const auto wanted = static_cast<unsigned>(std::min<int64_t>(max_long * slices, int64_t{processors} * 4));
-  gpu::launch<Pass, LongRows>(all_long, device, {wanted, kLongThreads, 0, stream}, pass, long_rows);
+  sum_long_rows<N>(pass, long_rows, max_long, device, stream);
+}
+
+// The same by a warp for each row, of rows as they are, which are wider than half a warp reads at once.
+template <typename Pass>
+void sum_plain_rows(const Pass& pass, int64_t num_rows, const LongRows& long_rows, int64_t max_long,
+                    int device, gpu::Stream stream) {
+  if (num_rows == 0) return;
+  gpu::Kernel& short_rows = gpu::kernel<SumPlainRows, Pass>();
+  if (max_long > 0)
+    gpu::load(device, {&short_rows, &gpu::kernel<SumLongRows, gpu::Int<kPlainColumns>, Pass>()});
+  constexpr int64_t kWarps = kShortThreads / 32;
+  const int64_t rows_per_warp = rows_of_group(num_rows, kWarps, kPlainBlocks, device);
+  gpu::launch<Pass, LongRows, int>(
+      short_rows, device,
+      {gpu::blocks_for(num_rows, kWarps * rows_per_warp, "rows"), kShortThreads, 0, stream}, pass, long_rows,
+      static_cast<int>(rows_per_warp));
+  sum_long_rows<kPlainColumns>(pass, long_rows, max_long, device, stream);
 }
 
 int64_t aligned(int64_t bytes) { return (bytes + 15) / 16 * 16; }
@@ -220,16 +251,15 @@ void launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x,
   MeanPass<P, I, T, O> pass;
   static_cast<MeanArgs<P, I, T, O>&>(pass) = args;
   if constexpr (kIsCode<T>) pass.scales = scales;
-  const auto sum = [&](auto width) {
+  const Alignment alignment = Alignment(dim).of(x).of(mean).of(own);
+  if constexpr (!std::is_same_v<T, double>) {
+    if (args.identity && !in_turns(block) && dim > 16 * kPlainColumns && alignment.allows(kPlainColumns))
+      return sum_plain_rows(pass, block.num_dst, long_rows, max_long, device, stream);
+  }
+  with_vectors<T>(alignment, [&](auto width) {
     sum_rows<decltype(width)::value>(pass, block.num_dst, long_rows, max_long, in_turns(block), device,
                                      stream);
-  };
-  if constexpr (kIsCode<T>) {  // what they become is written as several words
-    constexpr int kWritten = std::min<int>(kWidestOf<T>, 16 / sizeof(O));
-    if (Alignment(dim).of(x).allows(kWidestOf<T>) && Alignment(dim).of(mean).of(own).allows(kWritten))
-      return sum(gpu::Int<kWidestOf<T>>());
-  }
-  with_vectors<T>(Alignment(dim).of(x).of(mean).of(own), sum);
+  });
 }
 
 template <typename P, typename I, typename T>
@@ -290,24 +320,30 @@ void add_pass(std::vector<gpu::Kernel*>& all) {
                {&gpu::kernel<SumShortRows, Width, Pass>(), &gpu::kernel<SumLongRows, Width, Pass>()});
   };
   add(gpu::Int<kWidest>());
-  if constexpr (kWidest > 2) add(gpu::Int<kWidest / 2>());
+  if constexpr (kWidest > 2 && !kIsCode<typename Pass::In>) add(gpu::Int<kWidest / 2>());
   if constexpr (kWidest > 1) add(gpu::Int<1>());
+}
+
+template <typename Pass>
+void add_mean(std::vector<gpu::Kernel*>& all) {
+  add_pass<Pass>(all);
+  if constexpr (!std::is_same_v<typename Pass::In, double>) all.push_back(&gpu::kernel<SumPlainRows, Pass>());
 }
 
 template <typename P, typename I>
 void add_types(std::vector<gpu::Kernel*>& all) {
-  add_pass<MeanPass<P, I, float, float>>(all);
-  add_pass<MeanPass<P, I, float, bfloat16>>(all);
-  add_pass<MeanPass<P, I, float, half>>(all);
-  add_pass<MeanPass<P, I, double, double>>(all);
-  add_pass<MeanPass<P, I, half, half>>(all);
-  add_pass<MeanPass<P, I, bfloat16, bfloat16>>(all);
-  add_pass<MeanPass<P, I, int8, float>>(all);
-  add_pass<MeanPass<P, I, int8, half>>(all);
-  add_pass<MeanPass<P, I, int8, bfloat16>>(all);
-  add_pass<MeanPass<P, I, float8, float>>(all);
-  add_pass<MeanPass<P, I, float8, half>>(all);
-  add_pass<MeanPass<P, I, float8, bfloat16>>(all);
+  add_mean<MeanPass<P, I, float, float>>(all);
+  add_mean<MeanPass<P, I, float, bfloat16>>(all);
+  add_mean<MeanPass<P, I, float, half>>(all);
+  add_mean<MeanPass<P, I, double, double>>(all);
+  add_mean<MeanPass<P, I, half, half>>(all);
+  add_mean<MeanPass<P, I, bfloat16, bfloat16>>(all);
+  add_mean<MeanPass<P, I, int8, float>>(all);
+  add_mean<MeanPass<P, I, int8, half>>(all);
+  add_mean<MeanPass<P, I, int8, bfloat16>>(all);
+  add_mean<MeanPass<P, I, float8, float>>(all);
+  add_mean<MeanPass<P, I, float8, half>>(all);
+  add_mean<MeanPass<P, I, float8, bfloat16>>(all);
   add_pass<GradientPass<P, I, float>>(all);
   add_pass<GradientPass<P, I, double>>(all);
   add_pass<GradientPass<P, I, half>>(all);

@@ -36,25 +36,22 @@ struct alignas(sizeof(T) * N) Vector {
 // As one word: the 16-bit types are classes, which the compiler would copy one by one.
 template <typename T, int N>
 __device__ __forceinline__ Vector<T, N> load(const T* p) {
-  const auto word = *reinterpret_cast<const Word<sizeof(T) * N>*>(p);
   Vector<T, N> out;
-  memcpy(&out, &word, sizeof(word));
+  if constexpr (sizeof(T) * N > 16) {  // float32 beside a word of narrower elements
+    const Vector<T, N / 2> halves[2] = {load<T, N / 2>(p), load<T, N / 2>(p + N / 2)};
+    memcpy(&out, halves, sizeof(halves));
+  } else {
+    const auto word = *reinterpret_cast<const Word<sizeof(T) * N>*>(p);
+    memcpy(&out, &word, sizeof(word));
+  }
   return out;
 }
 
 template <typename T, int N>
 __device__ __forceinline__ void store(T* p, const Vector<T, N>& vector) {
-  if constexpr (sizeof(T) * N > 16) {  // a word of codes has more of them than one of what they become
-    constexpr int kHalf = N / 2;
-    Vector<T, kHalf> halves[2];
-    memcpy(halves, &vector, sizeof(halves));
-    store<T, kHalf>(p, halves[0]);
-    store<T, kHalf>(p + kHalf, halves[1]);
-  } else {
-    Word<sizeof(T) * N> word;
-    memcpy(&word, &vector, sizeof(word));
-    *reinterpret_cast<decltype(word)*>(p) = word;
-  }
+  Word<sizeof(T) * N> word;
+  memcpy(&word, &vector, sizeof(word));
+  *reinterpret_cast<decltype(word)*>(p) = word;
 }
 
 template <typename T, int N, typename S>
@@ -63,6 +60,13 @@ __device__ __forceinline__ void store_scaled(T* p, const S (&sum)[N], S scale) {
 #pragma unroll
   for (int i = 0; i < N; ++i) out.v[i] = narrow<T>(sum[i] * scale);
   store(p, out);
+}
+
+// Of a value of each lane, to all lanes.
+__device__ __forceinline__ float sum_of_warp(float x) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, offset);
+  return x;
 }
 
 }  // namespace loader

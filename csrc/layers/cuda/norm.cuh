@@ -24,12 +24,6 @@ __device__ __forceinline__ RowVectors<K> row_vectors(const StridedRows<const flo
   return found;
 }
 
-__device__ __forceinline__ float sum_of_warp(float x) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, offset);
-  return x;
-}
-
 template <int K>
 __device__ __forceinline__ void add_to(RowVectors<K>& to, const RowVectors<K>& other) {
 #pragma unroll

@@ -20,14 +20,12 @@ void add_width(std::vector<gpu::Kernel*>& all) {  // kernels that pick
 }
 
 // Calls `f` with each width (as a type) that picks have.
-template <typename Args, typename F>
+template <typename Vertex, typename F>
 void for_each_width(const F& f) {
   f(Int<kWide>());
-  if constexpr (sizeof(typename Args::Vertex) == 4) {  // see kernel_width
-    if constexpr (std::is_same_v<typename Args::Choice, UniformChoice>) {
-      f(Int<10>());
-      f(Int<15>());
-    }
+  if constexpr (sizeof(Vertex) == 4) {  // see kernel_width
+    f(Int<10>());
+    f(Int<15>());
     f(Int<20>());
     f(Int<32>());
   }
@@ -54,7 +52,7 @@ void add_counted(std::vector<gpu::Kernel*>& all) {
 template <typename Args>
 void add(std::vector<gpu::Kernel*>& all) {
   all.push_back(&kernel<PlacesKernel, Int<kWide>, Args>());
-  for_each_width<Args>([&](auto width) { add_width<decltype(width)::value, Args>(all); });
+  for_each_width<typename Args::Vertex>([&](auto width) { add_width<decltype(width)::value, Args>(all); });
 }
 
 // What needs a scan has one width, and one launch only with a hash set.
@@ -99,6 +97,7 @@ void add_typed(std::vector<gpu::Kernel*>& all) {
   add_typed_width<kWide, Uniform>(all);
   add_typed_width<kWide, SampleArgs<Lists, WeightedChoice>>(all);
   add_typed_width<kWide, SampleArgs<Lists, TopKChoice>>(all);
+  all.push_back(&kernel<TypedKernel, Int<kWide>, Bool<true>, SampleArgs<Lists, ScanChoice>>());
   if constexpr (sizeof(N) == 4) {
     add_typed_width<10, Uniform>(all);
     add_typed_width<20, Uniform>(all);

@@ -42,6 +42,10 @@ template <>
 struct Spelled<RaceChoice> {
   static constexpr Spelling text = spelling("loader::RaceChoice");
 };
+template <>
+struct Spelled<ScanChoice> {
+  static constexpr Spelling text = spelling("loader::ScanChoice");
+};
 template <typename Lists, typename Choice>
 struct Spelled<SampleArgs<Lists, Choice>> {
   static constexpr Spelling text = spelling<Lists, Choice>("loader::SampleArgs");
@@ -92,6 +96,8 @@ constexpr int kFetchBlocks = 24;
 static_assert(kOrderBytes <= 48 * 1024,
               "a kernel that needs more has to ask for it, see Kernel::resident_blocks");
 
+constexpr size_t kMostParameters = 4096;  // bytes of a kernel's parameters
+
 // Shared memory of a block that picks.
 template <int Widest, typename Args>
 size_t stage_bytes(const Args& args) {
@@ -102,7 +108,11 @@ size_t stage_bytes(const Args& args) {
 // Shared memory of a block that scans lists.
 template <typename Args>
 size_t scan_bytes(const Args& args) {
-  if (!std::is_same_v<typename Args::Choice, RaceChoice>) return 0;
+  if constexpr (std::is_same_v<typename Args::Choice, ScanChoice>) {
+    if (!args.choice.races) return 0;
+  } else if (!std::is_same_v<typename Args::Choice, RaceChoice>) {
+    return 0;
+  }
   const auto most = widest_fanout(args.fanouts, args.hops);
   return static_cast<size_t>(race_buffer_bytes(most) * race_warps(most, args.shared_bytes));
 }
@@ -138,7 +148,9 @@ class SamplerLaunch {
   template <bool Hashed>
   void typed(const Args& args) {
     one(gpu::kernel<TypedKernel, gpu::Int<Widest>, gpu::Bool<Hashed>, Args>(),
-        std::max(stage_bytes<Widest>(args), Hashed ? kOrderBytes : 0), args);
+        std::max({Args::Choice::kCountsByDegree ? stage_bytes<Widest>(args) : scan_bytes(args),
+                  Hashed ? kOrderBytes : 0}),
+        args);
   }
 
   // Lists that are read by the line, in one launch.
@@ -345,13 +357,10 @@ int launch_width(const Args& args, Schedule schedule, int blocks, int device, gp
 
 template <typename Args>
 int launch_widths(const Args& args, Schedule schedule, int blocks, int device, gpu::Stream stream) {
-  constexpr bool kUniform = std::is_same_v<typename Args::Choice, UniformChoice>;
-  const int width = kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes, kUniform);
+  const int width = kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes);
   if constexpr (sizeof(typename Args::Vertex) == 4) {
-    if constexpr (kUniform) {
-      if (width == 10) return launch_width<10>(args, schedule, blocks, device, stream);
-      if (width == 15) return launch_width<15>(args, schedule, blocks, device, stream);
-    }
+    if (width == 10) return launch_width<10>(args, schedule, blocks, device, stream);
+    if (width == 15) return launch_width<15>(args, schedule, blocks, device, stream);
     if (width == 20) return launch_width<20>(args, schedule, blocks, device, stream);
     if (width == 32) return launch_width<32>(args, schedule, blocks, device, stream);
   }
@@ -390,21 +399,28 @@ constexpr int typed_width(int width) {
   return width == 10 ? 10 : width == 15 || width == 20 ? 20 : kWide;
 }
 
-// The same of typed lists, in one launch.
+// The same of typed lists, in one launch. Picks that need a scan have a hash set.
 template <typename Args>
 int launch_typed(const Args& args, int blocks, int device, gpu::Stream stream) {
+  static_assert(sizeof(Args) <= kMostParameters);
   if (args.num_batches < 1 || args.num_batches > kMaxBatchesPerLaunch)
     throw std::invalid_argument("there are " + std::to_string(args.num_batches) + " mini-batches");
   const auto launch = [&](auto width) {
     SamplerLaunch<decltype(width)::value, Args> kernels(device, stream, blocks);
-    args.vertex_set == VertexSet::kHash ? kernels.template typed<true>(args)
-                                        : kernels.template typed<false>(args);
+    if constexpr (Args::Choice::kCountsByDegree) {
+      args.vertex_set == VertexSet::kHash ? kernels.template typed<true>(args)
+                                          : kernels.template typed<false>(args);
+    } else {
+      if (args.vertex_set != VertexSet::kHash)
+        throw std::invalid_argument("picks of typed lists that need a scan have a hash set");
+      kernels.template typed<true>(args);
+    }
     return kernels.launches();
   };
   using Choice = typename Args::Choice;
   if constexpr (std::is_same_v<Choice, UniformChoice> && sizeof(typename Args::Vertex) == 4) {
-    int width = typed_width<Choice>(
-        kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes, true));
+    int width =
+        typed_width<Choice>(kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes));
     if (args.takes_all) width = kWide;
     if (width == 10) return launch(gpu::Int<10>());
     if (width == 20) return launch(gpu::Int<20>());

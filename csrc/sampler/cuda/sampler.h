@@ -296,6 +296,9 @@ inline int scan_width(const LaborChoice&, int fanout) {
   while (root * root < fanout) ++root;
   return fanout + 4 * root < kMost ? fanout + 4 * root : kMost;
 }
+inline int scan_width(const ScanChoice& choice, int fanout) {
+  return choice.races ? scan_width(choice.race, fanout) : scan_width(choice.labor, fanout);
+}
 
 // Entries of a piece of a list, so that there is room for the picks of all pieces in a few million bytes, and
 // a warp is done with one soon. At most twice `num_edges` / `piece` are cut, for no list is there twice.
@@ -313,18 +316,14 @@ constexpr int most_fanout(int64_t shared_bytes) {
 
 static_assert(kWarps != 16 || most_fanout(64 * 1024) == 768, "told of GPUs with the least shared memory");
 
-// The narrowest kernel. A wider one has the code for narrower rows, too, and a block has a multiprocessor for
-// itself whatever registers it takes. But it takes longer to compile: uniform picks have narrow kernels.
-constexpr int least_width(bool uniform) { return uniform ? 10 : 20; }
-
-// The width of the kernel that serves all of these fanouts. Graphs of 2^31 vertices and more are rare: they
-// do without the code for narrow rows, which is long to compile. `shared_bytes`: that a block may have.
+// The width of the kernel that serves all of these fanouts, at least 10. Graphs of 2^31 vertices and more are
+// rare: they do without the code for narrow rows, which is long to compile. `shared_bytes`: that a block may
+// have.
 template <typename N>
-int kernel_width(const int* fanouts, int hops, int64_t shared_bytes, bool uniform) {
+int kernel_width(const int* fanouts, int hops, int64_t shared_bytes) {
   for (int h = 0; h < hops; ++h)
     if (fanouts[h] == kAllNeighbors || fanouts[h] > 32 || sizeof(N) == 8) return kWide;
-  const int widest = widest_fanout(fanouts, hops), least = least_width(uniform);
-  const int width = pick_width(widest > least ? widest : least);
+  const int widest = widest_fanout(fanouts, hops), width = pick_width(widest > 10 ? widest : 10);
   const int64_t picks = int64_t{kBlock} * width * static_cast<int64_t>(sizeof(N));
   return picks + kDeclaredBytes <= shared_bytes ? width : kWide;
 }

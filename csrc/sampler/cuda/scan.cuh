@@ -47,7 +47,7 @@ struct Scan : ScannedLists<Phases> {
   __device__ uint32_t find_low(const List& list, uint32_t first, uint32_t count,
                                const PickArrays& arrays) const {
     constexpr uint32_t kEach = 4;
-    const SourceNumbers numbers = phases.args.choice.numbers(phases.batch().keys(), hop);
+    const SourceNumbers numbers = phases.choice().numbers(phases.batch().keys(), hop);
     const uint32_t before_lane = (1u << lane) - 1;
     uint32_t found = 0;
     for (uint32_t base = 0; base < count; base += 32 * kEach) {
@@ -91,7 +91,7 @@ struct Scan : ScannedLists<Phases> {
     } else {
       with_weights([&](const auto* weights) {
         found = race_of(weights, raced, static_cast<uint32_t>(fanout), list.begin, first, count,
-                        draws(phases.nodes()[row]));
+                        draws_of_row(row));
       });
       keep(found.held, arrays, raced);
     }
@@ -103,7 +103,7 @@ struct Scan : ScannedLists<Phases> {
   // Calls `f` with a race's weights.
   template <typename F>
   __device__ __forceinline__ void with_weights(const F& f) const {
-    const RaceChoice& choice = phases.args.choice;
+    const RaceChoice& choice = phases.choice();
     if constexpr (std::is_same_v<Weights, float>)
       f(choice.floats);
     else if constexpr (std::is_same_v<Weights, double>)
@@ -113,6 +113,12 @@ struct Scan : ScannedLists<Phases> {
   }
 
   __device__ Draws draws(N vertex) const { return phases.draws({vertex}, hop); }
+  __device__ Draws draws_of_row(int64_t row) const {
+    if constexpr (Phases::kTyped)
+      return phases.draws(phases.row_of(row), hop);
+    else
+      return draws(phases.nodes()[row]);
+  }
 
   __device__ int widest() const { return widest_fanout(phases.args.fanouts, phases.args.hops); }
 
@@ -132,7 +138,7 @@ struct Scan : ScannedLists<Phases> {
     RaceBuffer raced{};
     if constexpr (kRaces) raced = buffer(memory);
     const auto soon = [&](P begin, uint32_t degree) {
-      if (phases.args.choice.whole(degree, fanout)) return;
+      if (phases.choice().whole(degree, fanout)) return;
       if constexpr (kRaces)
         with_weights([&](const auto* weights) { prefetch_first(weights + begin, degree); });
       else
@@ -151,7 +157,8 @@ struct Scan : ScannedLists<Phases> {
 
     __device__ __forceinline__ void operator()(const ScanWork<P>& work) const {
       const int64_t row = work.row;
-      const List list{work.begin, work.degree, scan.phases.args.choice.whole(work.degree, scan.fanout)};
+      const List list{work.begin, work.degree, scan.phases.choice().whole(work.degree, scan.fanout),
+                      scan.fanout};
       if (list.whole) {
         if (scan.lane == 0 && work.number == 0) scan.phases.row_picks()[row] = list.degree;
         return;
@@ -169,7 +176,7 @@ struct Scan : ScannedLists<Phases> {
     __device__ __forceinline__ uint32_t group(uint32_t row, uint32_t count, P begin, uint32_t degree) const {
       const auto& args = scan.phases.args;
       const bool is_own = scan.lane < count && degree <= args.scan.piece;
-      const bool whole = args.choice.whole(degree, scan.fanout);
+      const bool whole = scan.phases.choice().whole(degree, scan.fanout);
       uint32_t* const picks = scan.phases.row_picks() + row;
       if (is_own && whole) picks[scan.lane] = degree;
       const bool may_wait =

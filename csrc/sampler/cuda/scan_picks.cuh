@@ -18,26 +18,20 @@ struct ScanPicks : ScannedLists<Phases> {
   using P = typename Phases::Edge;
   using N = typename Phases::Vertex;
   using Base::Base;
-  using Base::fanout;
+  using Base::fanout_of;
   using Base::hop;
-  using Base::kRaces;
   using Base::lane;
   using Base::list_of;
   using Base::phases;
   using Base::stored;
   using Base::width;
+  using Base::width_of;
 
   // Whether entry `i` is picked; an entry behind the end is not. For lists of which more are picked than were
   // kept.
   __device__ __forceinline__ bool picks(const List& list, uint32_t i) const {
     if (i >= list.degree || list.whole) return i < list.degree;
-    if constexpr (kRaces) {
-      return phases.args.choice.weight(int64_t{list.begin} + i) > 0;
-    } else {
-      const auto u = static_cast<uint64_t>(phases.lists().read(list.begin, i));
-      return labor_picks(phases.args.choice.numbers(phases.batch().keys(), hop)(u), list.degree,
-                         static_cast<uint32_t>(fanout));
-    }
+    return picks_by(phases.choice(), list, i);
   }
 
   // Picks for the first `rows` vertices.
@@ -51,17 +45,29 @@ struct ScanPicks : ScannedLists<Phases> {
   }
 
  private:
+  __device__ __forceinline__ bool picks_by(const RaceChoice& choice, const List& list, uint32_t i) const {
+    return choice.weight(int64_t{list.begin} + i) > 0;
+  }
+  __device__ __forceinline__ bool picks_by(const LaborChoice& choice, const List& list, uint32_t i) const {
+    const auto u = static_cast<uint64_t>(phases.lists().read(list.begin, i));
+    return labor_picks(choice.numbers(phases.batch().keys(), hop)(u), list.degree,
+                       static_cast<uint32_t>(fanout_of(list)));
+  }
+  __device__ __forceinline__ bool picks_by(const ScanChoice& choice, const List& list, uint32_t i) const {
+    return choice.races ? picks_by(choice.race, list, i) : picks_by(choice.labor, list, i);
+  }
+
   // The picks of up to 32 rows, edge by edge, if they are kept or known to be all of a short list; then those
   // of the other rows.
   __device__ void take_group(int64_t first_row, int64_t rows) const {
     constexpr int kEach = 4;
     const int64_t row = first_row + lane;
     const bool valid = row < rows;
-    const List list = valid ? list_of(row) : List{0, 0, true};
+    const List list = valid ? list_of(row) : List{0, 0, true, 0};
     const uint32_t picked = valid ? phases.row_picks()[row] : 0;
     const P out = valid ? phases.indptr(hop)[row] : 0;
     const bool is_short = list.degree <= kLongList;
-    const bool is_stored = !list.whole && picked <= width;
+    const bool is_stored = !list.whole && picked <= width_of(list);
     const bool all = list.whole && is_short;
     uint32_t total;
     const uint32_t before = warp_exclusive(is_stored || all ? picked : 0, total);
@@ -138,7 +144,7 @@ struct ScanPicks : ScannedLists<Phases> {
       __syncthreads();
       if (row < rows && phases.row_degree()[row] > kLongList) {
         const uint32_t picked = phases.row_picks()[row];
-        if (picked > 0 && (list_of(row).whole || picked > width))
+        if (picked > 0 && (list_of(row).whole || picked > width_of(list_of(row))))
           long_rows[atomicAdd(&num_long, 1)] = static_cast<uint32_t>(row);
       }
       __syncthreads();

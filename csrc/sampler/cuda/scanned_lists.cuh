@@ -18,10 +18,13 @@ struct ScannedLists {
   const uint32_t width;  // picks that are kept of a list
   const uint32_t lane;
 
+  // `fanout`: of the lists that are looked at. If each row has its own, that of the widest.
   __device__ ScannedLists(const Phases& phases, int hop)
+      : ScannedLists(phases, hop, phases.args.fanouts[hop - 1]) {}
+  __device__ ScannedLists(const Phases& phases, int hop, int64_t fanout)
       : phases(phases),
         hop(hop),
-        fanout(phases.args.fanouts[hop - 1]),
+        fanout(fanout),
         width(fanout == kAllNeighbors ? 0 : static_cast<uint32_t>(phases.args.scan.width)),
         lane(phases.lane) {}
 
@@ -29,11 +32,35 @@ struct ScannedLists {
     P begin;
     uint32_t degree;
     bool whole;
+    int64_t fanout;  // of the row, see fanout_of
   };
 
   __device__ List list_of(int64_t row) const {
     const uint32_t degree = phases.row_degree()[row];
-    return {phases.row_begin()[row], degree, phases.args.choice.whole(degree, fanout)};
+    const int64_t own = fanout_of(row);
+    return {phases.row_begin()[row], degree, phases.choice().whole(degree, own), own};
+  }
+
+  __device__ int64_t fanout_of(int64_t row) const {
+    if constexpr (Phases::kTyped)
+      return phases.fanout(phases.row_kind()[row], hop);
+    else
+      return fanout;
+  }
+
+  __device__ int64_t fanout_of(const List& list) const {
+    if constexpr (Phases::kTyped)
+      return list.fanout;
+    else
+      return fanout;
+  }
+
+  // Picks of a list that are kept.
+  __device__ uint32_t width_of(const List& list) const {
+    if constexpr (Phases::kTyped)
+      return list.fanout == kAllNeighbors ? 0 : width;
+    else
+      return width;
   }
 
   // Where the picks of a list are kept, or those of a piece: their places in the list, and when they arrive.

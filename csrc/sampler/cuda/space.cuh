@@ -69,6 +69,8 @@ struct Space {
   __device__ const BatchArgs& batch() const { return args.batches[slot]; }
   // The lists of this mini-batch.
   __device__ const Lists& lists() const { return args.lists; }
+  // How its lists are picked from.
+  __device__ const Choice& choice() const { return args.choice; }
   // What its rows draw by at a hop.
   __device__ Draws draws(const ListRow& row, int hop) const { return draws_of(batch().key, row, hop); }
   __device__ const N* seeds() const { return static_cast<const N*>(batch().seeds); }

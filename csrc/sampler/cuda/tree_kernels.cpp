@@ -8,8 +8,10 @@ template <typename P, typename N>
 void add(std::vector<gpu::Kernel*>& all) {
   using Uniform = TreeArgs<P, N, UniformChoice>;
   using Last = TreeArgs<P, N, LastChoice>;
+  using Scanned = TreeArgs<P, N, ScanChoice>;
   all.insert(all.end(), {&gpu::kernel<TreeKernel, gpu::Int<kWide>, Uniform>(),
-                         &gpu::kernel<TreeKernel, gpu::Int<kWide>, Last>()});
+                         &gpu::kernel<TreeKernel, gpu::Int<kWide>, Last>(),
+                         &gpu::kernel<TreeKernel, gpu::Int<kWide>, Scanned>()});
   if constexpr (sizeof(N) == 4)
     all.insert(all.end(), {&gpu::kernel<TreeKernel, gpu::Int<10>, Uniform>(),
                            &gpu::kernel<TreeKernel, gpu::Int<20>, Uniform>(),

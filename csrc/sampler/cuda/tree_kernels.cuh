@@ -7,7 +7,7 @@
 namespace loader {
 
 template <int Widest, typename Args>
-__global__ void __launch_bounds__(kMostTreeBlock, kTreeBlocks)
+__global__ void __launch_bounds__(kMostTreeBlock, kTreeBlocks<typename Args::Choice>)
     tree_kernel(const __grid_constant__ Args args) {
   tree_block<Widest>(args, launch_memory());
 }

@@ -23,6 +23,26 @@ struct Spelled<TreeArgs<P, N, Choice>> {
 
 LOADER_KERNEL(TreeKernel, "sampler/cuda/tree_kernels.cuh", "tree_kernel")  // <Int, Args>
 
+// Warps of a block that race at once, as many as there is memory for; by LABOR all pick.
+template <typename Args>
+int racing_warps(const Args& args, int threads) {
+  constexpr int64_t kBytes = 32 * 1024;
+  if (!args.choice.races) return threads / 32;
+  const int64_t most = kBytes / race_buffer_bytes(args.race_widest);
+  return static_cast<int>(std::clamp<int64_t>(most, 1, threads / 32));
+}
+
+// Shared memory of a block. Races lie in that of the tables.
+template <typename Args>
+size_t tree_bytes(const Args& args, int threads) {
+  const size_t tables = (sizeof(typename Args::N) + sizeof(uint32_t)) *
+                        (static_cast<size_t>(args.shared_places) + static_cast<size_t>(args.shared_sorted));
+  if constexpr (Args::Choice::kCountsByDegree)
+    return tree_stage_bytes(args.widest, threads) + tables;
+  else
+    return std::max(tables, static_cast<size_t>(args.racing * race_buffer_bytes(args.race_widest)));
+}
+
 // The width of the kernel for fanouts of at most `widest`, see kernel_width.
 template <typename Args>
 int tree_width(int widest, bool takes_all) {
@@ -38,6 +58,9 @@ int launch_trees(Args args, bool takes_all, int blocks, int threads, int device,
   constexpr int kMostPerMultiprocessor = 16;
   constexpr bool kNarrow = sizeof(typename Args::N) == 4;
   constexpr bool kLast = std::is_same_v<typename Args::Choice, LastChoice>;
+  constexpr bool kScans = !Args::Choice::kCountsByDegree;
+  static_assert(sizeof(Args) <= kMostParameters);
+  if constexpr (kScans) args.racing = racing_warps(args, threads);
   const auto launch = [&](gpu::Kernel& kernel) {
     const size_t shared = tree_bytes(args, threads);
     const int resident =
@@ -48,6 +71,7 @@ int launch_trees(Args args, bool takes_all, int blocks, int threads, int device,
     for (int first = 0; first < args.num_batches; first += some.num_batches, ++launches) {
       some.num_batches = std::min(most, args.num_batches - first);
       std::copy_n(args.batches + first, some.num_batches, some.batches);
+      if constexpr (kScans) std::copy_n(args.turns + first, some.num_batches, some.turns);
       const auto threads_of = static_cast<unsigned>(threads);
       gpu::launch<Args>(kernel, device, {static_cast<unsigned>(most), threads_of, shared, stream, true},
                         some);
@@ -55,7 +79,7 @@ int launch_trees(Args args, bool takes_all, int blocks, int threads, int device,
     return launches;
   };
   const int width = tree_width<Args>(args.widest, takes_all);
-  if constexpr (kNarrow) {
+  if constexpr (kNarrow && !kScans) {
     if (width != kWide) args.widest = 0;
     if (width == 10) return launch(gpu::kernel<TreeKernel, gpu::Int<10>, Args>());
     if constexpr (!kLast)

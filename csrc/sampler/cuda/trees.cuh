@@ -11,6 +11,7 @@
 
 #include "sampler/cuda/device_pick.cuh"
 #include "sampler/cuda/space.cuh"
+#include "sampler/cuda/tree_scan.cuh"
 #include "sampler/cuda/trees.h"
 
 namespace loader {
@@ -40,9 +41,11 @@ struct Trees {
   using P = typename Args::P;
   using N = typename Args::N;
   using Key = typename Args::Key;
+  using Lists = TimedLists<P, N>;
+  static constexpr bool kScans = !Args::Choice::kCountsByDegree;
 
   // Of a block, in shared memory.
-  struct Shared {
+  struct Shared : TreeScanShared<kScans> {
     // Of the vertices that the hop before found in a tree: where those of each type begin, their rows and the
     // picks of these.
     uint32_t vertex_at[kMaxTypes + 1], row_at[kMaxTypes + 1], pick_at[kMaxTypes + 1];
@@ -302,7 +305,11 @@ struct Trees {
     const uint32_t first_row = shared.taken;
     uint64_t edges = 0;
     if (good) {
-      edges = see_rows<K>(tree, hop, rows, first_row);
+      if constexpr (kScans)
+        edges = TreeScan<Trees>{*this, tree, hop, rows, first_row}.see_rows();
+      else
+        edges = see_rows<K>(tree, hop, rows, first_row);
+      count_by_type(tree, hop, rows, first_row, edges);
       if (thread() == 0) by_tree(args.rows_at, hop - 1, tree) = first_row;
       good = take(state().picks, edges, args.picks_capacity);
     }
@@ -358,6 +365,12 @@ struct Trees {
       }
       edges += sum;
     }
+    return edges;
+  }
+
+  // Tells the picks of the rows of each type.
+  __device__ void count_by_type(int64_t tree, int hop, uint32_t rows, uint32_t first_row,
+                                uint64_t edges) const {
     __syncthreads();
     for (int t = thread(); t <= types(); t += size())
       shared.pick_at[t] = shared.row_at[t] < rows ? args.row_first[row_number(first_row + shared.row_at[t])]
@@ -365,7 +378,6 @@ struct Trees {
     __syncthreads();
     for (int t = thread(); t < types(); t += size())
       by_type(args.edges)[entry(hop - 1, t, tree)] = shared.pick_at[t + 1] - shared.pick_at[t];
-    return edges;
   }
 
   // A pick of a row: what it is, and who is there.
@@ -428,24 +440,28 @@ struct Trees {
         const N v = args.lists.read(place);
         put(first_pick + pick, place, v, args.bounds.of_edge ? row_of(tree, hop, number) : RowOf{});
       }
-      uint32_t* const stage = reinterpret_cast<uint32_t*>(memory) + thread() / 32 * args.widest;
-      const uint32_t lane = thread() % 32;
-      const uint32_t drawn = shared.drawn;
+      if constexpr (kScans) {
+        TreeScan<Trees>{*this, tree, hop, rows, first_row}.pick_rows(edges, first_pick);
+      } else {
+        uint32_t* const stage = reinterpret_cast<uint32_t*>(memory) + thread() / 32 * args.widest;
+        const uint32_t lane = thread() % 32;
+        const uint32_t drawn = shared.drawn;
 #pragma unroll 1
-      for (uint32_t i = thread() / 32; i < drawn; i += warps()) {
-        const uint32_t number = args.row_drawn[row_number(first_row + i)];
-        const int64_t at = row_number(first_row + number);
-        const uint32_t degree = args.row_degree[at] & ~kDrawn;
-        const RowOf own = row_of(tree, hop, number);
-        const auto count = static_cast<uint32_t>(args.choice.count(degree, fanout(own.row.relation, hop)));
-        const P list = args.row_begin[at];
-        pick_row_by_warp(args.choice, args.lists, list, degree, draws_of(key, own.row, hop), count, stage);
+        for (uint32_t i = thread() / 32; i < drawn; i += warps()) {
+          const uint32_t number = args.row_drawn[row_number(first_row + i)];
+          const int64_t at = row_number(first_row + number);
+          const uint32_t degree = args.row_degree[at] & ~kDrawn;
+          const RowOf own = row_of(tree, hop, number);
+          const auto count = static_cast<uint32_t>(args.choice.count(degree, fanout(own.row.relation, hop)));
+          const P list = args.row_begin[at];
+          pick_row_by_warp(args.choice, args.lists, list, degree, draws_of(key, own.row, hop), count, stage);
 #pragma unroll 1
-        for (uint32_t j = lane; j < count; j += 32) {
-          const P place = list + static_cast<P>(stage[j]);
-          put(first_pick + args.row_first[at] + j, place, args.lists.read(place), own);
+          for (uint32_t j = lane; j < count; j += 32) {
+            const P place = list + static_cast<P>(stage[j]);
+            put(first_pick + args.row_first[at] + j, place, args.lists.read(place), own);
+          }
+          __syncwarp();
         }
-        __syncwarp();
       }
     }
     __syncthreads();

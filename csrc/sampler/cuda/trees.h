@@ -8,8 +8,10 @@ namespace loader {
 
 constexpr int kMostTreeBlock = 256;  // threads of a block, which samples one tree at a time
 constexpr int kMostTreeWarps = kMostTreeBlock / 32;
-constexpr int kTreeBlocks = 4;         // of the most threads that a multiprocessor has at once
-constexpr int kMostTreeBlocks = 4096;  // of one launch
+// Blocks of the most threads that a multiprocessor has at once: a race needs more registers.
+template <typename Choice>
+constexpr int kTreeBlocks = std::is_same_v<Choice, ScanChoice> ? 2 : 4;
+constexpr int kMostTreeBlocks = 4096;                         // of one launch
 constexpr int64_t kMostTreePlaces = int64_t{1} << 31;         // of a table
 constexpr int64_t kMostTreeEntries = (int64_t{1} << 32) - 2;  // of a mini-batch: 32 bits number them
 
@@ -36,8 +38,21 @@ struct TreeBatch {
   uint64_t sequence;
 };
 
+// What picks that only a scan tells need beside (tree_scan.cuh).
+template <typename Choice>
+struct TreeScanArgs {};
+template <>
+struct TreeScanArgs<ScanChoice> {
+  int race_widest;  // the widest fanout
+  int racing;       // warps of a block that pick at once
+  struct {
+    uint64_t next_key;
+    uint32_t phase;
+  } turns[kMaxBatchesPerLaunch];  // of each mini-batch, see BatchArgs
+};
+
 template <typename PT, typename NT, typename ChoiceOf>
-struct TreeArgs {
+struct TreeArgs : TreeScanArgs<ChoiceOf> {
   using P = PT;
   using N = NT;
   using Choice = ChoiceOf;
@@ -97,14 +112,6 @@ struct TreeArgs {
 // Shared memory in which the warps of a block pick rows; a kernel that needs none has `widest` 0.
 LOADER_HD constexpr size_t tree_stage_bytes(int widest, int threads) {
   return (sizeof(uint32_t) * static_cast<size_t>(threads / 32) * static_cast<size_t>(widest) + 15) / 16 * 16;
-}
-
-// Shared memory of a block.
-template <typename Args>
-size_t tree_bytes(const Args& args, int threads) {
-  return tree_stage_bytes(args.widest, threads) +
-         (sizeof(typename Args::N) + sizeof(uint32_t)) *
-             (static_cast<size_t>(args.shared_places) + static_cast<size_t>(args.shared_sorted));
 }
 
 }  // namespace loader

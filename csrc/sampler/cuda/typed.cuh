@@ -4,12 +4,15 @@
 //   assign  prefix sums over those: the hop's indptr
 //   pick    a thread or a warp a row: picks, reads the neighbors, marks the new ones
 //
-// and then what the set of vertices has to do until those are in ascending order (hopwise.cuh, hashed.cuh). A
-// barrier comes after each. Vertices of a hop are in the order of their ids, and so of their types. So where
-// those of a type begin tells for any row its vertex and its relation.
+// and then what the set of vertices has to do until those are in ascending order (hopwise.cuh, hashed.cuh).
+// If only a scan of the lists tells what is picked (typed_scan.cuh), rows are made and scanned before all
+// that. A barrier comes after each. Vertices of a hop are in the order of their ids, and so of their types.
+// So where those of a type begin tells for any row its vertex and its relation.
 #pragma once
 
 #include "sampler/cuda/phases.cuh"
+#include "sampler/cuda/scan_picks.cuh"
+#include "sampler/cuda/typed_scan.cuh"
 
 namespace loader {
 
@@ -36,7 +39,7 @@ struct TypedPhases : Sets {
   using Sets::lane;
   using Sets::Sets;
   using Row = typename Sets::ListRow;
-  static_assert(Sets::kTyped && !Sets::kScans);
+  static_assert(Sets::kTyped && (Sets::kHashed || !Sets::kScans));
 
   __device__ N* row_vertex() const { return args.row_vertex + this->slot * args.rows_capacity; }
   __device__ uint32_t* row_kind() const { return args.row_kind + this->slot * args.rows_capacity; }
@@ -46,7 +49,10 @@ struct TypedPhases : Sets {
     return args.relation_fanouts[(hop - 1) * args.num_relations + (kind & 0xFFFF)];
   }
   __device__ uint32_t count_of_row(int64_t row, int hop) const {
-    return static_cast<uint32_t>(args.choice.count(this->row_degree()[row], fanout(row_kind()[row], hop)));
+    if constexpr (Sets::kScans)
+      return this->row_picks()[row];
+    else
+      return static_cast<uint32_t>(args.choice.count(this->row_degree()[row], fanout(row_kind()[row], hop)));
   }
   __device__ Row row_of(int64_t row) const {
     const uint32_t kind = row_kind()[row];
@@ -123,16 +129,31 @@ struct TypedPhases : Sets {
     this->row_degree()[row] = list.degree();
     row_vertex()[row] = v;
     row_kind()[row] = own.relation | slot << 16;
+    if constexpr (Sets::kScans) this->cut_list(row, list.degree());
   }
 
-  // Rows [first, end) are those of `hop`; from `made` on they are made here.
+  // Makes the rows [made, end) of `hop`, which are to be scanned.
+  __device__ void make_rows(const Segments& found, int hop, int64_t made, int64_t end) const {
+    for (int64_t row = made + this->thread(); row < end; row += this->threads())
+      make_row(found, hop - 1, row);
+  }
+
+  // What the scan of `hop` leaves behind, for the next one: of its rows and pieces none is left where a hop
+  // has only new ones. One thread.
+  __device__ void end_scan() const {
+    this->state().head.value = 0;
+    if (args.once) this->state().tail.value = 0;
+  }
+
+  // Rows [first, end) are those of `hop`; from `made` on they are made here, unless they were scanned.
   __device__ void count_typed(const Segments& found, int hop, int64_t first, int64_t made,
                               int64_t end) const {
     __shared__ int64_t partial[kWarps];
     const Share groups = this->own_groups(end - first);
     int64_t edges = 0;
     for (int64_t row = first + groups.begin * 32 + lane; row < min(first + groups.end * 32, end); row += 32) {
-      if (row >= made) make_row(found, hop - 1, row);
+      if constexpr (!Sets::kScans)
+        if (row >= made) make_row(found, hop - 1, row);
       edges += count_of_row(row, hop);
     }
     this->write_totals(edges, partial);
@@ -279,6 +300,8 @@ __device__ void run_typed(const Phases& phases, const Sync& sync, unsigned char*
   if (phases.thread() == 0) phases.header().frontiers[0] = vertices;
   bool ok = true;
   for (int hop = 1; ok; ++hop) {
+    if constexpr (Phases::kScans)  // it looks at the rows from the first one on
+      if (args.once) rows = 0;
     phases.find_segments(found, hop - 1, first_vertex, vertices, rows);
     if (hop > args.hops) break;
     const int64_t made = rows, first = args.once ? rows : 0;
@@ -294,13 +317,23 @@ __device__ void run_typed(const Phases& phases, const Sync& sync, unsigned char*
       }
     }
     if (!ok) break;
+    if constexpr (Phases::kScans) {
+      phases.make_rows(found, hop, made, rows);
+      sync();
+      scan_typed(phases, hop, rows, stage);
+      sync();
+      if (phases.thread() == 0) phases.end_scan();
+    }
     phases.count_typed(found, hop, first, made, rows);
     sync();
     int64_t edges = 0;
-    ok = (hop > 1 || may_assign(phases, 0)) && phases.assign_typed(hop, first, rows, edges);
+    ok = ((hop > 1 && !Phases::kScans) || may_assign(phases, Phases::kScans ? hop - 1 : 0)) &&
+         phases.assign_typed(hop, first, rows, edges);
     if (!ok) break;
     sync();
-    if constexpr (Widest != kWide)
+    if constexpr (Phases::kScans)
+      ScanPicks<Phases>(phases, hop).pick(rows);
+    else if constexpr (Widest != kWide)
       with_width<Widest>(args.fanouts[hop - 1], [&](auto width) {
         phases.template pick_typed<decltype(width)::value>(hop, first, rows, reinterpret_cast<N*>(stage));
       });

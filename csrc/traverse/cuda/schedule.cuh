@@ -68,12 +68,17 @@ template <typename P, typename N, class F>
 __device__ void for_each_edge(const Grid& grid, int32_t line, const Frontier<P, N>& frontier, F& f) {
   const PlainLists<P, N>& lists = frontier.lists;
   if (line > 1) {
-    for (int64_t at = grid.thread(); at < frontier.edges; at += grid.threads()) {
-      const int64_t i = vertex_of(frontier, at);
-      const N v = frontier.queue[i];
-      auto item = f.begin(v);
-      f.edge(item, static_cast<P>(lists.list({v}).begin + static_cast<P>(at - frontier.before[i])));
-      f.end(item, v, false);
+    // A warp stays together, however long `f` takes of an edge: else its words are not read as lines.
+    for (int64_t first = grid.thread() - grid.lane; first < frontier.edges; first += grid.threads()) {
+      const int64_t at = first + grid.lane;
+      if (at < frontier.edges) {
+        const int64_t i = vertex_of(frontier, at);
+        const N v = frontier.queue[i];
+        auto item = f.begin(v);
+        f.edge(item, static_cast<P>(lists.list({v}).begin + static_cast<P>(at - frontier.before[i])));
+        f.end(item, v, false);
+      }
+      __syncwarp();
     }
     return;
   }

@@ -41,11 +41,10 @@ class TypedWorkspace(Workspace):
         super().__init__(sampler, graph.lists if lists is None else lists)
 
     def _require(self, sampler: GpuOptions, graph: Graph) -> None:
-        if sampler.picking.scans:
+        if sampler.picking.scans and sampler.node_set == "bitmap":
             option = "labor=True" if sampler.picking.labor else "weight_tables=False"
             raise ValueError(
-                f"{option} looks at whole lists, which a GPU does of graphs with one type only; leave it out, or "
-                "sample on the CPU"
+                f"{option} of a HeteroGraph goes with a hash set, but node_set is 'bitmap'; use node_set='hash'"
             )
         if sampler.schedule not in _SCHEDULES:
             raise ValueError(
@@ -85,6 +84,9 @@ class TypedWorkspace(Workspace):
         """`[hops, relations]` int16, flat. The workspace keeps it, as the kernels read it."""
         return torch.tensor(self._by_relation, dtype=torch.int16).view(-1).to(self.device)
 
+    def _choose_set(self, room: int) -> str:
+        return "hash" if self._scans else super()._choose_set(room)
+
     def _choose(self, edges: list[int], node_set: str, ahead: bool) -> str:
         return "cooperative"
 
@@ -117,7 +119,7 @@ class TypedWorkspace(Workspace):
             rows.append(max(min(room, all_rows), 0 if self._once or not rows else rows[-1]))
             bound = rows[-1] * self._most_picks[hop] if self._replace else all_edges
             bound += all_edges if k == -1 and self._replace else 0
-            if k != -1:
+            if k != -1 and not self._labor:  # which picks `k` on average
                 bound = min(bound, rows[-1] * k)
             if hop < len(known_edges):
                 bound = max(min(bound, with_headroom(known_edges[hop])), known_edges[hop])

@@ -46,7 +46,8 @@ class CudaSampler(GpuOptions):
             hops. `"hopwise"`: a launch per phase and hop. `"auto"`: `cooperative` for mini-batches of up to 1.5 million
             edges and `hopwise` for larger ones, which is the faster one of the two in most settings
             (benchmarks/results/sampler_gpu_paper.json); with a hash set, `hopwise` also for mini-batches that are
-            prefetched; with bitmaps, `hopwise` always for LABOR, and for picks by weight without tables.
+            prefetched; with bitmaps, `hopwise` always for LABOR, and for picks by weight without tables. A
+            `HeteroGraph` is sampled by one launch, for these picks with a hash set.
         node_set: how the sampler finds out whether a mini-batch has a node already. `"bitmap"`: a bit per node of
             the graph and hop, and a local id per node. Time and memory then grow with the graph: 400 million nodes
             and two hops take 1.95 GB per mini-batch of a launch, of which a loader has eight. `"hash"`: a hash set of

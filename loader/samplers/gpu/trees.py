@@ -66,6 +66,7 @@ class TreeWorkspace(TypedWorkspace):
             replace=trees.replace,
             edge_ids=trees.edge_ids,
             device=self.device.index or 0,
+            picks=picks,
         )
 
     def new_plan(self, num_seeds: int, ahead: bool) -> Plan:
@@ -113,7 +114,8 @@ class TreeWorkspace(TypedWorkspace):
                 rows.append(with_headroom(self._most_rows[hop]))
             else:
                 rows.append(min(most_into * new, max(int(self._guess * _FIRST_ROWS), 2 * new)))
-            bound = self.most_edges if k == -1 else min(rows[-1] * k, self.most_edges)
+            bounded = k != -1 and not self._labor  # which picks `k` on average
+            bound = min(rows[-1] * k, self.most_edges) if bounded else self.most_edges
             if hop < len(known_edges):
                 edges.append(min(bound, with_headroom(known_edges[hop])))
             else:

@@ -13,10 +13,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from loader.datasets.base import CachedDataset
 from models.synthetic import LargeSyntheticDataset, SyntheticDataset
+from models.synthetic.typed import SHAPES
 
 CONF = Path(__file__).resolve().parents[3] / "conf" / "dataset"
 TABLES = ("relational", "rel-f1")
 ENTITIES = ("aifb", "mutag")
+BOTH_WAYS = ("dblp", "imdb", "synthetic-mag", "synthetic-igb")  # have both directions of every edge
 FILES = sorted(CONF.glob("*.yaml"))
 
 
@@ -53,16 +55,16 @@ def test_each_file_shows_every_option(name, tmp_path):
     for kind in type(describe(name, tmp_path)).__mro__:
         if issubclass(kind, CachedDataset):
             options |= set(inspect.signature(kind.__init__).parameters)
-    # Of the options of all base classes: only Shchur's datasets advertise the restriction to a component; dblp, imdb
+    # Of the options of all base classes: only Shchur's datasets advertise the restriction to a component; dblp, imdb,
     # entities and tables have both directions of every edge, and the features of tables are finite.
     if name in (*TABLES, *ENTITIES):  # entities have no features
         options -= {"check_features", "undirected"}
     assert options - shown - {"self", "options", "unknown"} <= {"name", "largest_component", "undirected"}
-    assert "undirected" in shown or "undirected" not in options or name in ("dblp", "imdb", *ENTITIES)
+    assert "undirected" in shown or "undirected" not in options or name in (*BOTH_WAYS, *ENTITIES)
 
 
 def test_all_datasets_of_the_plan_are_there():
-    shapes = ("arxiv", "flickr", "papers100M", "physics", "products", "reddit", "yelp")
+    shapes = ("arxiv", "flickr", "igb", "mag", "papers100M", "physics", "products", "reddit", "yelp")
     planned = (
         "digits npz edge_list synthetic reddit flickr yelp coauthor-physics coauthor-cs amazon-computers amazon-photo"
     )
@@ -107,6 +109,18 @@ def test_the_papers_shape_is_the_published_one(tmp_path):
     assert (dataset.num_features, dataset.plan.sizes.size) == (128, 172)
     ends = [0, *(round(end * n) for end in itertools.accumulate(dataset.split))]
     assert np.diff(ends).tolist() == [1_207_179, 125_265, 214_338]
+
+
+def test_typed_shapes_are_the_published_ones(tmp_path):
+    mag, igb = (describe(f"synthetic-{shape}", tmp_path) for shape in ("mag", "igb"))
+    papers = sum(SHAPES["mag"].nodes.values()), SHAPES["mag"].nodes["paper"]
+    assert papers == (1_939_743, 736_389)
+    assert sum(drawn.edges for drawn in SHAPES["mag"].relations.values()) == 21_111_007
+    assert (mag.num_classes, mag.widths) == (349, (64, 128))
+    ends = [0, *(round(end * papers[1]) for end in itertools.accumulate(mag.split))]
+    assert np.diff(ends).tolist() == [629_571, 64_879, 41_939]
+    assert (igb.num_classes, igb.widths, igb.split[0]) == (19, (1024, 1024), 0.6)
+    assert (mag.shape, igb.shape) == ("mag", "igb")
 
 
 @pytest.mark.parametrize("name", ["synthetic-flickr", "synthetic-arxiv"])

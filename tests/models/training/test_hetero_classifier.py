@@ -18,12 +18,13 @@ from loader.samplers import FusedSampler
 from models.training.checkpoints import read_checkpoint
 from models.training.hetero_classifier import HGTClassifier, ToHeteroClassifier
 from models.training.past_run_job import use_past_run
+from models.training.rgat_classifier import RGATClassifier
 from models.training.rgcn_classifier import RGCNClassifier
 
 pytest.importorskip("torch_geometric")
 
 ROWS = ("model=rgcn model.trained_rows=8 model.weight_decay=1e-3", "model=rgcn model.trained_rows=one-hot")
-MODELS = ("model=to_hetero", "model=hgt", "model=rgcn", *ROWS)
+MODELS = ("model=to_hetero", "model=hgt", "model=rgcn", *ROWS, "model=rgat")
 SMALL = "dataset=hetero_npz", "model.hidden_channels=8", "model.lr=0.02", "datamodule.batch_size=8", "callbacks=quiet"
 
 
@@ -54,6 +55,8 @@ def same_state(a: dict[str, Any], b: dict[str, Any]) -> bool:
         "model=rgcn",
         "model=rgcn model.bases=2 model.norm=layer",
         *ROWS,
+        "model=rgat",
+        "model=rgat model.heads=2 model.norm=layer",
     ],
 )
 def test_a_model_learns_and_writes_its_result(composed: Composer, tmp_path: Path, data: str, base: str) -> None:
@@ -120,7 +123,7 @@ def test_macro_f1_is_the_mean_over_classes(composed: Composer, tmp_path: Path, d
     assert tested["test/macro_f1"] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("kind", [ToHeteroClassifier, HGTClassifier, RGCNClassifier])
+@pytest.mark.parametrize("kind", [ToHeteroClassifier, HGTClassifier, RGCNClassifier, RGATClassifier])
 def test_every_parameter_gets_a_gradient_or_is_frozen(kind: Any) -> None:
     module = GraphDataModule(make_typed(), FusedSampler([1, 1]), batch_size=2)
     module.setup()

@@ -29,6 +29,7 @@ from torch_geometric.utils import k_hop_subgraph
 from loader.datasets import HeteroDataset
 from loader.loaders import NodeLoader
 from models.rgcn import RGCN
+from models.trained_rows import rows_in
 
 DATASETS = ("aifb", "mutag")
 SIDES = ("ours", "theirs", "table")
@@ -76,7 +77,7 @@ class Theirs(nn.Module):
         """Gives our model the weights. Rows of nodes beyond the subgraph, which nobody reads, stay."""
         first, second = self.first, self.second
         assert net.one_hot is not None
-        rows = net.one_hot.tables[0].weight
+        (rows,) = rows_in(net)
         of_nodes = torch.cat([first.weight, first.root.unsqueeze(0)]).transpose(0, 1)
         rows[self.nodes] = of_nodes.reshape(len(self.nodes), -1)
         net.bias[0][0].copy_(first.bias)

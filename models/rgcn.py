@@ -244,7 +244,8 @@ class RGCN(TypedNet):
             left = layout.unique_x.lazy.get(name)
             if left is not None and left.scales is None and left.dtype == weight.dtype and left.shape[1] == width:
                 return (left.table, weight.t()), left.nodes
-        x = self.tables[self._table_of[name]](layout.ids(name)) if name in self._table_of else layout.unique_x.get(name)
+        table = self._table_of.get(name)
+        x = layout.unique_x.get(name) if table is None else self.tables[table](layout.ids_of(name))
         if x is None or x.shape[-1] != width:
             has = 0 if x is None else x.shape[-1]
             raise ValueError(

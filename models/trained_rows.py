@@ -121,7 +121,7 @@ class OneHotLayer(nn.Module):
         own, begins, size = {}, [0] * len(self._source), 0
         products: list[Tensor] = []
         for name, at in self._table_of.items():
-            rows = self.tables[at](layout.ids(name))
+            rows = self.tables[at](layout.ids_of(name))
             kept = nn.functional.dropout(rows.new_ones(len(rows), 1), self.dropout, self.training)
             rows = (rows * kept).view(len(rows), rows.shape[1] // self.out, self.out)
             own[self.names.index(name)] = rows[:, -1]

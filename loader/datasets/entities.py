@@ -21,6 +21,7 @@ from loader.datasets.hetero import HeteroDataset
 from loader.datasets.hetero_edges import HeteroEdges, HeteroEdgesDataset
 from loader.datasets.library_reader import ReaderFiles
 from loader.datasets.splits import stratified_split
+from loader.graph import EdgeType
 from loader.machine.arguments import as_number, as_size
 from loader.machine.optional import import_optional
 
@@ -120,7 +121,7 @@ def _triples_of(path: Path) -> list[tuple[Any, Any, Any]]:
 
 def _graph_of(
     triples: Sequence[tuple[Any, Any, Any]],
-) -> tuple[dict[str, int], int, dict[tuple[str, str, str], NDArray[np.int64]]]:
+) -> tuple[dict[str, int], int, dict[EdgeType, NDArray[np.generic]]]:
     """The number of each text, the number of nodes, and the edges of each relation and of its reverse.
 
     As in torch_geometric, nodes of equal text (a word in two languages) get the edges of one of them.
@@ -133,7 +134,7 @@ def _graph_of(
     for subject, predicate, value in triples:
         ends.setdefault(str(predicate), []).append((number[str(subject)], number[str(value)]))
     predicates = sorted(ends, key=lambda one: (-len(ends[one]), one))
-    edges = {}
+    edges: dict[EdgeType, NDArray[np.generic]] = {}
     for predicate, name in zip(predicates, _short(predicates), strict=True):
         pairs = np.array(ends[predicate], dtype=np.int64).T
         edges[NODE_TYPE, name, NODE_TYPE] = pairs

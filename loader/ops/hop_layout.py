@@ -193,6 +193,12 @@ class HopLayout:
         return Packed([torch.cat(of or none) for of in order], [torch.cat(of or none) for of in at], spans, size,
                       gcd(*widths))  # fmt: skip
 
+    def ids_of(self, name: str) -> Tensor:
+        """`[unique]` ids of the distinct nodes of a type within it. Raises ValueError where they are not known."""
+        if self.ids is None:
+            raise ValueError(f"there are no ids of nodes of type {name} here, which a table needs; give a mini-batch")
+        return self.ids(name)
+
     def arange(self, count: int) -> Tensor:
         """`[count]` int64, 0 and up."""
         return torch.arange(count, device=self.row.device) if self.fixed is None else self.fixed.arange(count)

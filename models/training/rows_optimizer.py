@@ -42,7 +42,7 @@ class WithRows(torch.optim.Optimizer):
         return {**super().__getstate__(), **parts}
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """A step of both, after the closure, whose result it returns."""
         loss = None
         if closure is not None:

@@ -56,10 +56,10 @@ class Theirs(nn.Module):
             types.append(torch.full_like(sinks, r))
         seeds = torch.cat([data.splits["train"], data.splits["test"]])
         size = len(graph.node_types[data.target])
-        self.nodes, self.ends, _, kept = k_hop_subgraph(
+        self.nodes, self.ends, _, inside = k_hop_subgraph(
             seeds, 2, torch.cat(ends, 1), relabel_nodes=True, num_nodes=size
         )
-        self.types = torch.cat(types)[kept]
+        self.types = torch.cat(types)[inside]
         self.place = torch.full((size,), -1)
         self.place[self.nodes] = torch.arange(len(self.nodes))
         relations = len(graph.edge_types)

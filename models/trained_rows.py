@@ -122,8 +122,8 @@ class OneHotLayer(nn.Module):
         products: list[Tensor] = []
         for name, at in self._table_of.items():
             rows = self.tables[at](layout.ids_of(name))
-            kept = nn.functional.dropout(rows.new_ones(len(rows), 1), self.dropout, self.training)
-            rows = (rows * kept).view(len(rows), rows.shape[1] // self.out, self.out)
+            present = nn.functional.dropout(rows.new_ones(len(rows), 1), self.dropout, self.training)
+            rows = (rows * present).view(len(rows), rows.shape[1] // self.out, self.out)
             own[self.names.index(name)] = rows[:, -1]
             relations = self._from[name]
             of_each = rows[:, :-1].transpose(0, 1)

@@ -137,7 +137,7 @@ def test_one_hot_features_stand_beside_given_ones(bases: int | None) -> None:
     torch.testing.assert_close(net(batch), torch.stack(wanted), rtol=1e-12, atol=1e-14)
 
 
-def test_the_output_of_one_hot_layers_has_hidden_columns() -> None:
+def test_deep_one_hot_models_drop_nodes_out() -> None:
     net = net_of(trained_rows="one-hot", num_layers=3, input_dropout=0.5)
     (batch, *_) = batches_of([2, 2, 2])
     torch.manual_seed(1)

@@ -84,7 +84,7 @@ def test_a_step_is_that_of_two_optimizers() -> None:
         assert torch.equal(mine, other)
 
 
-def test_a_row_that_is_read_twice_gets_both_gradients() -> None:
+def test_rows_read_twice_get_both_gradients() -> None:
     nets = Net(), Net()
     for net, ids in zip(nets, (torch.tensor([3, 5, 3]), torch.tensor([5, 3])), strict=True):
         optimizer = Optimization(0.05, 0.0).configure(net)

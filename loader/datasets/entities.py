@@ -43,8 +43,8 @@ class EntitiesDataset(ReaderFiles, HeteroEdgesDataset):
     `data_dir/aifb` and `data_dir/mutag`, in the files of torch_geometric's `Entities`.
 
     All nodes have one type, "v", and no features. A predicate of the RDF graph is a relation, called by the end of its
-    name, with a reverse, `rev_` and that name, beside it; the most frequent come first, as in torch_geometric. Nodes are numbered in
-    the order of the file, classes by name. torch_geometric numbers both in the order of a Python set, which differs
+    name, and its reverse by `rev_` before that; the most frequent come first, as in torch_geometric. Nodes are numbered
+    in the order of the file, classes by name. torch_geometric numbers both in the order of a Python set, which differs
     from process to process: the rows of a checkpoint would be of other nodes then.
 
     Args:

@@ -289,6 +289,13 @@ def shchur_models(result: Result) -> tuple[str, bool]:
     return f"{sum(near)} of {len(near)} pairs of model and dataset", all(near) and whole
 
 
+def entities(result: Result) -> tuple[str, bool]:
+    rows = result["rows"]
+    text = ", ".join(f"{row['dataset']} {row['difference']:+.2f} of {row['published_std']}" for row in rows)
+    near = all(abs(row["difference"]) <= row["published_std"] for row in rows)
+    return f"{text} points", near and {row["dataset"] for row in rows} == {"aifb", "mutag"} and result["seeds"] >= 10
+
+
 def tables(result: Result) -> tuple[str, bool]:
     rows = [(r["times_as_long"], r["TableDataset"]["peak_gib"], r) for r in result["rows"] if r["edges"] >= 50_000_000]
     text = ", ".join(f"{row['ids']} {times:.2f}x, {gib:.2f} GiB" for times, gib, row in rows)

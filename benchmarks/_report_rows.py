@@ -333,6 +333,12 @@ def typed_sides(result: Result) -> Iterator[Result]:
         yield {**row, **means, **_shown(row["difference"]), "published": "{:.2f} to {:.2f}".format(*row["published"])}
 
 
+def entity_sides(result: Result) -> Iterator[Result]:
+    for row in result["rows"]:
+        means = {side: f"{row[side]['mean']:.2f} ± {row[side]['std']:.2f}" for side in ("ours", "theirs", "table")}
+        yield {**row, **means, "published": f"{row['published_mean']:.2f} ± {row['published_std']:.2f}"}
+
+
 def task_sides(result: Result) -> Iterator[Result]:
     for row in result["rows"]:
         means = {side: f"{row[side]['mean']:.2f} ± {row[side]['std']:.2f}" for side in ("ours", "theirs")}

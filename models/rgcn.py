@@ -19,6 +19,7 @@ from loader.ops.packed_means import packed_means
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.lazy_rows import LazyFeatures
 from loader.samples.segments import EdgeType
+from models.trained_rows import OneHotLayer, TrainedRows, check_trained_rows, nodes_without_features
 from models.typed_net import TypedNet
 
 _WIDE = 8  # times the hidden width: wider features are narrowed before means are taken
@@ -28,10 +29,10 @@ _WIDE = 8  # times the hidden width: wider features are narrowed before means ar
 class RGCN(TypedNet):
     """Relational graph convolutions (Schlichtkrull et al. 2018, https://arxiv.org/abs/1703.06103), as for ogbn-mag.
 
-    A linear layer per node type brings features to one width; a type without features has one learned row for all its
-    nodes. A layer adds up, over the relations into a node, the mean of its neighbors times the relation's weights, and
-    the node's own row times the weights of its type, with a bias. So it is GraphSAGE with mean aggregation and weights
-    of its own per relation, too (R-SAGE).
+    A linear layer per node type brings features to one width. A type without features has one learned row for all its
+    nodes, or with `trained_rows` one for each, in place of features. A layer adds up, over the relations into a node,
+    the mean of its neighbors times the relation's weights, and the node's own row times the weights of its type, with a
+    bias. So it is GraphSAGE with mean aggregation and weights of its own per relation, too (R-SAGE).
 
     Args:
         in_dims: node type -> width of its features, 0 if it has none, in the order of the graph's types.
@@ -43,9 +44,14 @@ class RGCN(TypedNet):
             paper). None gives each relation its own.
         dropout, input_dropout: probabilities in [0, 1) that an element of a hidden layer, of the features, is dropped.
         norm: "none", or "layer": a layer norm per type after each layer but the last.
+        trained_rows: width of learned rows that nodes of types without features have in their place, see
+            `TrainedRows`. "one-hot": such nodes have one-hot features, as published, see `OneHotLayer`. None: all nodes
+            of such a type have one row.
+        num_nodes: node type -> number of nodes, for these tables.
 
     Raises:
-        ValueError: a value out of its range, or no relation leads to the target.
+        ValueError: a value out of its range, no relation leads to the target, or `trained_rows` has no numbers of
+            nodes, or no type without features.
     """
 
     order: Tensor
@@ -64,13 +70,17 @@ class RGCN(TypedNet):
         dropout: float = 0.5,
         input_dropout: float = 0.0,
         norm: str = "none",
+        trained_rows: int | str | None = None,
+        num_nodes: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(
             in_dims, edge_types, target, hidden_channels, num_layers,
             dropout=dropout, input_dropout=input_dropout, norm=norm,
         )  # fmt: skip
-        self.inputs = nn.ModuleList(self._input_of(name, width) for name, width in in_dims.items())
         widths = [hidden_channels] * num_layers + [as_size("out_dim", out_dim)]
+        count = None if bases is None else as_size("bases", bases)
+        self.in_dims = self._with_rows(dict(in_dims), num_nodes, trained_rows, count, widths[1])
+        self.inputs = nn.ModuleList(self._input_of(name, width) for name, width in self.in_dims.items())
         relations, types = len(self.edge_types), len(self.names)
         # What a layer multiplies: rows of the relations into each type, then nodes' own rows by type.
         terms = [*(of for into in self._into for of in into), *((relations + t, t) for t in range(types))]
@@ -91,7 +101,6 @@ class RGCN(TypedNet):
             self.register_buffer(f"_at_{width}", torch.tensor(at), persistent=False)
             of = torch.tensor([kinds.index(terms[i][1]) for i in at])
             self.register_buffer(f"_of_{width}", of, persistent=False)
-        count = None if bases is None else as_size("bases", bases)
         self.own, self.bias, self.scale, self.shift = (nn.ParameterList() for _ in range(4))
         self.weights, self.shares = nn.ParameterList(), nn.ParameterList()
         for i in range(num_layers):
@@ -104,6 +113,30 @@ class RGCN(TypedNet):
             if norm == "layer" and i < num_layers - 1:
                 self.scale.append(nn.Parameter(torch.ones(types, out)))
                 self.shift.append(nn.Parameter(torch.zeros(types, out)))
+
+    def _with_rows(
+        self,
+        in_dims: dict[str, int],
+        num_nodes: Mapping[str, int] | None,
+        trained_rows: int | str | None,
+        bases: int | None,
+        out: int,
+    ) -> dict[str, int]:
+        """Makes the tables of trained rows; returns the widths of features, with those of tables in their place."""
+        trained = check_trained_rows(trained_rows)
+        without = {} if trained is None else nodes_without_features(in_dims, num_nodes, trained)
+        self.learned = {name: count for name, count in without.items() if name in self.read}  # numbers of their nodes
+        self.one_hot: OneHotLayer | None = None
+        self._table_of: dict[str, int] = {}
+        self.tables = nn.ModuleList()
+        if isinstance(trained, str) and self.learned:
+            self.one_hot = OneHotLayer(self.learned, self.names, self.edge_types, bases, out, self.input_dropout)
+            self.read = self.read - set(self.learned)
+        elif isinstance(trained, int):
+            for i, (name, count) in enumerate(self.learned.items()):
+                self.tables.append(TrainedRows(count, trained))
+                self._table_of[name], in_dims[name] = i, trained
+        return in_dims
 
     def _read_width(self, name: str) -> int:
         """Columns that the first layer reads of a type: of its features, or of what they are narrowed to."""
@@ -178,7 +211,21 @@ class RGCN(TypedNet):
         found = sum_of_relations(layout.parts(hops), self._slots, some, of_bias[: len(self.edge_types)])
         constants = of_bias[len(self.edge_types) :, 0] + self.bias[0]
         own_and_means = product_by_type(packed.spans, means, [of.to(dtype) for of in by_type])
-        return own_and_means + found + layout.group(hops).rows(constants).to(dtype)
+        x = own_and_means + found + layout.group(hops).rows(constants).to(dtype)
+        if self.one_hot is not None:
+            x = x + self.one_hot(layout, hops, self.shares[0] if len(self.shares) else None).to(dtype)
+        return x
+
+    def check(self, batch: HeteroMiniBatch | LiveHops) -> None:
+        """See `TypedNet.check`. Raises ValueError, too, for a graph whose number of nodes is not that of the rows."""
+        super().check(batch)
+        for name, learned in self.learned.items():
+            has = len(batch.segments.node_types[name])
+            if has != learned:
+                raise ValueError(
+                    f"the mini-batch's graph has {has} nodes of type {name}, the model rows of {learned}; make the "
+                    "model of the same graph"
+                )
 
     def _rows(
         self, layout: HopLayout, name: str, layer: nn.Module
@@ -197,7 +244,8 @@ class RGCN(TypedNet):
             left = layout.unique_x.lazy.get(name)
             if left is not None and left.scales is None and left.dtype == weight.dtype and left.shape[1] == width:
                 return (left.table, weight.t()), left.nodes
-        x = layout.unique_x.get(name)
+        table = self._table_of.get(name)
+        x = layout.unique_x.get(name) if table is None else self.tables[table](layout.ids_of(name))
         if x is None or x.shape[-1] != width:
             has = 0 if x is None else x.shape[-1]
             raise ValueError(

@@ -40,7 +40,7 @@ def options(group: str) -> list[str]:
 
 TYPED_MODELS = ("to_hetero", "hgt", "rgcn", "rgat")
 TABLES = ("relational", "rel-f1")
-TYPED_DATASETS = ("dblp", "imdb", "ogbn-mag", "hetero_npz", "synthetic-mag", "synthetic-igb")
+TYPED_DATASETS = ("dblp", "imdb", "aifb", "mutag", "ogbn-mag", "hetero_npz", "synthetic-mag", "synthetic-igb")
 
 
 @pytest.mark.parametrize("experiment", options("experiment"))

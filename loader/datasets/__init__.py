@@ -9,6 +9,7 @@ from loader.datasets.columns import Column
 from loader.datasets.digits import Digits
 from loader.datasets.distances import DistanceFeatures
 from loader.datasets.edge_list_base import EdgeList, EdgeListDataset
+from loader.datasets.entities import EntitiesDataset
 from loader.datasets.errors import CacheError, DatasetError
 from loader.datasets.hetero import HeteroDataset
 from loader.datasets.hetero_npz import HeteroNpzDataset, write_hetero_npz
@@ -35,6 +36,7 @@ __all__ = [
     "DistanceFeatures",
     "EdgeList",
     "EdgeListDataset",
+    "EntitiesDataset",
     "HeteroDataset",
     "HeteroNpzDataset",
     "HeteroOGBDataset",

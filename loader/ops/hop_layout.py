@@ -107,6 +107,7 @@ class HopLayout:
         unique: number of distinct nodes of each type.
         unique_x: node type -> `[unique, F]` features of the distinct nodes, of types that have any.
         names: the node types.
+        ids: node type -> `[unique]` ids of the distinct nodes within their type; None: they are not known.
         edges: numbers of entries that hold all of the first hop, of the first two, and so on; None: `indices` are all.
         fixed: keeps what depends on the segments alone; None: it is made anew.
     """
@@ -118,6 +119,7 @@ class HopLayout:
     unique: tuple[int, ...]
     unique_x: Mapping[str, Tensor]
     names: tuple[str, ...]
+    ids: Callable[[str], Tensor] | None = field(default=None, kw_only=True)
     edges: tuple[int, ...] | None = field(default=None, kw_only=True)
     fixed: Fixed | None = field(default=None, kw_only=True)
 
@@ -131,9 +133,14 @@ class HopLayout:
         firsts = [sum(unique[:t]) for t in range(len(unique))]
         row = seg.within(device) + seg.spread([firsts] * len(batch.sizes), device)
         x = batch.x or {}
+
+        def ids(name: str) -> Tensor:
+            return batch.ids(f"node/{name}")
+
         if batch.expands_all:
-            return _AllHops(segments, batch.blocks, row, unique, x, seg.names)
-        return cls(segments, *rows_of_hops(batch), row, unique, x, seg.names, edges=edges_of_hops(batch.blocks))
+            return _AllHops(segments, batch.blocks, row, unique, x, seg.names, ids)
+        edges = edges_of_hops(batch.blocks)
+        return cls(segments, *rows_of_hops(batch), row, unique, x, seg.names, ids=ids, edges=edges)
 
     def nodes_of(self, hops: int) -> int:
         """Number of nodes of the first hops, of which the seeds are the first."""
@@ -186,6 +193,12 @@ class HopLayout:
         return Packed([torch.cat(of or none) for of in order], [torch.cat(of or none) for of in at], spans, size,
                       gcd(*widths))  # fmt: skip
 
+    def ids_of(self, name: str) -> Tensor:
+        """`[unique]` ids of the distinct nodes of a type within it. Raises ValueError where they are not known."""
+        if self.ids is None:
+            raise ValueError(f"there are no ids of nodes of type {name} here, which a table needs; give a mini-batch")
+        return self.ids(name)
+
     def arange(self, count: int) -> Tensor:
         """`[count]` int64, 0 and up."""
         return torch.arange(count, device=self.row.device) if self.fixed is None else self.fixed.arange(count)
@@ -216,8 +229,9 @@ class _AllHops(HopLayout):
         unique: tuple[int, ...],
         unique_x: Mapping[str, Tensor],
         names: tuple[str, ...],
+        ids: Callable[[str], Tensor],
     ) -> None:
-        super().__init__(segments, blocks[0].indptr, blocks[0].indices, row, unique, unique_x, names)
+        super().__init__(segments, blocks[0].indptr, blocks[0].indices, row, unique, unique_x, names, ids=ids)
         self._blocks = blocks[::-1]
 
     def rows_of(self, hops: int) -> Tensor:

@@ -34,7 +34,8 @@ def packed_means(
     entries = torch.cat([nodes.index_select(0, indices), nodes[:count]]).to(indices.dtype)
     out = torch.empty(packed.size, dtype=dtype, device=nodes.device)
     for rows, order, at in zip(x, packed.order, packed.at, strict=True):
-        if rows is None or not len(order):
+        # Rows that learn get a gradient of zeros where none is read: processes exchange the gradients of all.
+        if rows is None or not (len(order) or rows.requires_grad):
             continue
         if rows.is_cuda and not rows.requires_grad:
             ops_gpu.write_means(out.view(-1, packed.step), rows, ops_gpu.Edges(ends, entries, 0, None), (order, at))

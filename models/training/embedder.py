@@ -15,6 +15,7 @@ from loader.samples import Walks
 from models.node2vec import Node2Vec
 from models.probe import LogisticRegression, f1_scores, penalties, top_labels
 from models.training.epoch_loss import EpochLoss, check_finite
+from models.training.exchange import check_sparse_exchange
 from models.training.metrics import EMBEDDER_METRICS, SPLITS
 
 
@@ -86,12 +87,8 @@ class NodeEmbedder(EpochLoss):
         Raises:
             ValueError: NCCL would have to add up sparse gradients.
         """
-        group = torch.distributed
-        if stage == "fit" and group.is_available() and group.is_initialized() and "nccl" in group.get_backend():
-            raise ValueError(
-                f"{group.get_world_size()} processes on GPUs would exchange sparse gradients, and NCCL cannot: "
-                "train on one GPU (trainer.devices=1), or in processes on CPUs (device=cpu)"
-            )
+        if stage == "fit":
+            check_sparse_exchange()
 
     def forward(self, nodes: Tensor | None = None) -> Tensor:
         """Rows of the embedding, see `Node2Vec.forward`."""

@@ -127,6 +127,15 @@ class GradientExchange:
         return self._own.pieces
 
 
+def check_sparse_exchange() -> None:
+    """Raises ValueError if NCCL connects the processes: it does not add up sparse gradients."""
+    if dist.is_available() and dist.is_initialized() and "nccl" in dist.get_backend():
+        raise ValueError(
+            f"{dist.get_world_size()} processes on GPUs would exchange sparse gradients, and NCCL cannot: "
+            "train on one GPU (trainer.devices=1), or in processes on CPUs (device=cpu)"
+        )
+
+
 def _places(tensors: Sequence[Tensor]) -> tuple[list[tuple[int, tuple[int, ...]]], dict[torch.dtype, int]]:
     """Where `FlatTensors` puts each tensor, as (first element, strides), and the elements of each type's piece."""
     places, sizes = [], dict.fromkeys((tensor.dtype for tensor in tensors), 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hydra.utils import instantiate
 from lightning.pytorch import seed_everything
 from omegaconf import DictConfig
 
@@ -13,7 +12,7 @@ from loader.loaders.whole_graph import WholeGraph
 from models.training.console import announce, folders, save_config
 from models.training.job_result import JobResult
 from models.training.node_types import check_types, takes_types
-from models.training.own_classes import datamodule_of
+from models.training.own_classes import datamodule_of, model_of
 from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value, warn_of_sampling
 from models.training.watched import check_metrics, watch_loss
 
@@ -53,7 +52,7 @@ def train_nodes(cfg: DictConfig, why: str, job: JobResult) -> float:
     if data.splits["val"].numel() == 0:
         trainer.limit_val_batches = 0  # or Lightning wonders
     seed_everything(cfg.seed, verbose=False)
-    model = instantiate(cfg.model, **datamodule.sizes)
+    model = model_of(cfg, datamodule)
     metrics = fit(cfg, trainer, model, datamodule)
 
     best = best_checkpoint(trainer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,8 @@ from torch import nn
 
 from loader.datasets.errors import nearest
 from loader.machine.arguments import as_finite, shown
+from models.trained_rows import rows_in
+from models.training.rows_optimizer import WithRows
 
 
 class Optimization:
@@ -59,13 +61,17 @@ class Optimization:
         self.hparams = {"optimizer": _plain(optimizer), "schedule": _plain(schedule)}
 
     def configure(self, module: LightningModule) -> Any:
-        """What `LightningModule.configure_optimizers` returns for all parameters of a module."""
+        """What `LightningModule.configure_optimizers` returns for all parameters of a module.
+
+        Trained rows are updated by `torch.optim.SparseAdam`, with the learning rate, betas and eps of the others. The
+        weight decay is an L2 penalty of rows that were read.
+        """
         # On a GPU one kernel for all parameters, on the CPU torch's own choice. Lightning does not clip the gradients
         # of an optimizer that undoes the loss scaling by itself, as the fused one does.
         trainer = module._trainer
         clips = trainer is not None and trainer.gradient_clip_val and "mixed" in str(trainer.precision)
         fused = all(p.is_cuda for p in module.parameters()) and not clips
-        optimizer, schedule = self._make(list(module.parameters()), fused=fused)
+        optimizer, schedule = self._make(list(module.parameters()), list(rows_in(module)), fused=fused)
         if schedule is None:
             return optimizer
         scheduler = {"scheduler": schedule, "interval": "epoch"}
@@ -74,17 +80,23 @@ class Optimization:
             "lr_scheduler": scheduler | ({"monitor": self._monitor} if self._monitor else {}),
         }
 
-    def _make(self, parameters: list[nn.Parameter], fused: bool = False) -> tuple[torch.optim.Optimizer, Any]:
+    def _make(
+        self, parameters: list[nn.Parameter], rows: Sequence[nn.Parameter] = (), fused: bool = False
+    ) -> tuple[torch.optim.Optimizer, Any]:
         assert self._optimizer is not None
         options = dict(self._options)
         if fused and "fused" in inspect.signature(self._optimizer).parameters:
             options.setdefault("fused", True)
         try:
-            optimizer = self._optimizer(parameters, lr=self.lr, **options)
+            of_rows = set(map(id, rows))
+            optimizer = self._optimizer([p for p in parameters if id(p) not in of_rows], lr=self.lr, **options)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"optimizer {self._optimizer.__name__}: {error}; correct or leave out that option"
             ) from error
+        if rows:
+            same = {name: options[name] for name in ("betas", "eps") if name in options}
+            optimizer = WithRows(optimizer, torch.optim.SparseAdam(rows, lr=self.lr, **same), self.weight_decay)
         if self._schedule is None:
             return optimizer, None
         try:

@@ -102,12 +102,22 @@ def datamodule_of(cfg: DictConfig, *, typed: bool) -> Any:
         raise ValueError(f"datamodule._target_ is {cfg.datamodule['_target_']}; it must be a GraphDataModule")
     trial_sizes = kind.typed_trial_sizes if typed else kind.trial_sizes
     check_takes(cfg, [*trial_sizes] if typed else [*trial_sizes, "multilabel"])
+    if typed:
+        check_sizes(cfg.model, ["num_nodes"])
     trial = instantiate(cfg.model, **trial_sizes)
     check_methods(cfg, trial)
     datamodule = instantiate(cfg.datamodule)
     check_samplers(datamodule)
     check_depth(trial, datamodule)
     return datamodule
+
+
+def model_of(cfg: DictConfig, datamodule: Any) -> Any:
+    """The model of a run, which is told the sizes of its data; numbers of nodes by type only if it takes them."""
+    sizes = dict(datamodule.sizes)
+    if "edge_types" in sizes and "num_nodes" in (keywords(object_of("model", cfg.model)) or ()):
+        sizes["num_nodes"] = {name: len(ids) for name, ids in datamodule.data.graph.node_types.items()}
+    return instantiate(cfg.model, **sizes)
 
 
 def check_sizes(model: DictConfig, sizes: Iterable[str]) -> None:

@@ -30,7 +30,7 @@ from models.training.checkpoints import check_model
 from models.training.console import announce, folders
 from models.training.link_job import without_node_options
 from models.training.node_types import check_types, takes_tables
-from models.training.own_classes import check_methods
+from models.training.own_classes import check_methods, model_of
 from models.training.relational_job import WrittenItems, with_columns_of_past_run
 from models.training.trainer import make_trainer
 
@@ -80,7 +80,7 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
     datamodule.setup("fit" if of_links else "predict")
     data: NodeDataset = datamodule.data
     data.require(of_data, f"ckpt_path is {cfg.ckpt_path}, which")
-    model = instantiate(cfg.model, **datamodule.sizes)
+    model = model_of(cfg, datamodule)
     if not of_links and not of_tables:
         check_types(cfg, data)
         check_methods(cfg, model)

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loader.machine.renamed import renamed_arguments
+from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.segments import EdgeType
 from models.rgcn import RGCN
+from models.training.exchange import check_sparse_exchange
 from models.training.graphed_hetero import GraphedHeteroClassifier
 
 
@@ -19,11 +21,15 @@ class RGCNClassifier(GraphedHeteroClassifier):
 
     Args:
         num_features, num_classes, edge_types, target: see `HeteroClassifier`.
-        num_layers, hidden_channels, bases, dropout, input_dropout, norm: see `models.rgcn.RGCN`.
+        num_layers, hidden_channels, bases, dropout, input_dropout, norm, trained_rows, num_nodes: see
+            `models.rgcn.RGCN`. `torch.optim.SparseAdam` updates trained rows that a mini-batch reads, whatever the
+            optimizer of the others is. No CUDA graph replays such steps. Processes on CPUs exchange the gradients of
+            rows by gloo; NCCL has no such exchange.
         options: `cuda_graph` of `GraphedHeteroClassifier`, and see `Classifier`.
 
     Raises:
-        ValueError: a value out of its range.
+        ValueError: a value out of its range, `cuda_graph` with trained rows, or NCCL would have to add up their
+            gradients.
         RuntimeError: on the first training step, `cuda_graph` where graphs are not possible.
     """
 
@@ -40,9 +46,17 @@ class RGCNClassifier(GraphedHeteroClassifier):
         dropout: float = 0.5,
         input_dropout: float = 0.0,
         norm: str = "none",
+        trained_rows: int | str | None = None,
+        num_nodes: Mapping[str, int] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(num_features, num_classes, edge_types, target, **options)
+        if self.cuda_graph and trained_rows is not None:
+            raise ValueError(
+                "cuda_graph is true, but the step of trained rows is not replayed by a graph; leave one of them out"
+            )
+        num_nodes = None if num_nodes is None else {str(name): int(count) for name, count in num_nodes.items()}
+        self.hparams.update(num_nodes=num_nodes)
         net = RGCN(
             self.in_dims,
             self.edge_types,
@@ -54,5 +68,16 @@ class RGCNClassifier(GraphedHeteroClassifier):
             dropout=dropout,
             input_dropout=input_dropout,
             norm=norm,
+            trained_rows=trained_rows,
+            num_nodes=num_nodes,
         )
+        self._learns_rows = bool(net.learned)
         self.take(net, RGCNClassifier)
+
+    def setup(self, stage: str) -> None:
+        if stage == "fit" and self._learns_rows:
+            check_sparse_exchange()
+        super().setup(stage)
+
+    def may_be_graphed(self, batch: HeteroMiniBatch) -> bool:
+        return not self._learns_rows and super().may_be_graphed(batch)

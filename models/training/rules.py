@@ -24,6 +24,12 @@ def of_parts(cfg: DictConfig) -> Iterator[str]:
         yield f"model={model} does not go with task=link, which trains GraphSAGE; leave model out"
     if links and (walks or kind == "FullSampler"):
         yield f"sampler is {kind}, and task=link needs one with fanouts, that samples around links; leave sampler out"
+    clip = cfg.trainer.get("gradient_clip_val")
+    if clip and cfg.model.get("trained_rows") is not None:
+        yield (
+            f"trainer.gradient_clip_val is {clip}, but the gradients of trained rows (model.trained_rows) are sparse, "
+            "and torch clips none of these; leave it out"
+        )
     if not embeds:
         return
     if not walks:
@@ -33,7 +39,7 @@ def of_parts(cfg: DictConfig) -> Iterator[str]:
             f"sampler.walk_length is {length}, model.context_size {window}; a walk must have at least as many nodes as "
             "a window, so make walks longer, or windows smaller"
         )
-    if clip := cfg.trainer.get("gradient_clip_val"):
+    if clip:
         yield (
             f"trainer.gradient_clip_val is {clip}, but the gradients of model=node2vec are sparse, and torch clips "
             "none of these; leave it out"

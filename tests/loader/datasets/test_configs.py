@@ -17,6 +17,7 @@ from models.synthetic.typed import SHAPES
 
 CONF = Path(__file__).resolve().parents[3] / "conf" / "dataset"
 TABLES = ("relational", "rel-f1")
+ENTITIES = ("aifb", "mutag")
 BOTH_WAYS = ("dblp", "imdb", "synthetic-mag", "synthetic-igb")  # have both directions of every edge
 FILES = sorted(CONF.glob("*.yaml"))
 
@@ -54,12 +55,12 @@ def test_each_file_shows_every_option(name, tmp_path):
     for kind in type(describe(name, tmp_path)).__mro__:
         if issubclass(kind, CachedDataset):
             options |= set(inspect.signature(kind.__init__).parameters)
-    # Of the options of all base classes: only Shchur's datasets advertise the restriction to a component; dblp, imdb
-    # and tables have both directions of every edge, and the features of tables are finite.
-    if name in TABLES:
+    # Of the options of all base classes: only Shchur's datasets advertise the restriction to a component; dblp, imdb,
+    # entities and tables have both directions of every edge, and the features of tables are finite.
+    if name in (*TABLES, *ENTITIES):  # entities have no features
         options -= {"check_features", "undirected"}
     assert options - shown - {"self", "options", "unknown"} <= {"name", "largest_component", "undirected"}
-    assert "undirected" in shown or "undirected" not in options or name in BOTH_WAYS
+    assert "undirected" in shown or "undirected" not in options or name in (*BOTH_WAYS, *ENTITIES)
 
 
 def test_all_datasets_of_the_plan_are_there():
@@ -68,7 +69,7 @@ def test_all_datasets_of_the_plan_are_there():
         "digits npz edge_list synthetic reddit flickr yelp coauthor-physics coauthor-cs amazon-computers amazon-photo"
     )
     ogb = "cora citeseer ogbn-arxiv ogbn-products ogbn-papers100M"
-    walked, typed = "blogcatalog ppi wikipedia", "dblp imdb ogbn-mag hetero_npz"
+    walked, typed = "blogcatalog ppi wikipedia", "dblp imdb aifb mutag ogbn-mag hetero_npz"
     names = {
         *TABLES,
         *planned.split(),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hydra.errors import InstantiationException
 from train_runs import FAST, Composer, in_process
 from typed_datasets import make_typed, write_typed
 
@@ -22,7 +24,8 @@ from models.training.rgcn_classifier import RGCNClassifier
 
 pytest.importorskip("torch_geometric")
 
-MODELS = ("model=to_hetero", "model=hgt", "model=rgcn", "model=rgat")
+ROWS = ("model=rgcn model.trained_rows=8 model.weight_decay=1e-3", "model=rgcn model.trained_rows=one-hot")
+MODELS = ("model=to_hetero", "model=hgt", "model=rgcn", *ROWS, "model=rgat")
 SMALL = "dataset=hetero_npz", "model.hidden_channels=8", "model.lr=0.02", "datamodule.batch_size=8", "callbacks=quiet"
 
 
@@ -40,6 +43,10 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(value, b[name]) for name, value in a.items())
 
 
+def same_state(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(torch.as_tensor(a[name]), torch.as_tensor(b[name])) for name in a)
+
+
 @pytest.mark.parametrize(
     "base",
     [
@@ -48,6 +55,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
         "model=hgt",
         "model=rgcn",
         "model=rgcn model.bases=2 model.norm=layer",
+        *ROWS,
         "model=rgat",
         "model=rgat model.heads=2 model.norm=layer",
     ],
@@ -63,11 +71,12 @@ def test_a_model_learns_and_writes_its_result(composed: Composer, tmp_path: Path
 @pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
 @pytest.mark.parametrize("model", MODELS)
 def test_a_resumed_run_ends_as_unbroken_ones(composed: Composer, tmp_path: Path, data: str, model: str) -> None:
-    options = [*SMALL, data, model, "logger=none", "callbacks.step.every_n_train_steps=2"]
+    options = [*SMALL, data, *model.split(), "logger=none", "callbacks.step.every_n_train_steps=2"]
     for name in "first", "second":
         in_process(composed, *options, f"run_dir={tmp_path / name}")
     first, second = (weights(tmp_path / name / "checkpoints" / "step.ckpt") for name in ("first", "second"))
     assert same(first, second)
+    first_path = tmp_path / "first" / "checkpoints" / "step.ckpt"
     in_process(composed, *options, "trainer.max_steps=6", f"run_dir={tmp_path / 'cut'}")
     cut = tmp_path / "cut" / "checkpoints" / "step.ckpt"
     assert read_checkpoint(cut)["global_step"] == 6  # of 4 mini-batches per epoch
@@ -75,6 +84,8 @@ def test_a_resumed_run_ends_as_unbroken_ones(composed: Composer, tmp_path: Path,
     in_process(composed, *options, f"run_dir={tmp_path / 'cut'}", f"ckpt_path={cut}")
     assert read_checkpoint(cut)["global_step"] == 8
     assert same(weights(cut), first)
+    moments = [read_checkpoint(path)["optimizer_states"][0]["state"] for path in (cut, first_path)]
+    assert all(same_state(mine, moments[1][i]) for i, mine in moments[0].items())
 
 
 def use(composed: Composer, tmp_path: Path, *overrides: str) -> Any:
@@ -86,7 +97,7 @@ def use(composed: Composer, tmp_path: Path, *overrides: str) -> Any:
 @pytest.mark.parametrize("model", MODELS)
 def test_a_past_run_evaluates_and_predicts(composed: Composer, tmp_path: Path, data: str, model: str) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    options = [data, model, "sampler.fanouts=-1"]  # all neighbors, whatever the mini-batch
+    options = [data, *model.split(), "sampler.fanouts=-1"]  # all neighbors, whatever the mini-batch
     in_process(composed, *SMALL, *options)
     tested = json.loads((tmp_path / "result.json").read_text())["metrics"]
     use(composed, tmp_path, "mode=evaluate", *options)
@@ -124,3 +135,10 @@ def test_every_parameter_gets_a_gradient_or_is_frozen(kind: Any) -> None:
     # Of the last layer, for papers and terms, unless one parameter has all types.
     assert kind is RGCNClassifier or any(not p.requires_grad for p in model.parameters())
     module.close()
+
+
+def test_rows_where_all_types_have_features_are_refused(composed: Composer, tmp_path: Path) -> None:
+    typed = make_typed()
+    data = write_typed(tmp_path, replace(typed, features={**typed.features, "paper": torch.ones(40, 2)}))
+    with pytest.raises(InstantiationException, match=r"trained_rows is 8, but all node types \(.*\) have features"):
+        in_process(composed, *SMALL, data, "model=rgcn", "model.trained_rows=8")

@@ -21,6 +21,10 @@ RECORD = {"timeline": {"_target_": "models.training.callbacks.TimelineRecord"}}
 PARTS: list[tuple[dict[str, Any], str]] = [
     ({"model": {"heads": None}, "task": "link"}, "model=models.training.module.NodeClassifier does not go with task="),
     ({"sampler": WALKS, "task": "link"}, "sampler is WalkSampler, and task=link needs one with fanouts"),
+    (
+        {"model": {"_target_": "some.Net", "trained_rows": 8}, "trainer": {"gradient_clip_val": 0.5}},
+        "trainer.gradient_clip_val is 0.5, but the gradients of trained rows (model.trained_rows) are sparse",
+    ),
     ({"model": EMBEDDER}, "model=node2vec learns from random walks, and fused gives none; take sampler=walks"),
     (
         {"model": EMBEDDER, "sampler": {**WALKS, "walk_length": 8}},

@@ -205,8 +205,8 @@ struct TreeScan {
   __device__ RaceBuffer buffer(int warp) const {
     const int64_t each = trees.args.race_widest + kRaceEntries, at = warp * each;
 #ifdef __CUDACC__
-    unsigned char* const memory =
-        launch_memory();  // of trees.memory NVRTC takes it that it is not shared, see WarpRace
+    // Of `trees.memory` the compiler takes it that it is not shared, see WarpRace, and leaves the race out.
+    unsigned char* const memory = launch_memory();
 #else
     unsigned char* const memory = trees.memory;
 #endif

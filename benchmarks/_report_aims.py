@@ -333,6 +333,15 @@ def rgcn_faster(result: Result) -> list[float]:
     return [row["slower_by"] for row in result["rows"] if row["by"] == "torch_geometric"]
 
 
+def rgat_seeds(result: Result) -> list[float]:
+    return [result["rows"][0]["seeds_per_s"]]
+
+
+def rgat_faster(result: Result) -> list[float]:
+    ms = {row["by"]: row["training_ms"] for row in result["rows"] if "training_ms" in row}
+    return [ms["torch_geometric"] / ms["ours, CUDA graph"]]
+
+
 def embeddings(result: Result) -> list[tuple[str, float]]:
     return [(f"{r['dataset']} {r['method']}", r["macro_mean"] - r["published_macro"]) for r in result["rows"]]
 

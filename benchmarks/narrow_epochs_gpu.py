@@ -31,8 +31,8 @@ from loader.stores import DeviceFeatures, PinnedFeatures
 FANOUTS = [15, 10, 5]
 ROWS = ("float32", "float32, bf16 steps", "bfloat16", "int8", "float8")
 PLACES: dict[str, Callable[..., Any]] = {
-    "lazy": lambda x, kept: DeviceFeatures(x, "cuda", lazy=True, **kept),
-    "pinned": lambda x, kept: PinnedFeatures(x, "cuda", **kept),
+    "lazy": lambda x, storage: DeviceFeatures(x, "cuda", lazy=True, **storage),
+    "pinned": lambda x, storage: PinnedFeatures(x, "cuda", **storage),
 }
 
 
@@ -44,7 +44,7 @@ class Bf16Training(Training):
             return super().loss_and_logits(batch)
 
 
-def kept_as(rows: str, place: str) -> dict[str, Any]:
+def storage_of(rows: str, place: str) -> dict[str, Any]:
     """Options of the store. Rows that are gathered have the type of the step."""
     if rows.startswith("float32"):
         return {}
@@ -52,7 +52,7 @@ def kept_as(rows: str, place: str) -> dict[str, Any]:
 
 
 def measure(place: str, make: Callable[[dict[str, Any]], NodeLoader], args: argparse.Namespace) -> list[dict[str, Any]]:
-    loaders = {rows: make(kept_as(rows, place)) for rows in args.rows}
+    loaders = {rows: make(storage_of(rows, place)) for rows in args.rows}
     steps: dict[str, Training] = {}
     ready: dict[str, list[Any]] = {}
     for rows, loader in loaders.items():
@@ -102,9 +102,9 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for place in args.places:
 
-        def make(kept: dict[str, Any], place: str = place) -> NodeLoader:
+        def make(storage: dict[str, Any], place: str = place) -> NodeLoader:
             return NodeLoader(
-                graph, PLACES[place](x, kept), y, seeds, fused(FANOUTS, device="cuda"), args.batch_size, shuffle=True,
+                graph, PLACES[place](x, storage), y, seeds, fused(FANOUTS, device="cuda"), args.batch_size, shuffle=True,
                 drop_last=True, prefetch=2, device="cuda",
             )  # fmt: skip
 

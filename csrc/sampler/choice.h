@@ -97,9 +97,7 @@ struct ScanChoice {
   LaborChoice labor;
   RaceChoice race;
 
-  LOADER_HD bool whole(int64_t degree, int64_t fanout) const {
-    return !races && labor.whole(degree, fanout);
-  }
+  LOADER_HD bool whole(int64_t degree, int64_t fanout) const { return !races && labor.whole(degree, fanout); }
 };
 inline ScanChoice as_scan(const LaborChoice& labor) { return {false, labor, {}}; }
 inline ScanChoice as_scan(const RaceChoice& race) { return {true, {}, race}; }

@@ -133,7 +133,8 @@ def test_a_gpu_sums_as_a_cpu_does(dtype: torch.dtype, width: int, heads: int) ->
     found = [AttendedRelation(r, 0, every[r::2], every[r::2] * heads * width, width) for r in range(2)]
     places = AttendedPlaces(found, [], len(lengths) * heads * width)
     given = [drawn(count, width), *(drawn(heads, width, seed=s) * width**-0.5 for s in (2, 3)), drawn(3000, heads)]
-    mix, results = drawn(places.size, seed=5), []
+    given[0] = given[0].to(dtype).double()  # so that all read the same numbers
+    mix, results = drawn(places.size, seed=5).to(dtype).double(), []
     for device, kind in (("cpu", torch.float64), ("cuda", dtype), ("cuda", dtype)):
         wide = torch.float64 if device == "cpu" else torch.float32
         x, *others = (of.to(device, wide).requires_grad_() for of in given)

@@ -103,10 +103,9 @@ def main() -> None:
     for place in args.places:
 
         def make(storage: dict[str, Any], place: str = place) -> NodeLoader:
-            return NodeLoader(
-                graph, PLACES[place](x, storage), y, seeds, fused(FANOUTS, device="cuda"), args.batch_size, shuffle=True,
-                drop_last=True, prefetch=2, device="cuda",
-            )  # fmt: skip
+            store, sampler = PLACES[place](x, storage), fused(FANOUTS, device="cuda")
+            how: dict[str, Any] = {"shuffle": True, "drop_last": True, "prefetch": 2, "device": "cuda"}
+            return NodeLoader(graph, store, y, seeds, sampler, args.batch_size, **how)
 
         rows += measure(place, make, args)
         write_json(args.json, {"gpu": torch.cuda.get_device_name(), "rows": rows})

@@ -48,7 +48,7 @@ def test_the_command_takes_every_dataset_of_conf(tmp_path: Path, capsys) -> None
     [
         (
             ["--dataset", "nowhere"],
-            r"error: there is no .*nowhere\.yaml; give a \.npz, .* or one of: amazon-computers",
+            r"error: there is no .*nowhere\.yaml; give a \.npz, .* or one of: aifb, amazon-computers",
         ),
         (["--dataset", "nowhere.npz"], r"error: .*there is no file"),
         (["--dataset", "npz"], r"error: npz needs path; add path="),

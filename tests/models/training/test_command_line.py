@@ -67,7 +67,7 @@ def refusal(*arguments: str) -> str:
         ("layers=3", "there is no option layers; did you mean model.num_layers?"),
         (
             "heads=8",
-            "there is no option heads; model.heads is an option of model=gat, model=gatv2, model=hgt, model=to",
+            "there is no option heads; model.heads is an option of model=gat, model=gatv2, model=hgt, model=rgat",
         ),
         ("label=x", "there is no option label; dataset.label is an option of dataset=edge_list"),
         ("+seed=3", "there is an option seed already; leave out the +: seed=..."),
@@ -104,7 +104,7 @@ def refusal(*arguments: str) -> str:
         ),
         ("features.fraction=1", "features=cached and features=partitioned have it: add one of them"),
         ("sampler=5", "sampler is 5; it must be one of dgl, full, fused"),
-        ("dataset=true", "dataset is true; it must be one of amazon-computers"),
+        ("dataset=true", "dataset is true; it must be one of aifb, amazon-computers"),
         ("task=''", "task is ''; it must be one of link, node"),
         ("=3", "cannot read the argument =3; it must be NAME=VALUE"),
         ("modle=node2vec", "there is no option modle; did you mean model?"),
@@ -113,7 +113,7 @@ def refusal(*arguments: str) -> str:
             "sampler.fanouts=15,10",
             "has several values, 15,10; a list is 'sampler.fanouts=[15,10]', and -m starts a run",
         ),
-        ("dataset=../cora", "dataset is '../cora'; it must be one of amazon-computers"),
+        ("dataset=../cora", "dataset is '../cora'; it must be one of aifb, amazon-computers"),
         (
             "dataset@own=cora",
             "cannot read the argument dataset@own=cora; it must be NAME=VALUE, without spaces, and no @",

@@ -71,7 +71,6 @@ def check_as_torch_geometric(data: HeteroDataset, root: Path, name: str) -> None
         assert classes[0] == classes[1]
 
 
-@pytest.mark.filterwarnings("ignore")  # torch_geometric's and rdflib's own
 def test_a_small_graph_is_that_of_torch_geometric(tmp_path: Path) -> None:
     write_aifb(tmp_path)
     options = {"data_dir": tmp_path, "cache_dir": tmp_path / "cache"}
@@ -117,7 +116,6 @@ def test_every_process_gives_equal_numbers(tmp_path: Path) -> None:
     assert len(found) == 1
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("name", "sizes"), [("aifb", (8285, 58_086, 90, 4, 140, 36)), ("mutag", (23_644, 148_454, 46, 2, 272, 68))]
 )

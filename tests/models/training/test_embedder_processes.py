@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
+from two_processes import call_in_two
 
 from loader import Graph
 from loader.samplers import WalkSampler
-from models import __file__ as models_file
 from models.node2vec import Node2Vec
 from models.training.embedder import NodeEmbedder
 
@@ -57,7 +55,8 @@ def train(model: torch.nn.Module, ranks: list[int]) -> None:
 
 
 # Called by each of two processes.
-def one_rank(rank: int, root: str) -> None:
+def one_rank(root: str) -> None:
+    rank = int(os.environ["LOCAL_RANK"])
     store = torch.distributed.FileStore(f"{root}/store", 2)
     limit = timedelta(seconds=600)
     torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=limit)
@@ -73,19 +72,7 @@ def one_rank(rank: int, root: str) -> None:
 
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
 def test_two_processes_learn_what_one_would(tmp_path: Path) -> None:
-    paths = [Path(models_file).parent.parent, Path(__file__).parent, *filter(None, [os.environ.get("PYTHONPATH")])]
-    shared = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "1"}
-    program = "import sys, test_embedder_processes as t; t.one_rank(int(sys.argv[1]), sys.argv[2])"
-    # Not forked: torch's threads, which other tests began, hold locks that no one releases in a child.
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", program, str(rank), str(tmp_path)], env=shared) for rank in range(2)
-    ]
-    try:
-        assert [rank.wait(timeout=600) for rank in ranks] == [0, 0]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
+    call_in_two(__file__, "one_rank", str(tmp_path))
     of_ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
     assert torch.equal(*of_ranks)
     alone = Loss()

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
+from two_processes import call_in_two
 from typed_datasets import make_typed
 
 from loader.samplers import FusedSampler
 from loader.samples.hetero import HeteroMiniBatch
-from models import __file__ as models_file
 from models.training.exchange import GradientExchange
 from models.training.rgcn_classifier import RGCNClassifier
 
@@ -54,7 +52,8 @@ def train(model: RGCNClassifier, ranks: list[int], exchange: GradientExchange | 
 
 
 # Called by each of two processes.
-def one_rank(rank: int, root: str) -> None:
+def one_rank(root: str) -> None:
+    rank = int(os.environ["LOCAL_RANK"])
     store = torch.distributed.FileStore(f"{root}/store", 2)
     limit = timedelta(seconds=600)
     torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=limit)
@@ -69,19 +68,7 @@ def one_rank(rank: int, root: str) -> None:
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
 def test_two_processes_learn_what_one_would(tmp_path: Path) -> None:
     assert batch_of(2, 1).num_nodes_of("paper") == 0
-    root = Path(models_file).parent.parent
-    paths = [root, Path(__file__).parent, root / "tests" / "support", *filter(None, [os.environ.get("PYTHONPATH")])]
-    shared = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "1"}
-    program = "import sys, test_rows_processes as t; t.one_rank(int(sys.argv[1]), sys.argv[2])"
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", program, str(rank), str(tmp_path)], env=shared) for rank in range(2)
-    ]
-    try:
-        assert [rank.wait(timeout=600) for rank in ranks] == [0, 0]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
+    call_in_two(__file__, "one_rank", str(tmp_path))
     of_ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
     for i, rows in enumerate(ROWS):
         begin = [p.detach().clone() for p in model_of(rows).parameters()]

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from lightning.fabric.plugins.environments.lightning import find_free_network_port
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
+from two_processes import call_in_two
 
-import models
 from models.training.strategy import OneExchangeStrategy
 
 CASES: dict[str, dict[str, Any]] = {
@@ -127,22 +124,7 @@ def main(root: str) -> None:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("processes")
-    paths = [Path(models.__file__).parent.parent, Path(__file__).parent, *filter(None, [os.environ.get("PYTHONPATH")])]
-    shared = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(map(str, paths)),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(find_free_network_port()),
-        "OMP_NUM_THREADS": "1",
-    }
-    command = [sys.executable, "-c", "import sys, test_strategy_processes as t; t.main(sys.argv[1])", str(root)]
-    ranks = [subprocess.Popen(command, env={**shared, "LOCAL_RANK": str(rank)}) for rank in range(2)]
-    try:
-        assert [rank.wait(timeout=600) for rank in ranks] == [0, 0]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
+    call_in_two(__file__, "main", str(root))
     return root
 
 

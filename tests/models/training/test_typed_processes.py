@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
-from lightning.fabric.plugins.environments.lightning import find_free_network_port
-from marks import needs_gpu, needs_two_gpus
+from marks import needs_two_gpus
 from torch import Tensor, nn
 from torch.nn import functional as F
+from two_processes import call_in_two
 
-import models
 from loader.graph import HeteroGraph
 from loader.loaders.nodes import NodeLoader
 from loader.samplers import FusedSampler
@@ -81,33 +79,18 @@ def trained(kind: str, ranks: Sequence[int], device: str = "cpu") -> Tensor:
 
 # Called by each of two processes.
 def main(root: str, backend: str) -> None:
-    rank = int(os.environ["RANK"])
+    rank = int(os.environ["LOCAL_RANK"])
     device = "cpu" if backend == "gloo" else f"cuda:{rank}"
     if backend == "nccl":
         torch.cuda.set_device(rank)
-    dist.init_process_group(backend)
+    dist.init_process_group(backend, rank=rank, world_size=2)
     torch.save({kind: trained(kind, [rank], device) for kind in NETS}, Path(root) / f"{rank}.pt")
     dist.destroy_process_group()
 
 
 def losses_of_processes(root: Path, backend: str) -> dict[str, Tensor]:
     """`[steps, 2]` losses of each net."""
-    support = Path(__file__).parents[2] / "support"
-    own = [Path(models.__file__).parent.parent, support, Path(__file__).parent]
-    paths = [*map(str, own), *filter(None, [os.environ.get("PYTHONPATH")])]
-    shared = {
-        **os.environ, "PYTHONPATH": os.pathsep.join(paths), "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(find_free_network_port()), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
-    code = "import sys, test_typed_processes as t; t.main(*sys.argv[1:])"
-    command = [sys.executable, "-c", code, str(root), backend]
-    ranks = [subprocess.Popen(command, env={**shared, "RANK": str(rank)}) for rank in range(2)]
-    try:
-        assert [rank.wait(timeout=600) for rank in ranks] == [0, 0]
-    finally:
-        for process in ranks:
-            process.kill()
-            process.wait()
+    call_in_two(__file__, "main", str(root), backend)
     found: list[dict[str, Any]] = [torch.load(root / f"{rank}.pt") for rank in range(2)]
     return {kind: torch.cat([of[kind] for of in found], 1) for kind in NETS}
 
@@ -122,7 +105,7 @@ def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
         torch.testing.assert_close(losses, trained(kind, [0, 1]), rtol=1e-9, atol=1e-12)
 
 
-@needs_gpu[0]
+@pytest.mark.gpu
 @needs_two_gpus
 def test_two_gpus_have_the_losses_of_one(tmp_path: Path) -> None:
     for kind, losses in losses_of_processes(tmp_path, "nccl").items():

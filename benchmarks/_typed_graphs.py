@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
-from loader.graph import EdgeType, HeteroGraph
-
-# Numbers of nodes and edges of ogbn-mag (Hu et al., "Open Graph Benchmark", NeurIPS 2020), without the reverses.
-NODES = {"paper": 736_389, "author": 1_134_649, "institution": 8_740, "field": 59_965}
-RELATIONS = {
-    ("author", "writes", "paper"): 7_145_660,
-    ("author", "affiliated", "institution"): 1_043_998,
-    ("paper", "cites", "paper"): 5_416_271,
-    ("paper", "has_topic", "field"): 7_505_078,
-}
-
-# Of the medium heterogeneous graph of IGB (Khatua et al., KDD 2023), some of them rounded.
-IGB_NODES = {"paper": 10_000_000, "author": 15_544_654, "institution": 26_000, "field": 415_054}
-IGB_RELATIONS = dict(zip(RELATIONS, (39_854_000, 18_000_000, 120_077_694, 77_000_000), strict=True))
+from loader.graph import HeteroGraph
+from models.synthetic.typed import SHAPES, Shape
 
 SECONDS = 315_360_000  # ten years
 
@@ -50,17 +36,15 @@ def timed(graph: HeteroGraph, times: Tensor) -> HeteroGraph:
 
 def mag_shaped(scale: float = 1.0, device: str = "cuda", seed: int = 2026) -> HeteroGraph:
     """A graph of the size of ogbn-mag, see `shaped`."""
-    return shaped(NODES, RELATIONS, scale, device, seed)
+    return shaped(SHAPES["mag"], scale, device, seed)
 
 
 def igb_shaped(scale: float = 1.0, device: str = "cuda", seed: int = 2026) -> HeteroGraph:
     """A graph of the size of IGB's, see `shaped`."""
-    return shaped(IGB_NODES, IGB_RELATIONS, scale, device, seed)
+    return shaped(SHAPES["igb"], scale, device, seed)
 
 
-def shaped(
-    nodes: Mapping[str, int], relations: Mapping[EdgeType, int], scale: float, device: str, seed: int
-) -> HeteroGraph:
+def shaped(shape: Shape, scale: float, device: str, seed: int) -> HeteroGraph:
     """A bipartite Chung-Lu graph per relation, and its reverse. Expected degrees are Lomax(2.5), cut at a fiftieth of
     the other side; parallel edges are left out.
 
@@ -68,7 +52,7 @@ def shaped(
         scale: of the numbers of nodes and edges.
     """
     g = torch.Generator(device).manual_seed(seed)
-    sizes = {name: max(16, int(n * scale)) for name, n in nodes.items()}
+    sizes = {name: max(16, int(n * scale)) for name, n in shape.nodes.items()}
 
     def drawn(size: int, count: int, most: int) -> Tensor:
         """`count` nodes, each with a probability of its own."""
@@ -79,8 +63,8 @@ def shaped(
         return torch.searchsorted(cdf, at).clamp_(max=size - 1)
 
     edges = {}
-    for (src, name, dst), full in relations.items():
-        count = int(full * scale * 1.03)  # some are drawn twice
+    for (src, name, dst), full in shape.relations.items():
+        count = int(full.edges * scale * 1.03)  # some are drawn twice
         key = torch.unique(drawn(sizes[src], count, sizes[dst]) * sizes[dst] + drawn(sizes[dst], count, sizes[src]))
         pairs = torch.stack([key // sizes[dst], key % sizes[dst]])
         edges[src, name, dst] = pairs

@@ -33,7 +33,7 @@ from typing import Any
 import torch
 from _common import RESULTS, ints, write_json
 from _typed_graphs import igb_shaped
-from rgcn_gpu import Ours, ms_of, sync
+from rgcn_gpu import Ours, TheirLayers, Theirs, ms_of, sync
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -48,8 +48,8 @@ DROPOUT, DTYPE = 0.2, torch.bfloat16
 _DRAWN = 1 << 18  # rows of features drawn at once
 
 
-class TheirNet(nn.Module):
-    """The same layers by torch_geometric."""
+class TheirNet(TheirLayers):
+    """The same model by torch_geometric."""
 
     def __init__(self, sizes: dict[str, Any], hops: int) -> None:
         super().__init__()
@@ -67,36 +67,11 @@ class TheirNet(nn.Module):
             self.own.append(nn.ModuleDict({name: nn.Linear(width, HIDDEN) for name in sizes["num_features"]}))
         self.last = nn.Linear(HIDDEN, CLASSES)
 
+    def between(self, rows: Tensor) -> Tensor:
+        return F.dropout(F.leaky_relu(rows), DROPOUT, self.training)
+
     def forward(self, data: Any) -> Tensor:
-        from torch_geometric.utils import trim_to_layer
-
-        x, edges = data.x_dict, data.edge_index_dict
-        layers: Any = zip(self.convs, self.own, strict=True)
-        for i, (conv, own) in enumerate(layers):
-            if i:
-                x, edges, _ = trim_to_layer(i, data.num_sampled_nodes_dict, data.num_sampled_edges_dict, x, edges)
-            sums = conv(x, edges)
-            x = {name: own[name](rows) + sums[name] if name in sums else own[name](rows) for name, rows in x.items()}
-            if i < len(self.convs) - 1:
-                x = {name: F.dropout(F.leaky_relu(rows), DROPOUT, self.training) for name, rows in x.items()}
-        return self.last(x[self.target][: data[self.target].batch_size])
-
-
-class Theirs:
-    """Trains by torch_geometric's classes."""
-
-    def __init__(self, sizes: dict[str, Any], hops: int, device: str) -> None:
-        torch.manual_seed(0)
-        self.device = device
-        self.net = TheirNet(sizes, hops).to(device)
-        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=0.003, fused=device == "cuda")
-
-    def __call__(self, data: Any) -> None:
-        self.optimizer.zero_grad()
-        with torch.autocast(self.device, DTYPE):
-            loss = F.cross_entropy(self.net(data), data[self.net.target].y)
-        loss.backward()
-        self.optimizer.step()
+        return self.last(self.seeds_of(data, data.x_dict))
 
 
 def drawn(count: int, g: torch.Generator) -> Tensor:
@@ -200,7 +175,8 @@ class Bench:
         return {"loading_ms": statistics.median(every)}
 
     def theirs(self) -> dict[str, Any]:
-        train, training, converting = Theirs(self.sizes, self.hops, self.device), [], []
+        training, converting = list[float](), list[float]()
+        train = Theirs(lambda: TheirNet(self.sizes, self.hops), self.device, DTYPE)
         for number, batch in enumerate(islice(cycle(self.ready), 2 + 2 * self.options.rounds)):
             sync(self.device)
             begin = time.perf_counter()

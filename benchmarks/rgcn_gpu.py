@@ -72,8 +72,38 @@ def ours(sizes: dict[str, Any], hops: int, device: str, graph: bool) -> Ours:
     return Ours(model, device, graph)
 
 
-class TheirNet(nn.Module):
-    """The same layers by torch_geometric."""
+class TheirLayers(nn.Module):
+    """Layers of torch_geometric: `HeteroConv`, and a linear layer per type for the nodes themselves.
+
+    A subclass makes `target`, `convs` and `own`.
+    """
+
+    target: str
+    convs: nn.ModuleList
+    own: nn.ModuleList
+
+    def between(self, rows: Tensor) -> Tensor:
+        """What follows each layer but the last."""
+        raise NotImplementedError
+
+    def seeds_of(self, data: Any, x: dict[str, Tensor]) -> Tensor:
+        """The seeds' rows after all layers, from the rows `x` of all nodes."""
+        from torch_geometric.utils import trim_to_layer
+
+        edges = data.edge_index_dict
+        layers: Any = zip(self.convs, self.own, strict=True)
+        for i, (conv, own) in enumerate(layers):
+            if i:
+                x, edges, _ = trim_to_layer(i, data.num_sampled_nodes_dict, data.num_sampled_edges_dict, x, edges)
+            sums = conv(x, edges)
+            x = {name: own[name](rows) + sums[name] if name in sums else own[name](rows) for name, rows in x.items()}
+            if i < len(self.convs) - 1:
+                x = {name: self.between(rows) for name, rows in x.items()}
+        return x[self.target][: data[self.target].batch_size]
+
+
+class TheirNet(TheirLayers):
+    """The same model by torch_geometric."""
 
     def __init__(self, sizes: dict[str, Any], hops: int) -> None:
         super().__init__()
@@ -91,33 +121,27 @@ class TheirNet(nn.Module):
             self.convs.append(HeteroConv(into, "sum"))
             self.own.append(nn.ModuleDict({name: nn.Linear(HIDDEN, out) for name in sizes["num_features"]}))
 
-    def forward(self, data: Any) -> Tensor:
-        from torch_geometric.utils import trim_to_layer
+    def between(self, rows: Tensor) -> Tensor:
+        return F.dropout(rows.relu(), 0.5, self.training)
 
-        x = {name: layer(data[name].x) for name, layer in self.inputs.items()}
-        edges = data.edge_index_dict
-        layers: Any = zip(self.convs, self.own, strict=True)
-        for i, (conv, own) in enumerate(layers):
-            if i:
-                x, edges, _ = trim_to_layer(i, data.num_sampled_nodes_dict, data.num_sampled_edges_dict, x, edges)
-            sums = conv(x, edges)
-            x = {name: own[name](rows) + sums[name] if name in sums else own[name](rows) for name, rows in x.items()}
-            if i < len(self.convs) - 1:
-                x = {name: F.dropout(rows.relu(), 0.5, self.training) for name, rows in x.items()}
-        return x[self.target][: data[self.target].batch_size]
+    def forward(self, data: Any) -> Tensor:
+        return self.seeds_of(data, {name: layer(data[name].x) for name, layer in self.inputs.items()})
 
 
 class Theirs:
-    """Trains by torch_geometric's classes."""
+    """Trains a network of torch_geometric's classes, with weights by seed 0; `dtype` is that of autocast."""
 
-    def __init__(self, sizes: dict[str, Any], hops: int, device: str) -> None:
+    def __init__(self, make: Callable[[], TheirLayers], device: str, dtype: torch.dtype | None = None) -> None:
         torch.manual_seed(0)
-        self.net = TheirNet(sizes, hops).to(device)
+        self.net = make().to(device)
         self.optimizer = torch.optim.Adam(self.net.parameters(), lr=0.003, fused=device == "cuda")
+        self._device, self._dtype = device, dtype
 
     def __call__(self, data: Any) -> None:
         self.optimizer.zero_grad()
-        F.cross_entropy(self.net(data), data[self.net.target].y).backward()
+        with torch.autocast(self._device, self._dtype, self._dtype is not None):
+            loss = F.cross_entropy(self.net(data), data[self.net.target].y)
+        loss.backward()
         self.optimizer.step()
 
 
@@ -200,7 +224,7 @@ def main() -> None:
         print(rows[-1], flush=True)
     if not options.no_pyg:
         begin = time.perf_counter()
-        theirs, data = Theirs(sizes, hops, device), [batch.to_pyg() for batch in held]
+        theirs, data = Theirs(lambda: TheirNet(sizes, hops), device), [batch.to_pyg() for batch in held]
         converting = 1e3 * (time.perf_counter() - begin) / len(data)
         ms_of(data, theirs, device)
         alone = statistics.median(ms_of(data, theirs, device)[0] for _ in range(options.rounds))

@@ -14,10 +14,14 @@ template <typename T>
 __device__ __forceinline__ void values_of(const Vector<T, kPlainColumns>& in,
                                           float (&values)[kPlainColumns]) {
 #pragma unroll
-  for (int i = 0; i < kPlainColumns; ++i) values[i] = widen(in.v[i]);
+  for (int i = 0; i < kPlainColumns; ++i)
+    if constexpr (kIsCode<T>)
+      values[i] = value_of(in.v[i]);
+    else
+      values[i] = widen(in.v[i]);
 }
 
-#if defined(__CUDA_ARCH__)
+#ifdef __CUDA_ARCH__
 // A code and 128 are the last bits of a float of 2^23: quicker than a conversion.
 __device__ __forceinline__ void values_of(const Vector<int8, kPlainColumns>& in,
                                           float (&values)[kPlainColumns]) {
@@ -28,17 +32,11 @@ __device__ __forceinline__ void values_of(const Vector<int8, kPlainColumns>& in,
   for (uint32_t i = 0; i < kPlainColumns; ++i)
     values[i] = __uint_as_float(__byte_perm(codes, 0x4B000000u, 0x7440u + i)) - (8388608.0f + 128.0f);
 }
-#else
-__device__ __forceinline__ void values_of(const Vector<int8, kPlainColumns>& in,
-                                          float (&values)[kPlainColumns]) {
-  for (int i = 0; i < kPlainColumns; ++i) values[i] = value_of(in.v[i]);
-}
-#endif
 
-// Two codes become two halves by one instruction of GPUs that have it; a half holds every code.
+#if __CUDA_ARCH__ >= 890
+// Two codes become two halves by one instruction; a half holds every code.
 __device__ __forceinline__ void values_of(const Vector<float8, kPlainColumns>& in,
                                           float (&values)[kPlainColumns]) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   uint16_t pairs[2];
   memcpy(pairs, &in, sizeof(pairs));
 #pragma unroll
@@ -48,11 +46,9 @@ __device__ __forceinline__ void values_of(const Vector<float8, kPlainColumns>& i
         "cvt.f32.f16 %0, low; cvt.f32.f16 %1, high;}"
         : "=f"(values[2 * i]), "=f"(values[2 * i + 1])
         : "h"(pairs[i]));
-#else
-#pragma unroll
-  for (int i = 0; i < kPlainColumns; ++i) values[i] = value_of(in.v[i]);
-#endif
 }
+#endif
+#endif
 
 // The rows [row, end) of a warp, and of them the columns that its lanes begin with at `column`.
 template <bool kByRow, typename Pass>

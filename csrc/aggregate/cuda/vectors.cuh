@@ -49,7 +49,7 @@ __device__ __forceinline__ Vector<T, N> load(const T* p) {
 
 template <typename T, int N>
 __device__ __forceinline__ void store(T* p, const Vector<T, N>& vector) {
-  if constexpr (sizeof(T) * N > 16) {
+  if constexpr (sizeof(T) * N > 16) {  // see `load`
     constexpr int kHalf = N / 2;
     Vector<T, kHalf> halves[2];
     memcpy(halves, &vector, sizeof(halves));

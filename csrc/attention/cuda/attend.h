@@ -71,7 +71,7 @@ struct AttendSources {
   int heads;
 };
 
-// Parts of the gradient of `source` for so many rows.
+// How many parts of the gradient of `source` there are for `count` rows.
 int64_t attend_parts(int64_t count, int device);
 
 // On a stream of `device`, whose context is the current one; throw as the other launches do.

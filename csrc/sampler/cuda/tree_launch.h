@@ -32,7 +32,7 @@ int racing_warps(const Args& args, int threads) {
   return static_cast<int>(std::clamp<int64_t>(most, 1, threads / 32));
 }
 
-// Shared memory of a block. Races lie in that of the tables.
+// Shared memory of a block. Races take the place of the tables, which are not in use then.
 template <typename Args>
 size_t tree_bytes(const Args& args, int threads) {
   const size_t tables = (sizeof(typename Args::N) + sizeof(uint32_t)) *

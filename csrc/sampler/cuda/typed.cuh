@@ -5,9 +5,9 @@
 //   pick    a thread or a warp a row: picks, reads the neighbors, marks the new ones
 //
 // and then what the set of vertices has to do until those are in ascending order (hopwise.cuh, hashed.cuh).
-// If only a scan of the lists tells what is picked (typed_scan.cuh), rows are made and scanned before all
-// that. A barrier comes after each. Vertices of a hop are in the order of their ids, and so of their types.
-// So where those of a type begin tells for any row its vertex and its relation.
+// Where picks need a scan of the lists (typed_scan.cuh), the kernel makes and scans a hop's rows before that.
+// A barrier comes after each. Vertices of a hop are in the order of their ids, and so of their types. So
+// where those of a type begin tells for any row its vertex and its relation.
 #pragma once
 
 #include "sampler/cuda/phases.cuh"

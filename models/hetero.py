@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from loader.machine.arguments import as_number, as_size
+from loader.machine.arguments import as_fraction, as_size
 from loader.machine.optional import import_optional
 from loader.machine.renamed import renamed_arguments
 from loader.ops.autocast import autocast_dtype
@@ -47,8 +47,7 @@ class HeteroNet(nn.Module):
     ) -> None:
         super().__init__()
         self.num_layers = as_size("num_layers", num_layers)
-        if not 0 <= as_number("input_dropout", input_dropout) < 1:
-            raise ValueError(f"input_dropout is {input_dropout}; it must be in [0, 1)")
+        as_fraction("input_dropout", input_dropout)
         self.input_dropout, self.target = input_dropout, target
         self.edge_types: list[EdgeType] = [(str(s), str(name), str(d)) for s, name, d in edge_types]
         ends = {end for source, _, sink in self.edge_types for end in (source, sink)}
@@ -227,8 +226,7 @@ class HGT(HeteroNet):
         input_dropout: float = 0.0,
     ) -> None:
         super().__init__(in_dims, edge_types, target, num_layers, input_dropout)
-        if not 0 <= as_number("dropout", dropout) < 1:
-            raise ValueError(f"dropout is {dropout}; it must be in [0, 1)")
+        as_fraction("dropout", dropout)
         if as_size("hidden_channels", hidden_channels) % as_size("heads", heads):
             raise ValueError(
                 f"hidden_channels is {hidden_channels}, heads {heads}; the heads share the width, so it must be a "

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from loader.graph import Graph
-from loader.machine.arguments import as_number, as_size
+from loader.machine.arguments import as_fraction, as_size
 from loader.machine.optional import import_optional
 from loader.machine.renamed import renamed_arguments
 from loader.samples import Block, MiniBatch
@@ -217,8 +217,7 @@ def make_net(
             raise ValueError(f"{name} is {value}, but {architecture} has no attention; leave it out")
     rates = {"dropout": dropout, "input_dropout": input_dropout, "attention_dropout": attention_dropout or 0.0}
     for name, p in rates.items():
-        if not 0 <= as_number(name, p) < 1:
-            raise ValueError(f"{name} is {p}; it must be in [0, 1)")
+        as_fraction(name, p)
     if norm not in ("none", "layer"):
         raise ValueError(
             f"norm is {norm!r}; it must be none or layer: batch norm would mix in the outermost nodes of a "

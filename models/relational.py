@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from loader.machine.arguments import as_flag, as_number, as_size
+from loader.machine.arguments import as_flag, as_fraction, as_size
 from loader.machine.optional import import_optional
 from loader.machine.renamed import renamed_arguments
 from loader.ops import aggregate_sum
@@ -68,8 +68,7 @@ class RelationalSAGE(nn.Module):
         self.unique_rows, self.dropout = as_flag("unique_rows", unique_rows), float(dropout)
         if as_size("hidden_channels", hidden_channels) % 2:
             raise ValueError(f"hidden_channels is {hidden_channels}; times are encoded by pairs, so it must be even")
-        if not 0 <= as_number("dropout", dropout) < 1:
-            raise ValueError(f"dropout is {dropout}; it must be in [0, 1)")
+        as_fraction("dropout", dropout)
         if encoder_norm not in ("layer", "none"):
             way = ": copies of a row would count once or often" if encoder_norm == "batch" else ""
             raise ValueError(f"encoder_norm is {encoder_norm!r}; it must be layer or none{way}")
@@ -235,7 +234,7 @@ class RelationalSAGE(nn.Module):
         x, shortcut = first.split(width, 1)
         for number in range(count):
             at = f"backbone.{number}."
-            bias = vectors[f"{at}lin1.bias"] if number else None  # `RowEncoder.first` added that of the first block
+            bias = vectors[f"{at}lin1.bias"] if number else None  # `RowEncoder.first` adds the first block's bias
             if number:
                 shortcut, x = x, linear(x, f"{at}lin1.")
             x = end(x, f"{at}norm1.", bias)

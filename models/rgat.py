@@ -10,16 +10,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from loader.machine.arguments import as_size
-from loader.ops.attention import attend, attended_places, product_of_heads
+from loader.ops.attention import attend, attended_places
 from loader.ops.attention_gpu import AttendedRows, BySource, columns_of, padded
 from loader.ops.autocast import autocast_dtype
-from loader.ops.grouped import Span, product_by_type
+from loader.ops.grouped import Span, product_by_head, product_by_type
 from loader.ops.hop_layout import HopLayout
 from loader.ops.live_hops import LiveHops
 from loader.samples.hetero import HeteroMiniBatch
-from loader.samples.lazy_rows import LazyFeatures
 from loader.samples.segments import EdgeType
-from models.typed_net import TypedNet
+from models.typed_net import TypedNet, uniform
 
 SLOPE = 0.2  # of scores below 0, as in the paper of graph attention networks
 
@@ -84,7 +83,7 @@ class RGAT(TypedNet):
         self.scale, self.shift = nn.ParameterList(), nn.ParameterList()
         relations = len(self._ends)
         for i in range(num_layers):
-            self.source.append(_uniform((relations, self.heads, hidden // self.heads), hidden // self.heads))
+            self.source.append(uniform((relations, self.heads, hidden // self.heads), hidden // self.heads))
             self.bias.append(nn.Parameter(torch.zeros(types, hidden)))
             if i == 0:
                 continue
@@ -180,7 +179,7 @@ class RGAT(TypedNet):
         sums = attend(places, rows, x, vectors, scores, SLOPE)
         none = by_head[0][:0]
         matrices = [torch.cat([none, *(by_head[r] for r, _ in into)]).transpose(0, 1) for into in self._into]
-        found = product_of_heads(places.spans, sums, [of.to(sums.dtype).contiguous() for of in matrices])
+        found = product_by_head(places.spans, sums, [of.to(sums.dtype).contiguous() for of in matrices])
         return found + own + layout.group(hops).rows(self.bias[i]).to(found.dtype)
 
     def _table(self, layout: HopLayout, name: str, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
@@ -192,17 +191,7 @@ class RGAT(TypedNet):
             ones = torch.ones(1, 1, dtype=dtype, device=layout.row.device)
             return ones, torch.zeros(count, dtype=torch.int64, device=layout.row.device)
         whole = width % columns_of(dtype, layout.row.is_cuda) == 0
-        if isinstance(layout.unique_x, LazyFeatures) and whole and not (self.input_dropout > 0 and self.training):
-            left = layout.unique_x.lazy.get(name)
-            if left is not None and left.scales is None and left.dtype == dtype and left.shape[1] == width:
-                return left.table, left.nodes
-        x = layout.unique_x.get(name)
-        if x is None or x.shape[-1] != width:
-            has = 0 if x is None else x.shape[-1]
-            raise ValueError(
-                f"the mini-batch has {has} features of {name}, the model reads {width}; give the loader these"
-            )
-        return F.dropout(x.to(dtype), self.input_dropout, self.training), None
+        return self.features(layout, name, dtype, dtype if whole else None)
 
 
 def _working(device: torch.device, dtype: torch.dtype) -> torch.dtype:
@@ -235,11 +224,6 @@ def _as_wide(weight: Tensor, width: int) -> Tensor:
     """`[width, out]`, with zeros below; as it is where features are not read, whose width is 0."""
     spare = width - len(weight)
     return F.pad(weight, (0, 0, 0, spare)) if spare > 0 else weight
-
-
-def _uniform(shape: tuple[int, ...], width: int) -> nn.Parameter:
-    bound = width**-0.5
-    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
 
 
 def _weights(width: int, out: int, fan_out: int) -> Tensor:

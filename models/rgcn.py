@@ -17,10 +17,9 @@ from loader.ops.hop_layout import HopLayout
 from loader.ops.live_hops import LiveHops
 from loader.ops.packed_means import packed_means
 from loader.samples.hetero import HeteroMiniBatch
-from loader.samples.lazy_rows import LazyFeatures
 from loader.samples.segments import EdgeType
 from models.trained_rows import OneHotLayer, TrainedRows, check_trained_rows, nodes_without_features
-from models.typed_net import TypedNet
+from models.typed_net import TypedNet, uniform
 
 _WIDE = 8  # times the hidden width: wider features are narrowed before means are taken
 
@@ -105,11 +104,11 @@ class RGCN(TypedNet):
         self.weights, self.shares = nn.ParameterList(), nn.ParameterList()
         for i in range(num_layers):
             width, out = widths[i], widths[i + 1]
-            self.own.append(_uniform((types, out, width), width))
-            self.bias.append(_uniform((types, out), width))
-            self.weights.append(_uniform((relations if count is None else count, width, out), width))
+            self.own.append(uniform((types, out, width), width))
+            self.bias.append(uniform((types, out), width))
+            self.weights.append(uniform((relations if count is None else count, width, out), width))
             if count is not None:
-                self.shares.append(_uniform((relations, count), count))
+                self.shares.append(uniform((relations, count), count))
             if norm == "layer" and i < num_layers - 1:
                 self.scale.append(nn.Parameter(torch.ones(types, out)))
                 self.shift.append(nn.Parameter(torch.zeros(types, out)))
@@ -217,7 +216,7 @@ class RGCN(TypedNet):
         return x
 
     def check(self, batch: HeteroMiniBatch | LiveHops) -> None:
-        """See `TypedNet.check`. Raises ValueError, too, for a graph whose number of nodes is not that of the rows."""
+        """See `TypedNet.check`. Also raises ValueError if trained rows were made for another number of nodes."""
         super().check(batch)
         for name, learned in self.learned.items():
             has = len(batch.segments.node_types[name])
@@ -239,26 +238,18 @@ class RGCN(TypedNet):
         if not width or isinstance(layer, nn.Identity):
             return None, None
         weight: Any = layer.weight
-        wide, dropped = width != self._read_width(name), self.input_dropout > 0 and self.training
-        if isinstance(layout.unique_x, LazyFeatures) and not (wide or dropped):
-            left = layout.unique_x.lazy.get(name)
-            if left is not None and left.scales is None and left.dtype == weight.dtype and left.shape[1] == width:
-                return (left.table, weight.t()), left.nodes
-        table = self._table_of.get(name)
-        x = layout.unique_x.get(name) if table is None else self.tables[table](layout.ids_of(name))
-        if x is None or x.shape[-1] != width:
-            has = 0 if x is None else x.shape[-1]
-            raise ValueError(
-                f"the mini-batch has {has} features of {name}, the model reads {width}; give the loader these"
-            )
-        x = x.to(autocast_dtype(x.device.type) or weight.dtype)
-        x = nn.functional.dropout(x, self.input_dropout, self.training)
+        wide, at = width != self._read_width(name), None
+        dtype = autocast_dtype(layout.row.device.type) or weight.dtype
+        if (table := self._table_of.get(name)) is not None:
+            x = self.drop_inputs(self.tables[table](layout.ids_of(name)).to(dtype))
+        else:
+            x, at = self.features(layout, name, dtype, None if wide else weight.dtype)
         if wide:
             return (
                 nn.functional.linear(x, weight),
                 torch.eye(self.hidden_channels, dtype=weight.dtype, device=x.device),
             ), None
-        return (x, weight.t()), None
+        return (x, weight.t()), at
 
     def _weights(self, i: int) -> Tensor:
         """`[relations, in, out]` of layer `i`."""
@@ -275,13 +266,7 @@ class _OneRow(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.bias = _uniform((width,), 1)
-
-
-def _uniform(shape: tuple[int, ...], width: int) -> nn.Parameter:
-    """As the weights of `torch.nn.Linear` with inputs of this width."""
-    bound = width**-0.5
-    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
+        self.bias = uniform((width,), 1)
 
 
 def _own_and_means(x: Tensor, places: Tensor, indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from loader.machine.arguments import as_number, as_size
+from loader.machine.arguments import as_fraction, as_size
 from loader.machine.renamed import renamed_arguments
 from loader.ops import aggregate_mean, linear_self_mean, self_and_mean
 from loader.samples import Block, LazyRows
@@ -109,8 +109,7 @@ class GraphSAGE(nn.Module):
         ):
             as_size(name, size, most=_MOST_LAYERS if name == "num_layers" else _MOST_WIDTH)
         for name, p in (("dropout", dropout), ("input_dropout", input_dropout)):
-            if not 0 <= as_number(name, p) < 1:
-                raise ValueError(f"{name} is {p}; it must be in [0, 1)")
+            as_fraction(name, p)
         if not isinstance(norm, str) or norm not in _NORMS:
             raise ValueError(f"norm is {norm!r}; it must be one of {', '.join(_NORMS)}")
         self.dropout = dropout

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from loader.machine.arguments import as_number, as_size
+from loader.machine.arguments import as_fraction, as_size
+from loader.ops.hop_layout import HopLayout
 from loader.ops.live_hops import LiveHops
 from loader.samples.hetero import HeteroMiniBatch
+from loader.samples.lazy_rows import LazyFeatures
 from loader.samples.segments import EdgeType
 
 
@@ -51,8 +54,7 @@ class TypedNet(nn.Module):
         self.names, self.in_dims = tuple(in_dims), dict(in_dims)
         self.edge_types: list[EdgeType] = [(str(s), str(name), str(d)) for s, name, d in edge_types]
         for what, value in (("dropout", dropout), ("input_dropout", input_dropout)):
-            if not 0 <= as_number(what, value) < 1:
-                raise ValueError(f"{what} is {value}; it must be in [0, 1)")
+            as_fraction(what, value)
         if norm not in ("none", "layer"):
             way = ", which does not mix the rows of a mini-batch" if norm == "batch" else ""
             raise ValueError(f"norm is {norm!r}; it must be none or layer{way}")
@@ -71,6 +73,38 @@ class TypedNet(nn.Module):
         self._ends = [(self.names.index(source), self.names.index(sink)) for source, _, sink in self.edge_types]
         self._into = [[(r, s) for r, (s, d) in enumerate(self._ends) if d == t] for t in range(len(self.names))]
 
+    def features(
+        self, layout: HopLayout, name: str, dtype: torch.dtype, in_place: torch.dtype | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Rows of a type's features, `[n, F]`, and the places of its distinct nodes there; None if they follow on each
+        other.
+
+        Args:
+            layout: of the mini-batch.
+            name: of the type.
+            dtype: of the rows, if they are gathered.
+            in_place: rows of this dtype are read where they lie; None: all are gathered.
+
+        Raises:
+            ValueError: the mini-batch lacks these features.
+        """
+        width, drops = self.in_dims[name], self.input_dropout > 0 and self.training
+        if isinstance(layout.unique_x, LazyFeatures) and in_place is not None and not drops:
+            left = layout.unique_x.lazy.get(name)
+            if left is not None and left.scales is None and left.dtype == in_place and left.shape[1] == width:
+                return left.table, left.nodes
+        x = layout.unique_x.get(name)
+        if x is None or x.shape[-1] != width:
+            has = 0 if x is None else x.shape[-1]
+            raise ValueError(
+                f"the mini-batch has {has} features of {name}, the model reads {width}; give the loader these"
+            )
+        return self.drop_inputs(x.to(dtype)), None
+
+    def drop_inputs(self, x: Tensor) -> Tensor:
+        """With the dropout of features."""
+        return nn.functional.dropout(x, self.input_dropout, self.training)
+
     def check(self, batch: HeteroMiniBatch | LiveHops) -> None:
         """Raises ValueError if the mini-batch has another number of hops than the model has layers, or other types."""
         hops = len(batch.sizes) - 1
@@ -85,3 +119,9 @@ class TypedNet(nn.Module):
                 f"the mini-batch has node types {list(seg.names)} and relations {list(seg.edge_types)}, the model "
                 f"{list(self.names)} and {self.edge_types}; make the model of the same graph"
             )
+
+
+def uniform(shape: tuple[int, ...], width: int) -> nn.Parameter:
+    """As the weights of `torch.nn.Linear` with inputs of this width."""
+    bound = width**-0.5
+    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))

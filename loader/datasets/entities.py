@@ -22,7 +22,7 @@ from loader.datasets.hetero_edges import HeteroEdges, HeteroEdgesDataset
 from loader.datasets.library_reader import ReaderFiles
 from loader.datasets.splits import stratified_split
 from loader.graph import EdgeType
-from loader.machine.arguments import as_number, as_size
+from loader.machine.arguments import as_fraction, as_size
 from loader.machine.optional import import_optional
 
 NODE_TYPE = "v"  # of all nodes, as torch_geometric names it
@@ -60,8 +60,7 @@ class EntitiesDataset(ReaderFiles, HeteroEdgesDataset):
     def __init__(self, name: str, *, val_fraction: float = 0.2, split_seed: int = 0, **options: Any) -> None:
         if name not in _DATASETS:
             raise ValueError(f"name is {name!r}; it must be one of {', '.join(_DATASETS)}")
-        if not 0 <= as_number("val_fraction", val_fraction) < 1:
-            raise ValueError(f"val_fraction is {val_fraction}; it must be in [0, 1)")
+        as_fraction("val_fraction", val_fraction)
         super().__init__(name, **options)
         self.val_fraction, self.split_seed = val_fraction, as_size("split_seed", split_seed, least=0)
         self.folder = name

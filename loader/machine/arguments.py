@@ -96,6 +96,19 @@ def as_finite(name: str, value: float, *, positive: bool = False) -> float:
     raise ValueError(f"{name} is {value}; it must be {'greater than' if positive else 'at least'} 0 and finite")
 
 
+def as_fraction(name: str, value: float) -> float:
+    """`value` as a float in [0, 1).
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: it is out of that range; NaN is.
+    """
+    number = as_number(name, value)
+    if 0 <= number < 1:
+        return number
+    raise ValueError(f"{name} is {value}; it must be in [0, 1)")
+
+
 def check_dense(name: str, array: Tensor) -> None:
     """Raises ValueError unless `array` is an ordinary tensor.
 

@@ -1,4 +1,4 @@
-"""Attention over the entries of rows, one for each node and relation, and products of its sums with weights by head."""
+"""Attention over the entries of rows, one for each node and relation."""
 
 from __future__ import annotations
 
@@ -153,65 +153,3 @@ class _Written(torch.autograd.Function):
         elements = grad.reshape(-1, ctx.step)
         of_rows = [elements.index_select(0, places).view(shape) for places, shape in parts]
         return None, None, None, None, *of_rows
-
-
-def product_of_heads(spans: Sequence[Span], rows: Tensor, matrices: Sequence[Tensor]) -> Tensor:
-    """`[nodes, heads * out]`: of each node and head its elements times the head's matrix of the node's type.
-
-    Args:
-        spans: the nodes, in their order.
-        rows: `[elements]` of all of them.
-        matrices: by type, `[heads, elements of a head, out]` each, at least one.
-    """
-    found: Tensor = _ProductOfHeads.apply(spans, rows, *matrices)
-    return found
-
-
-class _ProductOfHeads(torch.autograd.Function):
-    """A product for each span, written to where it belongs, as `loader.ops.grouped.product_by_type`."""
-
-    @staticmethod
-    def forward(ctx: Any, spans: Sequence[Span], rows: Tensor, *matrices: Tensor) -> Tensor:
-        ctx.save_for_backward(rows, *matrices)
-        ctx.spans = spans
-        heads, width = matrices[0].shape[0], matrices[0].shape[2]
-        out = rows.new_empty(sum(span.size for span in spans), heads * width)
-        for span, nodes, elements in _by_head(spans, out, rows, heads):
-            if span.a_node:
-                torch.bmm(elements, matrices[span.node_type], out=nodes)
-            else:
-                nodes.zero_()
-        return out
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        rows, *matrices = ctx.saved_tensors
-        grad, heads = grad.contiguous(), matrices[0].shape[0]
-        grad_rows = torch.empty_like(rows) if ctx.needs_input_grad[1] else None
-        if grad_rows is not None:
-            for span, nodes, elements in _by_head(ctx.spans, grad, grad_rows, heads):
-                if span.a_node:
-                    torch.bmm(nodes, matrices[span.node_type].transpose(1, 2), out=elements)
-        grads: list[Tensor | None] = [None for _ in matrices]
-        if any(ctx.needs_input_grad[2:]):
-            for span, nodes, elements in _by_head(ctx.spans, grad, rows, heads):
-                before, t = grads[span.node_type], span.node_type
-                if span.a_node:
-                    across = elements.transpose(1, 2)
-                    grads[t] = torch.bmm(across, nodes) if before is None else before.baddbmm_(across, nodes)
-        every = zip(grads, matrices, strict=True)
-        return None, grad_rows, *(torch.zeros_like(of) if found is None else found for found, of in every)
-
-
-def _by_head(spans: Sequence[Span], of_nodes: Tensor, rows: Tensor, heads: int) -> list[tuple[Span, Tensor, Tensor]]:
-    """Of each span what belongs to its nodes, and their elements: `[heads, nodes, ...]`."""
-    found = []
-    for span, nodes in zip(spans, of_nodes.split([span.size for span in spans]), strict=True):
-        elements = rows[span.begin : span.begin + span.size * span.a_node]
-        found.append((
-            span,
-            nodes.view(span.size, heads, -1).transpose(0, 1),
-            elements.view(span.size, heads, span.a_node // heads).transpose(0, 1),
-        ))  # fmt: skip
-    return found

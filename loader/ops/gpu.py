@@ -54,8 +54,6 @@ class Edges(NamedTuple):
 
     def narrowed(self) -> Edges:
         """With indices of int32. Those of a graph with 2^31 edges or nodes are converted."""
-        if self.indptr.dtype == self.indices.dtype == torch.int32:
-            return self
         return self._replace(indptr=narrow(self.indptr), indices=narrow(self.indices))
 
 

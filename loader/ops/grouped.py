@@ -115,7 +115,7 @@ class Grouped:
         return activated(found, relu=relu, dropout=dropout, residual=residual)
 
     def keys(self, count: int) -> Sequence[Tensor | None]:
-        """A key for each of so many layers with dropout, see `norm`. One launch draws them by torch's generator.
+        """Keys of `count` layers with dropout, see `norm`. Torch's generator draws them in one launch.
 
         They are None where torch's own dropout draws.
         """
@@ -178,17 +178,33 @@ def product_by_type(spans: Sequence[Span], rows: Tensor, matrices: Sequence[Tens
     return found
 
 
+def product_by_head(spans: Sequence[Span], rows: Tensor, matrices: Sequence[Tensor]) -> Tensor:
+    """`[nodes, heads * out]`: of each node and head its elements times the head's matrix of the node's type.
+
+    Args:
+        spans, rows: see `product_by_type`. The elements of a node lie head after head.
+        matrices: by type, `[heads, elements of a head, out]` each, at least one.
+    """
+    found: Tensor = _ProductByType.apply(spans, rows, *matrices)
+    return found
+
+
 class _ProductByType(torch.autograd.Function):
-    """A product for each span, written to where it belongs; autograd would put results and gradients together."""
+    """A product for each span, written to where it belongs; autograd would put results and gradients together.
+
+    Matrices of three dimensions are by head.
+    """
 
     @staticmethod
     def forward(ctx: Any, spans: Sequence[Span], rows: Tensor, *matrices: Tensor) -> Tensor:
         ctx.save_for_backward(rows, *matrices)
         ctx.spans = spans
-        out = rows.new_empty(sum(span.size for span in spans), matrices[0].shape[1])
-        for span, nodes, wide in _of_spans(spans, out, rows):
+        by_head = matrices[0].dim() == 3
+        multiply, heads = (torch.bmm, len(matrices[0])) if by_head else (torch.mm, 1)
+        out = rows.new_empty(sum(span.size for span in spans), heads * matrices[0].shape[-1])
+        for span, nodes, wide in _of_spans(spans, out, rows, heads if by_head else None):
             if span.a_node:
-                torch.mm(wide, matrices[span.node_type], out=nodes)
+                multiply(wide, matrices[span.node_type], out=nodes)
             else:
                 nodes.zero_()
         return out
@@ -197,20 +213,39 @@ class _ProductByType(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         rows, *matrices = ctx.saved_tensors
+        heads = len(matrices[0]) if matrices[0].dim() == 3 else None
+        multiply = torch.mm if heads is None else torch.bmm
+        grad = grad if heads is None else grad.contiguous()
         grad_rows = torch.empty_like(rows) if ctx.needs_input_grad[1] else None
         if grad_rows is not None:
-            for span, nodes, wide in _of_spans(ctx.spans, grad, grad_rows):
-                torch.mm(nodes, matrices[span.node_type].t(), out=wide)
+            for span, nodes, wide in _of_spans(ctx.spans, grad, grad_rows, heads):
+                if span.a_node:
+                    multiply(nodes, matrices[span.node_type].transpose(-1, -2), out=wide)
         grads: list[Tensor | None] = [None for _ in matrices]
         if any(ctx.needs_input_grad[2:]):
-            for span, nodes, wide in _of_spans(ctx.spans, grad, rows):
-                before, t = grads[span.node_type], span.node_type
-                grads[t] = wide.t() @ nodes if before is None else before.addmm_(wide.t(), nodes)
+            for span, nodes, wide in _of_spans(ctx.spans, grad, rows, heads):
+                if span.a_node:
+                    before, t, across = grads[span.node_type], span.node_type, wide.transpose(-1, -2)
+                    if before is None:
+                        grads[t] = multiply(across, nodes)
+                    elif heads is None:
+                        before.addmm_(across, nodes)
+                    else:
+                        before.baddbmm_(across, nodes)
         every = zip(grads, matrices, strict=True)
         return None, grad_rows, *(torch.zeros_like(of) if found is None else found for found, of in every)
 
 
-def _of_spans(spans: Sequence[Span], of_nodes: Tensor, rows: Tensor) -> list[tuple[Span, Tensor, Tensor]]:
-    """Of each span what belongs to its nodes, and their elements, `[nodes, elements of a node]`."""
+def _of_spans(
+    spans: Sequence[Span], of_nodes: Tensor, rows: Tensor, heads: int | None
+) -> list[tuple[Span, Tensor, Tensor]]:
+    """Of each span what belongs to its nodes, and their elements, `[nodes, elements of a node]`; with heads, both are
+    `[heads, nodes, ...]`.
+    """
+    nodes: Sequence[Tensor] = of_nodes.split([span.size for span in spans])
     wide = [rows[s.begin : s.begin + s.size * s.a_node].view(s.size, s.a_node) for s in spans]
-    return list(zip(spans, of_nodes.split([span.size for span in spans]), wide, strict=True))
+    if heads is not None:
+        nodes, wide = (
+            [of.unflatten(1, (heads, of.shape[1] // heads)).transpose(0, 1) for of in each] for each in (nodes, wide)
+        )
+    return list(zip(spans, nodes, wide, strict=True))

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from loader import _core
-from loader.machine.arguments import as_number, kind_of
+from loader.machine.arguments import as_fraction, kind_of
 from loader.ops import gpu as ops_gpu
 from loader.ops.autocast import working_dtype
 from loader.samples import Block, LazyRows
@@ -221,8 +221,7 @@ def linear_self_mean(
 
 
 def _check_dropout(dropout: float) -> None:
-    if not 0 <= as_number("dropout", dropout) < 1:
-        raise ValueError(f"dropout is {dropout}; it must be in [0, 1)")
+    as_fraction("dropout", dropout)
 
 
 def _check(x: Tensor, block: Block, *, may_be_live: bool = False) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from loader.loaders.whole_graph import WholeGraph
-from loader.machine.arguments import as_flag, as_number, as_size
+from loader.machine.arguments import as_flag, as_fraction, as_size
 from loader.ops.autocast import autocast_dtype
 from loader.samples import Block, MiniBatch
 from models.inference import blockwise_outputs
@@ -86,8 +86,7 @@ class Classifier(MatmulPrecision):
         self.optimization = Optimization(lr, weight_decay, optimizer, schedule)
         self.lr, self.weight_decay = self.optimization.lr, self.optimization.weight_decay
         self.use_precision(matmul_precision)
-        if not 0 <= as_number("label_smoothing", label_smoothing) < 1:
-            raise ValueError(f"label_smoothing is {label_smoothing}; it must be in [0, 1)")
+        as_fraction("label_smoothing", label_smoothing)
         weights = as_class_weights(class_weights)
         if multilabel and (weights is not None or label_smoothing):
             name = "label_smoothing" if weights is None else "class_weights"

@@ -33,6 +33,8 @@ class RGCNClassifier(GraphedHeteroClassifier):
         RuntimeError: on the first training step, `cuda_graph` where graphs are not possible.
     """
 
+    net: RGCN
+
     def __init__(
         self,
         num_features: Mapping[str, int],
@@ -71,13 +73,12 @@ class RGCNClassifier(GraphedHeteroClassifier):
             trained_rows=trained_rows,
             num_nodes=num_nodes,
         )
-        self._learns_rows = bool(net.learned)
         self.take(net, RGCNClassifier)
 
     def setup(self, stage: str) -> None:
-        if stage == "fit" and self._learns_rows:
+        if stage == "fit" and self.net.learned:
             check_sparse_exchange()
         super().setup(stage)
 
     def may_be_graphed(self, batch: HeteroMiniBatch) -> bool:
-        return not self._learns_rows and super().may_be_graphed(batch)
+        return not self.net.learned and super().may_be_graphed(batch)

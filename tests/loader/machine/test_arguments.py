@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from loader.machine.arguments import as_64_bits, as_finite, as_flag, as_number, as_seed, as_size, check_dense, kind_of
+from loader.machine.arguments import (
+    as_64_bits,
+    as_finite,
+    as_flag,
+    as_fraction,
+    as_number,
+    as_seed,
+    as_size,
+    check_dense,
+    kind_of,
+)
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), torch.tensor(3)])
@@ -102,6 +112,17 @@ def test_finite_numbers_are_floats(value, positive):
 def test_numbers_out_of_range_are_refused(value, positive, message):
     with pytest.raises(ValueError, match=message):
         as_finite("p", value, positive=positive)
+
+
+@pytest.mark.parametrize("value", [0, 0.5, 1 - 2**-53])
+def test_fractions_are_floats_below_one(value):
+    assert as_fraction("p", value) == value
+
+
+@pytest.mark.parametrize("value", [-0.5, 1, float("nan"), float("inf")])
+def test_other_fractions_are_refused(value):
+    with pytest.raises(ValueError, match=rf"^p is {value}; it must be in \[0, 1\)$"):
+        as_fraction("p", value)
 
 
 def test_a_kind_is_said_with_its_article() -> None:

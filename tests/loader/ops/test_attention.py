@@ -9,9 +9,8 @@ import torch
 from marks import HAS_GPU
 from torch.nn import functional as F
 
-from loader.ops.attention import AttendedPlaces, attend, product_of_heads
+from loader.ops.attention import AttendedPlaces, attend
 from loader.ops.attention_gpu import AttendedRelation, AttendedRows, BySource, padded
-from loader.ops.grouped import Span
 
 LENGTHS = (2, 0, 3, 1, 4)
 
@@ -86,20 +85,6 @@ def test_sums_have_the_dtype_of_rows() -> None:
 def test_no_rows_are_no_sums() -> None:
     rows = AttendedRows(torch.zeros(1).long(), torch.zeros(0).long())
     assert attend(AttendedPlaces([], [], 0), rows, [drawn(6, 3)], [None], drawn(0, 2), 0.2).shape == (0,)
-
-
-def test_products_are_by_head_and_type() -> None:
-    spans = [Span(1, 0, 3, 8), Span(0, 24, 2, 4), Span(2, 32, 2, 0), Span(1, 32, 1, 8)]
-    rows = drawn(40).requires_grad_()
-    matrices = [drawn(2, width, 5, seed=width).requires_grad_() for width in (2, 4, 0)]
-    found = product_of_heads(spans, rows, matrices)
-    wanted = [
-        torch.einsum("nhf,hfc->nhc", rows[s.begin : s.begin + s.size * s.a_node].view(s.size, 2, s.a_node // 2),
-                     matrices[s.node_type]).reshape(s.size, 10)
-        for s in spans
-    ]  # fmt: skip
-    torch.testing.assert_close(found, torch.cat(wanted))
-    assert torch.autograd.gradcheck(lambda *of: product_of_heads(spans, of[0], of[1:]), (rows, *matrices))
 
 
 def test_entries_are_listed_by_source() -> None:

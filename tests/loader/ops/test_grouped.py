@@ -6,7 +6,7 @@ from marks import needs_gpu
 from torch import Tensor
 from torch.nn import functional as F
 
-from loader.ops.grouped import Grouped
+from loader.ops.grouped import Grouped, Span, product_by_head
 
 RUNS = [(2, 8), (0, 0), (1, 4), (2, 12)]  # a type twice, an empty run
 
@@ -89,3 +89,19 @@ class TestOnAGpu:
         for one in dropped:
             assert abs(float(one.float().mean()) - 0.25) < 0.005
         assert abs(float((dropped[0] & dropped[2]).float().mean()) - 0.0625) < 0.003
+
+
+def test_products_are_by_head_and_type() -> None:
+    g = torch.Generator().manual_seed(0)
+    spans = [Span(1, 0, 3, 8), Span(0, 24, 2, 4), Span(2, 32, 2, 0), Span(1, 32, 1, 8)]
+    rows = torch.randn(40, generator=g, dtype=torch.float64, requires_grad=True)
+    shapes = [(2, width, 5) for width in (2, 4, 0)]
+    matrices = [torch.randn(shape, generator=g, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    found = product_by_head(spans, rows, matrices)
+    wanted = [
+        torch.einsum("nhf,hfc->nhc", rows[s.begin : s.begin + s.size * s.a_node].view(s.size, 2, s.a_node // 2),
+                     matrices[s.node_type]).reshape(s.size, 10)
+        for s in spans
+    ]  # fmt: skip
+    torch.testing.assert_close(found, torch.cat(wanted))
+    assert torch.autograd.gradcheck(lambda *of: product_by_head(spans, of[0], of[1:]), (rows, *matrices))

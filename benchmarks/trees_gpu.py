@@ -1,32 +1,34 @@
 """Sampling trees by time on a GPU, beside mini-batches of one type.
 
-    PYTHONPATH=. python benchmarks/trees_gpu.py
+    PYTHONPATH=. python benchmarks/trees_gpu.py --data-dir data
 
 Milliseconds per mini-batch, median over mini-batches of different seeds, synchronised at both ends, as in typed_gpu.py.
 Seeds are papers of a graph of the size of ogbn-mag, each at its own time; no edge is later than its seed, and each seed
-has a tree of its own. A fanout holds for each of the eight relations. Interactions: 10 million events of 10,000 users
-and 10,000 items; 600 events ask for a user, an item and another item each. The units are mini-batches of one type: Y1
-and Y3 with bitmaps on a graph of the size of ogbn-products, (10, 10) x 1,024 and (10, 10, 10) x 2,048, H1 and H3 the
-same with hash sets on a graph of 2.5 million nodes of degree 12. Of each case it is looked whether the CPU's mini-batch
-has the same bytes.
+has a tree of its own. A fanout holds for each of the eight relations. "igb" has the sizes of IGB's medium heterogeneous
+graph instead. "rel-f1" is the database of RelBench; its seeds are the items of driver-dnf. Interactions: 10 million
+events of 10,000 users and 10,000 items; 600 events ask for a user, an item and another item each. The units are
+mini-batches of one type: Y1 and Y3 with bitmaps on a graph of the size of ogbn-products, (10, 10) x 1,024 and
+(10, 10, 10) x 2,048, H1 and H3 the same with hash sets on a graph of 2.5 million nodes of degree 12. Of each case but
+"igb", whose lists a CPU takes minutes to sort, it is looked whether the CPU's mini-batch has the same bytes.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from _common import RESULTS, write_json
 from _gpu_batches import products_shaped
-from _typed_graphs import mag_shaped, paper_times, timed
+from _typed_graphs import igb_shaped, mag_shaped, paper_times, timed
 from sampler_gpu_paper import regular_graph
 from torch import Tensor
-from typed_gpu import median_ms, mini_batches
+from typed_gpu import Cases, MiniBatches, device_ms, median_ms
 
+from loader.datamodules.tasks import TaskDataModule
+from loader.datasets import RelationalDataset
 from loader.graph import HeteroGraph
 from loader.samplers import CudaSampler, Request, TreeSampler
 
@@ -39,6 +41,11 @@ PAPERS: list[tuple[list[int], int, int, str, dict[str, Any]]] = [
     ([10, 10], 1024, 1, "Y1", {"trees": "paths"}),
     ([15, 10, 5], 1024, 1, "Y3", {"trees": "paths"}),
     ([10, 10], 1024, 1, "H1", {"times": "none"}),
+]
+IGB = [([15, 10, 5], 1024, 1, "H3", dict[str, Any]())]
+DRIVERS: list[tuple[list[int], int, int, str, dict[str, Any]]] = [
+    ([128, 64], 512, 1, "H1", {"times": "both"}),
+    ([128, 64], 512, 8, "H1", {"times": "both"}),
 ]
 QUERIES: list[tuple[list[int], int, int, str, dict[str, Any]]] = [
     ([10], 1800, 1, "Y1", {"trees": "paths", "last": True}),
@@ -66,48 +73,70 @@ def interactions(events: int = 10_000_000, side: int = 10_000, seed: int = 7) ->
     return graph, torch.stack([nodes, times[asked].repeat_interleave(3)], 1)
 
 
+def papers_in_time(graph: HeteroGraph) -> tuple[HeteroGraph, Tensor]:
+    """The graph with times, and its papers at their own times, `[n, 2]`, in no order."""
+    times = paper_times(graph)
+    ids = torch.randperm(times.numel(), device="cuda")
+    return timed(graph, times), torch.stack([ids + graph.node_types["paper"].start, times[ids]], 1)
+
+
+def drivers(folder: Path) -> tuple[HeteroGraph, Tensor]:
+    """rel-f1, and the items of driver-dnf in no order."""
+    dataset = RelationalDataset("rel-f1", "driver-dnf", schema="rel-f1", data_dir=folder)
+    module = TaskDataModule(dataset, TreeSampler([1], times="both"), batch_size=1)
+    module.setup()
+    loader = module.train_dataloader()
+    (items,) = loader.items.take(torch.randperm(len(loader.items)), [len(loader.items)])
+    graph: Any = loader.graph
+    return graph.to("cuda"), items.ids.cuda()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passes", type=int, default=5)
+    parser.add_argument("--data-dir", type=Path, help="has rel-f1; without it its rows are left out")
     parser.add_argument("--json", type=Path, default=RESULTS / "trees_gpu.json")
     arguments = parser.parse_args()
-    cases: list[tuple[dict[str, Any], Callable[[int], list[Any]], int]] = []
+    cases = Cases()
     for name, plain, kind in (("Y", products_shaped(), "bitmap"), ("H", regular_graph(2_500_000, 12), "hash")):
         order = torch.randperm(plain.num_nodes, device="cuda").to(plain.indices.dtype)
         for unit, fanouts, size in ((f"{name}1", [10, 10], 1024), (f"{name}3", [10, 10, 10], 2048)):
-            sample = mini_batches(CudaSampler(fanouts, node_set=kind).open(plain), order, size, 1)
-            cases.append(({"unit": unit, "fanouts": fanouts, "batch": size, "together": 1}, sample, 1))
-    mag = mag_shaped()
-    times = paper_times(mag)
-    mag = timed(mag, times)
-    ids = torch.randperm(times.numel(), device="cuda")
-    papers = torch.stack([ids + mag.node_types["paper"].start, times[ids]], 1)
-    stream, queries = interactions()
-    print(torch.cuda.get_device_name(), mag, stream, flush=True)
-    for name, graph, items, rows in (("papers", mag, papers, PAPERS), ("interactions", stream, queries, QUERIES)):
-        on_cpu = graph.to("cpu")
-        for fanouts, size, together, unit, given in rows:
-            options = {"times": "edge", "rule": "<=" if name == "papers" else "<"} | given
+            sample = MiniBatches(CudaSampler(fanouts, node_set=kind).open(plain), order, size, 1)
+            cases.append(({"unit": unit, "fanouts": fanouts, "batch": size, "together": 1}, sample))
+    given = {
+        "papers": papers_in_time(mag_shaped()),
+        "igb": papers_in_time(igb_shaped()),
+        "interactions": interactions(),
+    }
+    rows_of = {"papers": PAPERS, "igb": IGB, "interactions": QUERIES, "rel-f1": DRIVERS}
+    if arguments.data_dir is not None:
+        given["rel-f1"] = drivers(arguments.data_dir)
+    for name, (graph, items) in given.items():
+        print(torch.cuda.get_device_name(), name, graph, flush=True)
+        on_cpu = None if name == "igb" else graph.to("cpu")
+        for fanouts, size, together, unit, other in rows_of[name]:
+            options = {"times": "edge", "rule": "<" if name == "interactions" else "<="} | other
             if options["times"] == "none":
                 del options["rule"]
             of = items[:, 0].contiguous() if options["times"] == "none" else items
             session = TreeSampler(fanouts, device="cuda", batches_per_launch=together, **options).open(graph)
-            sample = mini_batches(session, of, size, together)
+            sample = MiniBatches(session, of, size, together)
             (found, *_) = sample(0)
-            wanted = TreeSampler(fanouts, **options).open(on_cpu).begin([Request(of[:size].cpu(), 0, 0)])[0]()
             row = {"graph": name, "fanouts": fanouts, "batch": size, "together": together, "unit": unit, **options}
             row |= {"nodes": found.nodes.numel(), "edges": found.num_edges}
-            row["equal_to_the_cpu"] = found.digest() == wanted.digest()
-            cases.append((row, sample, together))
-        del on_cpu
-    for row, _, _ in cases:
-        row["all_ms"] = []
+            if on_cpu is not None:
+                wanted = TreeSampler(fanouts, **options).open(on_cpu).begin([Request(of[:size].cpu(), 0, 0)])[0]()
+                row["equal_to_the_cpu"] = found.digest() == wanted.digest()
+            cases.append((row, sample))
+    for row, _ in cases:
+        row["all_ms"], row["all_device_ms"] = [], []
     for _ in range(arguments.passes):
-        for row, sample, together in cases:
-            row["all_ms"].append(median_ms(sample) / together)
+        for row, sample in cases:
+            row["all_ms"].append(median_ms(sample) / sample.together)
+            row["all_device_ms"].append(device_ms(sample) / sample.together)
     of_unit: dict[str, float] = {}
-    for row, _, _ in cases:
-        row["ms"] = statistics.median(row["all_ms"])
+    for row, _ in cases:
+        row["ms"], row["device_ms"] = (statistics.median(row[of]) for of in ("all_ms", "all_device_ms"))
         if "graph" in row:
             row["of_unit"] = row["ms"] / of_unit[row["unit"]]
         else:
@@ -118,9 +147,8 @@ def main() -> None:
         {
             "gpu": torch.cuda.get_device_name(),
             "passes": arguments.passes,
-            "papers_edges": mag.num_edges,
-            "interactions_edges": stream.num_edges,
-            "rows": [row for row, _, _ in cases],
+            "edges": {name: graph.num_edges for name, (graph, _) in given.items()},
+            "rows": [row for row, _ in cases],
         },
     )
 

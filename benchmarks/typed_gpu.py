@@ -1,11 +1,15 @@
-"""Sampling a graph with several types of nodes and edges on a GPU, beside one with one type of about its size.
+"""Sampling graphs with several types of nodes and edges on a GPU, beside mini-batches of one type.
 
-    PYTHONPATH=. python benchmarks/typed_gpu.py
+    PYTHONPATH=. python benchmarks/typed_gpu.py --lahman data/lahman/graph.npz
 
-Milliseconds per mini-batch, median over mini-batches of different seeds, synchronised at both ends. Seeds are papers of
-a graph of the size of ogbn-mag; a fanout holds for each of its eight relations, and a node is expanded once. The graph
-with one type has the size and skew of ogbn-products. The cases take turns: each is measured `--passes` times, and the
-median is taken. Of each case it is looked whether the CPU's mini-batch has the same bytes.
+Milliseconds per mini-batch, median over mini-batches of different seeds, synchronised at both ends; "device" is the
+GPU's part of it, by events. "mag" and "igb" have the sizes of ogbn-mag and of IGB's medium heterogeneous graph; seeds
+are papers, a fanout holds for each of the eight relations, and a node is expanded once. The units are mini-batches of
+one type, on a graph with the size and skew of ogbn-products: Y1, Y2 and Y3 are (10, 10) x 1,024, (15, 10, 5) x 1,024
+and (10, 10, 10) x 2,048. "lahman" is a database of 27 tables and 76 relations; its seeds are rows of People, with all
+neighbors. Its units, L1 and L2, are one and two hops of the graph of one type in which a node's lists follow on each
+other. The cases take turns: each is measured `--passes` times, and the median is taken. Of each case of several types
+it is looked whether the CPU's mini-batch has the same bytes.
 """
 
 from __future__ import annotations
@@ -17,29 +21,46 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from _common import RESULTS, write_json
 from _gpu_batches import products_shaped
-from _typed_graphs import mag_shaped
+from _typed_graphs import igb_shaped, mag_shaped
 from torch import Tensor
 
+from loader.graph import Graph, HeteroGraph
 from loader.samplers import CudaSampler, FusedSampler, Request, Session
 
-ONE_TYPE = [([10, 10], 1024), ([15, 10, 5], 1024), ([10, 10, 10], 2048)]
-TYPED = [([10, 10], 1024, 1), ([10, 10], 1024, 8), ([15, 10, 5], 1024, 1), ([15, 10, 5], 1024, 8), ([10, 10], 4096, 1)]
+ONE_TYPE = [("Y1", [10, 10], 1024), ("Y2", [15, 10, 5], 1024), ("Y3", [10, 10, 10], 2048)]
+TYPED: dict[str, list[tuple[list[int], int, int, str]]] = {
+    "mag": [
+        ([10, 10], 1024, 1, "Y1"),
+        ([10, 10], 1024, 8, "Y1"),
+        ([15, 10, 5], 1024, 1, "Y3"),
+        ([15, 10, 5], 1024, 8, "Y3"),
+        ([10, 10], 4096, 1, "Y2"),
+    ],
+    "igb": [([15, 10, 5], 1024, 1, "Y3")],
+    "lahman": [([-1], 512, 8, "L1"), ([-1, -1], 512, 8, "L2")],
+}
+SEEDS = {"mag": "paper", "igb": "paper", "lahman": "People"}
 
 
-def mini_batches(session: Session, order: Tensor, size: int, together: int) -> Callable[[int], list[Any]]:
-    """A function that samples the i-th group of mini-batches."""
-    count = order.numel() // size
+class MiniBatches:
+    """Groups of mini-batches of `size` seeds, `together` in each."""
 
-    def sample(i: int) -> list[Any]:
-        numbers = range(i * together, (i + 1) * together)
-        return [
-            finish() for finish in session.begin([Request(order[n % count * size :][:size], 0, n) for n in numbers])
-        ]
+    def __init__(self, session: Session, order: Tensor, size: int, together: int) -> None:
+        self._session, self._order, self._size, self.together = session, order, size, together
 
-    return sample
+    def begin(self, i: int, *, ahead: bool = False) -> list[Callable[[], Any]]:
+        """Begins the i-th group; what it returns waits for its mini-batches."""
+        count, size, first = self._order.numel() // self._size, self._size, i * self.together
+        numbers = range(first, first + self.together)
+        given = [Request(self._order[n % count * size :][:size], 0, n) for n in numbers]
+        return list(self._session.begin(given, ahead=ahead))
+
+    def __call__(self, i: int) -> list[Any]:
+        return [finish() for finish in self.begin(i)]
 
 
 def median_ms(sample: Callable[[int], Any], rounds: int = 40, warm: int = 10) -> float:
@@ -54,49 +75,116 @@ def median_ms(sample: Callable[[int], Any], rounds: int = 40, warm: int = 10) ->
     return statistics.median(times[warm:])
 
 
+def device_ms(groups: MiniBatches, rounds: int = 20) -> float:
+    """Milliseconds that the GPU takes for a group: kernels and the gaps between them, without the host's part.
+
+    By events around work that was queued behind a delay.
+    """
+    times = []
+    for i in range(rounds):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        torch.cuda._sleep(4_000_000)  # some 2 ms, in which the host puts everything on its way
+        begin.record()
+        finishes = groups.begin(i, ahead=True)
+        end.record()
+        for finish in finishes:
+            finish()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return statistics.median(times)
+
+
+def of_one_type(graph: HeteroGraph) -> Graph:
+    """The graph in which the lists of a node's relations are one list."""
+    ends = [0]
+    for name, ids in graph.node_types.items():
+        begin, slots = ends[-1], len(graph.relations_into[name])
+        ends.extend(begin + slots * (i + 1) for i in range(len(ids)))
+    return Graph(graph.lists.indptr[torch.tensor(ends, device=graph.device)], graph.lists.indices)
+
+
+def of_keys(path: Path) -> HeteroGraph:
+    """The tables of a database, of which each key is a relation and its reverse.
+
+    Args:
+        path: has per table T `T/num`, its number of rows, and `T/column->TARGET` for each key: rows of the target, or
+            -1.
+    """
+    sizes, edges = dict[str, int](), dict[tuple[str, str, str], Tensor]()
+    with np.load(path) as arrays:
+        for name in arrays.files:
+            table, what = name.split("/")
+            if what == "num":
+                sizes[table] = int(arrays[name])
+            elif what != "time":
+                column, target = what.split("->")
+                to = torch.from_numpy(arrays[name]).long()
+                pairs = torch.stack([(to >= 0).nonzero().view(-1), to[to >= 0]])
+                edges[table, f"f2p_{column}", target] = pairs
+                edges[target, f"rev_f2p_{column}", table] = pairs.flip(0)
+    return HeteroGraph.from_edges(edges, sizes)
+
+
+Cases = list[tuple[dict[str, Any], MiniBatches]]
+
+
+def add_typed(cases: Cases, name: str, graph: HeteroGraph) -> None:
+    """Adds the cases of a graph with several types, and of its twin with one where that is the unit."""
+    on_cpu, ids = graph.to("cpu"), graph.node_types[SEEDS[name]]
+    seeds = torch.randperm(len(ids), device="cuda") + ids.start
+    seeds = seeds.to(graph.lists.indices.dtype)
+    for fanouts, size, together, unit in TYPED[name]:
+        if unit.startswith("L"):
+            session = CudaSampler(fanouts, batches_per_launch=together).open(of_one_type(graph))
+            row = {"unit": unit, "graph": f"{name}, one type", "fanouts": fanouts, "batch": size, "together": together}
+            cases.append((row, MiniBatches(session, seeds, size, together)))
+        row = {"graph": name, "fanouts": fanouts, "batch": size, "together": together, "of": unit}
+        sampler = CudaSampler(fanouts, expand="new", batches_per_launch=together)
+        sample = MiniBatches(sampler.open(graph), seeds, size, together)
+        (found, *_), wanted = sample(0), FusedSampler(fanouts, expand="new").sample(on_cpu, seeds[:size].cpu())
+        row |= {"nodes": found.nodes.numel(), "edges": sum(block.num_edges for block in found.blocks)}
+        row["equal_to_the_cpu"] = found.digest() == wanted.digest()
+        cases.append((row, sample))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passes", type=int, default=5)
+    parser.add_argument("--lahman", type=Path, help="graph.npz of the database; without it its rows are left out")
     parser.add_argument("--json", type=Path, default=RESULTS / "typed_gpu.json")
     arguments = parser.parse_args()
-    plain, typed = products_shaped(), mag_shaped()
-    print(torch.cuda.get_device_name(), plain, typed, flush=True)
-    on_cpu = typed.to("cpu")
+    plain, cases = products_shaped(), Cases()
     order = torch.randperm(plain.num_nodes, device="cuda").to(plain.indices.dtype)
-    papers = torch.randperm(len(typed.node_types["paper"]), device="cuda") + typed.node_types["paper"].start
-    papers = papers.to(typed.lists.indices.dtype)
-    cases: list[tuple[dict[str, Any], Callable[[int], list[Any]], int]] = []
-    for fanouts, size in ONE_TYPE:
-        row: dict[str, Any] = {"graph": "one type", "fanouts": fanouts, "batch": size, "together": 1}
-        cases.append((row, mini_batches(CudaSampler(fanouts).open(plain), order, size, 1), 1))
-    for fanouts, size, together in TYPED:
-        row = {"graph": "several types", "fanouts": fanouts, "batch": size, "together": together}
-        sampler = CudaSampler(fanouts, expand="new", batches_per_launch=together)
-        sample = mini_batches(sampler.open(typed), papers, size, together)
-        (found, *_), wanted = sample(0), FusedSampler(fanouts, expand="new").sample(on_cpu, papers[:size].cpu())
-        row |= {"nodes": found.nodes.numel(), "edges": sum(block.num_edges for block in found.blocks)}
-        row["equal_to_the_cpu"] = found.digest() == wanted.digest()
-        cases.append((row, sample, together))
-    for row, _, _ in cases:
-        row["all_ms"] = []
+    for unit, fanouts, size in ONE_TYPE:
+        row: dict[str, Any] = {"unit": unit, "graph": "one type", "fanouts": fanouts, "batch": size, "together": 1}
+        cases.append((row, MiniBatches(CudaSampler(fanouts).open(plain), order, size, 1)))
+    graphs = {"mag": mag_shaped(), "igb": igb_shaped()}
+    if arguments.lahman is not None:
+        graphs["lahman"] = of_keys(arguments.lahman).to("cuda")
+    for name, graph in graphs.items():
+        print(torch.cuda.get_device_name(), name, graph, flush=True)
+        add_typed(cases, name, graph)
+    for row, _ in cases:
+        row["all_ms"], row["all_device_ms"] = [], []
     for _ in range(arguments.passes):
-        for row, sample, together in cases:
-            row["all_ms"].append(median_ms(sample) / together)
-    for row, _, _ in cases:
-        row["ms"] = statistics.median(row["all_ms"])
+        for row, sample in cases:
+            row["all_ms"].append(median_ms(sample) / sample.together)
+            row["all_device_ms"].append(device_ms(sample) / sample.together)
+    of_unit = dict[str, tuple[float, float]]()
+    for row, _ in cases:
+        row["ms"], row["device_ms"] = (statistics.median(row[of]) for of in ("all_ms", "all_device_ms"))
+        if "unit" in row:
+            of_unit[row["unit"]] = row["ms"], row["device_ms"]
+        else:
+            row["of_unit"], row["device_of_unit"] = (
+                row["ms"] / of_unit[row["of"]][0],
+                row["device_ms"] / of_unit[row["of"]][1],
+            )
         print(row, flush=True)
-    write_json(
-        arguments.json,
-        {
-            "gpu": torch.cuda.get_device_name(),
-            "num_nodes": plain.num_nodes,
-            "num_edges": plain.num_edges,
-            "typed_nodes": typed.num_nodes,
-            "typed_edges": typed.num_edges,
-            "passes": arguments.passes,
-            "rows": [row for row, _, _ in cases],
-        },
-    )
+    sizes = {name: {"nodes": graph.num_nodes, "edges": graph.num_edges} for name, graph in graphs.items()}
+    found = {"gpu": torch.cuda.get_device_name(), "passes": arguments.passes, "graphs": sizes}
+    write_json(arguments.json, found | {"rows": [row for row, _ in cases]})
 
 
 if __name__ == "__main__":

@@ -15,21 +15,25 @@ LOADER_KERNEL(AttendRowsGradient, "attention/cuda/attend.cuh", "attend_gradient"
 LOADER_KERNEL(AttendSourceRows, "attention/cuda/attend.cuh", "attend_sources")     // <T>
 
 constexpr int kWarps = kAttendThreads / 32;
-constexpr int kPartsAProcessor = 4;
+constexpr int kBlocksAProcessor = 2;  // of the kernels whose threads have many registers
 
 int64_t groups_of(int heads) { return (heads + kHeadsAtOnce - 1) / kHeadsAtOnce; }
+
+int64_t blocks_at_once(int device) {
+  return int64_t{gpu::attribute(device, gpu::Attribute::kMultiprocessors)} * kBlocksAProcessor;
+}
 
 }  // namespace
 
 int64_t attend_parts(int64_t count, int device) {
-  const int64_t most = int64_t{gpu::attribute(device, gpu::Attribute::kMultiprocessors)} * kPartsAProcessor;
-  return std::min(most, (count + kWarps - 1) / kWarps);
+  return std::min(blocks_at_once(device), (count + kWarps - 1) / kWarps);
 }
 
 template <typename T>
 void launch_attend(const AttendForward<T>& args, int device, gpu::Stream stream) {
   if (args.count == 0) return;
-  const unsigned blocks = gpu::blocks_for(args.count * groups_of(args.heads), kWarps, "rows");
+  const int64_t items = std::min(args.count * groups_of(args.heads), blocks_at_once(device) * kWarps);
+  const unsigned blocks = gpu::blocks_for(items, kWarps, "rows");
   gpu::launch<AttendForward<T>>(gpu::kernel<AttendRows, T>(), device, {blocks, kAttendThreads, 0, stream},
                                 args);
 }

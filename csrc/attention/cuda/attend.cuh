@@ -20,41 +20,96 @@ __device__ __forceinline__ void add_scaled(float factor, const Vector<T, N>& in,
   for (int i = 0; i < N; ++i) sum[i] += factor * widen(in.v[i]);
 }
 
-// Products of some entries' rows of x, from entry e on, with a vector for each of `heads` heads: all lanes
-// get them.
-template <typename T, typename U>
-__device__ __forceinline__ void products(const AttendedRows<T>& rows, int64_t e, int64_t end, const U* with,
-                                         int64_t apart, int heads,
-                                         float (&found)[kEntriesAtOnce][kHeadsAtOnce]) {
-  constexpr int N = kLaneVector<T>;
-  const T* from[kEntriesAtOnce];
+// The sum over all lanes of the value that each of them has for this one: lane i gets that of values[i]. In
+// each step a lane gives half of its sums to another one.
+template <int kHalf = 16>
+__device__ __forceinline__ float sum_for_each_lane(float (&values)[32]) {
+  const bool above = threadIdx.x & kHalf;
 #pragma unroll
-  for (int u = 0; u < kEntriesAtOnce; ++u) {
-    from[u] = e + u < end ? rows.x.data + rows.entries[e + u] * rows.x.stride : nullptr;
-#pragma unroll
-    for (int k = 0; k < kHeadsAtOnce; ++k) found[u][k] = 0;
+  for (int i = 0; i < kHalf; ++i) {
+    const float given = above ? values[i] : values[i + kHalf];
+    values[i] = (above ? values[i + kHalf] : values[i]) + __shfl_xor_sync(kWholeWarp, given, kHalf);
   }
-  for (int64_t column = threadIdx.x % 32 * N; column < rows.dim; column += 32 * N) {
-    Vector<T, N> in[kEntriesAtOnce];
+  if constexpr (kHalf > 1) return sum_for_each_lane<kHalf / 2>(values);
+  return values[0];
+}
+
+// A row of the list of a relation, which `order` names.
+struct AttendedRow {
+  int64_t row, begin, end;
+
+  template <typename T>
+  __device__ static AttendedRow of(const AttendedRows<T>& rows, int64_t i) {
+    if (i >= rows.count) return {0, 0, 0};
+    const int64_t row = rows.order[i];
+    return {row, rows.indptr[row], rows.indptr[row + 1]};
+  }
+};
+
+// Some entries of a row, from entry `first` on.
+template <typename T>
+struct SomeEntries {
+  StridedRows<const T> x;
+  int32_t places[kEntriesAtOnce];  // their rows of x
+  int32_t mine;                    // that of the entry with this lane's number
+  int count;
+
+  __device__ SomeEntries(const AttendedRows<T>& rows, int64_t first, int64_t end)
+      : x(rows.x), count(static_cast<int>(min(end - first, int64_t{kEntriesAtOnce}))) {
+    const int lane = threadIdx.x % 32;
+    mine = lane < count ? rows.entries[first + lane] : 0;
 #pragma unroll
-    for (int u = 0; u < kEntriesAtOnce; ++u)
-      if (from[u] != nullptr) in[u] = load<T, N>(from[u] + column);
+    for (int u = 0; u < kEntriesAtOnce; ++u) places[u] = __shfl_sync(kWholeWarp, mine, u);
+  }
+
+  // Zeros for those that are not there.
+  template <int kMost = kEntriesAtOnce>
+  __device__ __forceinline__ void read(int64_t column, Vector<T, kLaneVector<T>> (&in)[kMost]) const {
 #pragma unroll
-    for (int k = 0; k < kHeadsAtOnce; ++k) {
-      if (k >= heads) continue;
-      const Vector<U, N> vector = load<U, N>(with + k * apart + column);
-#pragma unroll
-      for (int u = 0; u < kEntriesAtOnce; ++u) {
-        if (from[u] == nullptr) continue;
-#pragma unroll
-        for (int i = 0; i < N; ++i) found[u][k] += widen(in[u].v[i]) * widen(vector.v[i]);
-      }
+    for (int u = 0; u < kMost; ++u) {
+      in[u] = {};
+      if (u < count) in[u] = load<T, kLaneVector<T>>(x.data + places[u] * x.stride + column);
     }
   }
+};
+
+// Adds the products of up to kMost entries' rows of x with a vector for each of `heads` heads, in the columns
+// of this lane, to found[4 u + k], of entry u and head k.
+template <int kMost, typename T, typename U>
+__device__ __forceinline__ void add_products(const SomeEntries<T>& entries, int64_t dim, const U* with,
+                                             int64_t apart, int heads, float (&found)[32]) {
+  constexpr int N = kLaneVector<T>;
+  for (int64_t column = threadIdx.x % 32 * N; column < dim; column += 32 * N) {
+    Vector<T, N> in[kMost];
+    entries.template read<kMost>(column, in);
+    Vector<U, N> vectors[kHeadsAtOnce] = {};
 #pragma unroll
-  for (int u = 0; u < kEntriesAtOnce; ++u)
+    for (int k = 0; k < kHeadsAtOnce; ++k)
+      if (k < heads) vectors[k] = load<U, N>(with + k * apart + column);
 #pragma unroll
-    for (int k = 0; k < kHeadsAtOnce; ++k) found[u][k] = sum_of_warp(found[u][k]);
+    for (int i = 0; i < N; ++i)
+#pragma unroll
+      for (int u = 0; u < kMost; ++u) {
+        const float x = widen(in[u].v[i]);
+#pragma unroll
+        for (int k = 0; k < kHeadsAtOnce; ++k) found[u * kHeadsAtOnce + k] += x * widen(vectors[k].v[i]);
+      }
+  }
+}
+
+// The whole products: lane 4 u + k gets that of entry u and head k.
+template <typename T, typename U>
+__device__ __forceinline__ float products(const SomeEntries<T>& entries, int64_t dim, const U* with,
+                                          int64_t apart, int heads) {
+  static_assert(kEntriesAtOnce * kHeadsAtOnce == 32);
+  float found[32] = {};
+  if (entries.count <= 2)
+    add_products<2>(entries, dim, with, apart, heads, found);
+  else if (entries.count <= 5)
+    add_products<5>(entries, dim, with, apart, heads, found);
+  else
+    add_products<kEntriesAtOnce>(entries, dim, with, apart, heads, found);
+  return sum_for_each_lane(found);
 }
 
 // Over the lanes that have the same head, which is the lane's number modulo 4.
@@ -70,74 +125,105 @@ __device__ __forceinline__ float max_of_head(float x) {
   return x;
 }
 
-// What one lane has of an array [entries, heads]: every eighth entry of one head.
-template <typename F>
-__device__ __forceinline__ void of_entries(float* values, int64_t begin, int64_t end, int heads, int first,
-                                           const F& f) {
-  const int lane = threadIdx.x % 32, head = first + lane % kHeadsAtOnce;
-  if (head >= heads) return;
-  for (int64_t e = begin + lane / kHeadsAtOnce; e < end; e += 32 / kHeadsAtOnce)
-    f(values[e * heads + head], e);
-}
+// What a lane has of an array [entries, heads]: every eighth entry of a row, and one head. The first of these
+// values stays in a register, in which most rows end; the others are in the array.
+struct LaneValues {
+  float* array;
+  int64_t begin, end;
+  int heads, head;
+  float first;
 
-// Writes `found`, and what is to be added to it, to [entries, heads].
-__device__ __forceinline__ void write_products(const float (&found)[kEntriesAtOnce][kHeadsAtOnce], int64_t e,
-                                               int64_t end, int heads, int first, const float* plus,
-                                               float* values) {
-  const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int u = 0; u < kEntriesAtOnce; ++u)
-#pragma unroll
-    for (int k = 0; k < kHeadsAtOnce; ++k) {
-      if (lane != u * kHeadsAtOnce + k || e + u >= end || first + k >= heads) continue;
-      values[(e + u) * heads + first + k] = found[u][k] + (plus == nullptr ? 0.0f : plus[first + k]);
-    }
-}
+  __device__ LaneValues(float* values, const AttendedRow& of, int all_heads, int first_head)
+      : array(values),
+        begin(of.begin + threadIdx.x % 32 / kHeadsAtOnce),
+        end(of.end),
+        heads(all_heads),
+        head(first_head + threadIdx.x % kHeadsAtOnce),
+        first(0) {
+    if (head >= heads) end = begin;
+  }
+
+  // The value of the entry that this lane has of those from `e` on.
+  __device__ float& at(int64_t e) { return array[e * heads + head]; }
+  __device__ void set(int64_t e, float value) {
+    const int64_t mine = e + threadIdx.x % 32 / kHeadsAtOnce;
+    if (mine == begin)
+      first = value;
+    else if (mine < end)
+      at(mine) = value;
+  }
+  template <class F>
+  __device__ __forceinline__ void each(const F& f) {
+    if (begin < end) f(first, begin);
+#pragma unroll 1
+    for (int64_t e = begin + kEntriesAtOnce; e < end; e += kEntriesAtOnce) f(at(e), e);
+  }
+  __device__ void store() {
+    if (begin < end) at(begin) = first;
+  }
+};
 
 template <typename T>
-__global__ void __launch_bounds__(kAttendThreads) attend_rows(AttendForward<T> args) {
+__global__ void __launch_bounds__(kAttendThreads, 2) attend_rows(AttendForward<T> args) {
   constexpr int N = kLaneVector<T>;
-  const int lane = threadIdx.x % 32, heads = args.heads, groups = (heads + kHeadsAtOnce - 1) / kHeadsAtOnce;
-  const int64_t warps = int64_t{gridDim.x} * kAttendWarps;
-  for (int64_t item = int64_t{blockIdx.x} * kAttendWarps + threadIdx.x / 32; item < args.count * groups;
-       item += warps) {
-    const int64_t i = item / groups, row = args.order[i], begin = args.indptr[row],
-                  end = args.indptr[row + 1];
+  alignas(16) __shared__ float shares[kAttendWarps][kEntriesAtOnce][kHeadsAtOnce];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, heads = args.heads;
+  const int groups = (heads + kHeadsAtOnce - 1) / kHeadsAtOnce;
+  const int64_t warps = int64_t{gridDim.x} * kAttendWarps, items = args.count * groups;
+  int64_t item = int64_t{blockIdx.x} * kAttendWarps + warp;
+  AttendedRow next = AttendedRow::of(args, item / groups);
+  for (; item < items; item += warps) {
+    const AttendedRow now = next;
+    next = AttendedRow::of(args, (item + warps) / groups);  // so that the next turn does not wait for it
     const int first = static_cast<int>(item % groups) * kHeadsAtOnce, left = min(heads - first, kHeadsAtOnce);
-    for (int64_t e = begin; e < end; e += kEntriesAtOnce) {
-      float found[kEntriesAtOnce][kHeadsAtOnce];
-      products<T, float>(args, e, end, args.source + first * args.dim, args.dim, left, found);
-      write_products(found, e, end, heads, first, args.sink + row * heads, args.shares);
+    LaneValues mine(args.shares, now, heads, first);
+    const float sink = lane % kHeadsAtOnce < left ? args.sink[now.row * heads + mine.head] : 0;
+    SomeEntries<T> entries(args, now.begin, now.end);
+    for (int64_t e = now.begin; e < now.end; e += kEntriesAtOnce) {
+      if (e > now.begin) entries = SomeEntries<T>(args, e, now.end);
+      mine.set(e,
+               sink + products<T, float>(entries, args.dim, args.source + first * args.dim, args.dim, left));
     }
-    __syncwarp();
     const auto leaky = [&](float x) { return x > 0 ? x : x * args.slope; };
     float top = kLowest, total = 0;
-    of_entries(args.shares, begin, end, heads, first, [&](float& x, int64_t) { top = fmaxf(top, leaky(x)); });
+    mine.each([&](float& x, int64_t) { top = fmaxf(top, leaky(x)); });
     top = max_of_head(top);
-    of_entries(args.shares, begin, end, heads, first,
-               [&](float& x, int64_t) { total += expf(leaky(x) - top); });
+    mine.each([&](float& x, int64_t) { total += expf(leaky(x) - top); });
     const float inverse = 1.0f / sum_of_head(total);
-    of_entries(args.shares, begin, end, heads, first, [&](float& x, int64_t) {
+    mine.each([&](float& x, int64_t) {
       const float share = expf(leaky(x) - top) * inverse;
       x = x > 0 ? share : -share;
     });
-    __syncwarp();
-    T* const out = args.out + args.at[i] + first * args.apart;
-    for (int64_t column = int64_t{lane} * N; column < args.dim; column += 32 * N) {
+    mine.store();
+    const bool few = now.end - now.begin <= kEntriesAtOnce;
+    const auto give = [&](float share) {
+      __syncwarp();
+      shares[warp][lane / kHeadsAtOnce][lane % kHeadsAtOnce] = fabsf(share);
+      __syncwarp();
+    };
+    if (few) give(mine.first);
+    T* const out = args.out + args.at[item / groups] + first * args.apart;
+    for (int64_t tile = 0; tile < args.dim; tile += 32 * N) {
+      const int64_t column = tile + lane * N;
       float sum[kHeadsAtOnce][N] = {};
-      for (int64_t e = begin; e < end; e += kEntriesAtOnce) {
+      for (int64_t e = now.begin; e < now.end; e += kEntriesAtOnce) {
+        if (!few) {
+          entries = SomeEntries<T>(args, e, now.end);
+          const int64_t at = e + lane / kHeadsAtOnce;
+          give(at < mine.end ? mine.at(at) : 0.0f);
+        }
+        if (column >= args.dim) continue;
         Vector<T, N> in[kEntriesAtOnce];
-#pragma unroll
-        for (int u = 0; u < kEntriesAtOnce; ++u)
-          if (e + u < end) in[u] = load<T, N>(args.x.data + args.entries[e + u] * args.x.stride + column);
+        entries.read(column, in);
 #pragma unroll
         for (int u = 0; u < kEntriesAtOnce; ++u) {
-          if (e + u >= end) continue;
+          if (u >= entries.count) continue;
+          const auto share = load<float, kHeadsAtOnce>(shares[warp][u]);
 #pragma unroll
-          for (int k = 0; k < kHeadsAtOnce; ++k)
-            if (k < left) add_scaled(fabsf(args.shares[(e + u) * heads + first + k]), in[u], sum[k]);
+          for (int k = 0; k < kHeadsAtOnce; ++k) add_scaled(share.v[k], in[u], sum[k]);
         }
       }
+      if (column >= args.dim) continue;
 #pragma unroll
       for (int k = 0; k < kHeadsAtOnce; ++k)
         if (k < left) store_scaled<T, N>(out + k * args.apart + column, sum[k], 1.0f);
@@ -146,74 +232,96 @@ __global__ void __launch_bounds__(kAttendThreads) attend_rows(AttendForward<T> a
 }
 
 // A block has rows of its own, in turns: each of its warps a row, whose scores get their gradients; then its
-// threads have columns, of the rows of all its warps.
+// threads have columns, of the rows of all its warps. If there are fewer columns than threads, several teams
+// of threads have them, and share the rows.
 template <typename T>
-__global__ void __launch_bounds__(kAttendThreads) attend_gradient(AttendBackward<T> args) {
+__global__ void __launch_bounds__(kAttendThreads, 2) attend_gradient(AttendBackward<T> args) {
   constexpr int N = kLaneVector<T>;
-  const int lane = threadIdx.x % 32, heads = args.heads, groups = (heads + kHeadsAtOnce - 1) / kHeadsAtOnce;
-  const int64_t part = blockIdx.x / groups, dim = args.dim;
+  alignas(16) __shared__ float scores[kAttendWarps][kEntriesAtOnce][kHeadsAtOnce];
+  alignas(16) __shared__ float sums[kHeadsAtOnce][kAttendThreads][N];
+  __shared__ int32_t places[kAttendWarps][kEntriesAtOnce];
+  __shared__ AttendedRow row_of[kAttendWarps];
+  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, heads = args.heads;
+  const int groups = (heads + kHeadsAtOnce - 1) / kHeadsAtOnce;
+  const int64_t part = blockIdx.x / groups, dim = args.dim, stride = args.parts * kAttendWarps;
   const int first = static_cast<int>(blockIdx.x % groups) * kHeadsAtOnce,
             left = min(heads - first, kHeadsAtOnce);
   float* const of_part = args.source + (part * heads + first) * dim;
-  const bool one_tile = dim <= kAttendThreads * N;  // then its sums stay in registers
-  float sum[kHeadsAtOnce][N] = {};
-  for (int64_t turn = part * kAttendWarps; turn < args.count; turn += args.parts * kAttendWarps) {
-    const int64_t i = turn + threadIdx.x / 32;
+  const bool one_tile = dim <= kAttendThreads * N;  // then its sums are in shared memory, until the end
+  const int threads = one_tile ? static_cast<int>((dim + N - 1) / N) : kAttendThreads;  // of a team
+  const int teams = kAttendThreads / threads, team = thread / threads;
+  const int64_t own_column = int64_t{thread % threads} * N;
+  for (int k = 0; k < kHeadsAtOnce; ++k) store(sums[k][thread], Vector<float, N>{});
+  AttendedRow next = AttendedRow::of(args, part * kAttendWarps + warp);
+  for (int64_t turn = part * kAttendWarps; turn < args.count; turn += stride) {
+    const int64_t i = turn + warp;
+    const AttendedRow now = next;
+    next = AttendedRow::of(args, i + stride);  // so that the next turn does not wait for it
     if (i < args.count) {
-      const int64_t row = args.order[i], begin = args.indptr[row], end = args.indptr[row + 1];
-      for (int64_t e = begin; e < end; e += kEntriesAtOnce) {
-        float found[kEntriesAtOnce][kHeadsAtOnce];
-        products<T, T>(args, e, end, args.grad + args.at[i] + first * args.apart, args.apart, left, found);
-        write_products(found, e, end, heads, first, nullptr, args.scores);
+      LaneValues mine(args.scores, now, heads, first);
+      const T* const grad = args.grad + args.at[i] + first * args.apart;
+      for (int64_t e = now.begin; e < now.end; e += kEntriesAtOnce) {
+        const SomeEntries<T> entries(args, e, now.end);
+        if (e == now.begin && lane < kEntriesAtOnce) places[warp][lane] = entries.mine;
+        mine.set(e, products<T, T>(entries, dim, grad, args.apart, left));
       }
-      __syncwarp();
-      const int head = first + lane % kHeadsAtOnce;
       float mean = 0, total = 0;
-      of_entries(args.scores, begin, end, heads, first,
-                 [&](float& x, int64_t e) { mean += fabsf(args.shares[e * heads + head]) * x; });
+      mine.each([&](float& x, int64_t e) { mean += fabsf(args.shares[e * heads + mine.head]) * x; });
       mean = sum_of_head(mean);
-      of_entries(args.scores, begin, end, heads, first, [&](float& x, int64_t e) {
-        const float share = args.shares[e * heads + head];
+      mine.each([&](float& x, int64_t e) {
+        const float share = args.shares[e * heads + mine.head];
         const bool above = (__float_as_uint(share) & 0x80000000u) == 0;
         x = fabsf(share) * (x - mean) * (above ? 1.0f : args.slope);
         total += x;
       });
+      mine.store();
       total = sum_of_head(total);
-      if (lane < left) args.sink[row * heads + head] = total;
+      if (lane < left) args.sink[now.row * heads + mine.head] = total;
+      scores[warp][lane / kHeadsAtOnce][lane % kHeadsAtOnce] = mine.first;
     }
-    __syncthreads();  // a warp may go on to its next row before others are done with the columns of these
-    const int64_t turn_end = min(turn + kAttendWarps, args.count);
-    for (int64_t column = int64_t{threadIdx.x} * N; column < dim; column += kAttendThreads * N) {
-      if (!one_tile) {
+    if (lane == 0) row_of[warp] = now;
+    __syncthreads();
+    for (int64_t column = own_column; column < dim && team < teams; column += kAttendThreads * N) {
+      const auto place = [&](int k) { return one_tile ? sums[k][thread] : of_part + k * dim + column; };
+      float sum[kHeadsAtOnce][N] = {};
+      if (one_tile || turn != part * kAttendWarps)
 #pragma unroll
-        for (int k = 0; k < kHeadsAtOnce; ++k) {
-          if (k >= left) continue;
-          Vector<float, N> before{};
-          if (turn != part * kAttendWarps) before = load<float, N>(of_part + k * dim + column);
+        for (int k = 0; k < kHeadsAtOnce; ++k)
+          if (k < left) add_scaled(1.0f, load<float, N>(place(k)), sum[k]);
+      for (int w = team; w < kAttendWarps; w += teams) {
+        const AttendedRow row = row_of[w];
+        Vector<T, N> in[kEntriesAtOnce];
 #pragma unroll
-          for (int j = 0; j < N; ++j) sum[k][j] = before.v[j];
+        for (int u = 0; u < kEntriesAtOnce; ++u)
+          if (row.begin + u < row.end)
+            in[u] = load<T, N>(args.x.data + places[w][u] * args.x.stride + column);
+#pragma unroll
+        for (int u = 0; u < kEntriesAtOnce; ++u) {
+          if (row.begin + u >= row.end) continue;
+          const auto score = load<float, kHeadsAtOnce>(scores[w][u]);
+#pragma unroll
+          for (int k = 0; k < kHeadsAtOnce; ++k) add_scaled(score.v[k], in[u], sum[k]);
         }
-      }
-      for (int64_t r = turn; r < turn_end; ++r) {
-        const int64_t row = args.order[r], end = args.indptr[row + 1];
-        for (int64_t e = args.indptr[row]; e < end; ++e) {
-          const Vector<T, N> in = load<T, N>(args.x.data + args.entries[e] * args.x.stride + column);
+#pragma unroll 1
+        for (int64_t e = row.begin + kEntriesAtOnce; e < row.end; ++e) {
+          const auto more = load<T, N>(args.x.data + args.entries[e] * args.x.stride + column);
 #pragma unroll
           for (int k = 0; k < kHeadsAtOnce; ++k)
-            if (k < left) add_scaled(args.scores[e * heads + first + k], in, sum[k]);
+            if (k < left) add_scaled(args.scores[e * heads + first + k], more, sum[k]);
         }
       }
-      if (one_tile) continue;
 #pragma unroll
       for (int k = 0; k < kHeadsAtOnce; ++k)
-        if (k < left) store_scaled<float, N>(of_part + k * dim + column, sum[k], 1.0f);
+        if (k < left) store_scaled<float, N>(place(k), sum[k], 1.0f);
     }
+    __syncthreads();  // what is in shared memory is written again
   }
-  const int64_t column = int64_t{threadIdx.x} * N;
-  if (!one_tile || column >= dim) return;
-#pragma unroll
-  for (int k = 0; k < kHeadsAtOnce; ++k)
-    if (k < left) store_scaled<float, N>(of_part + k * dim + column, sum[k], 1.0f);
+  if (!one_tile || team != 0) return;
+  for (int k = 0; k < left; ++k) {
+    float sum[N] = {};
+    for (int t = 0; t < teams; ++t) add_scaled(1.0f, load<float, N>(sums[k][thread + t * threads]), sum);
+    store_scaled<float, N>(of_part + k * dim + own_column, sum, 1.0f);
+  }
 }
 
 // Adds entries [begin, end) of `sorted` to a vector of the gradient of their source. Each lane looks up one

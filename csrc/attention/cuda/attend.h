@@ -14,7 +14,7 @@
 namespace loader {
 
 // Threads of a block; heads that a warp works on at once, and entries.
-constexpr int kAttendThreads = 256, kHeadsAtOnce = 4, kEntriesAtOnce = 4;
+constexpr int kAttendThreads = 256, kHeadsAtOnce = 4, kEntriesAtOnce = 8;
 
 // Rows of one relation. `dim` is a multiple of 16 bytes of x, as `apart` and what is in `at` are.
 template <typename T>

@@ -7,6 +7,17 @@
 
 namespace loader {
 
+constexpr int64_t kLineBytes = 128;
+
+// The place at or before `begin` at which a line of memory begins: over the bus a list is read from there on,
+// as in EMOGI (Min et al., VLDB 2020).
+template <typename Lists, typename P = typename Lists::Edge>
+__device__ __forceinline__ P line_begin(const Lists& lists, P begin) {
+  uintptr_t address = 0;
+  lists.where(begin, int64_t{1}, [&](const auto* at, int64_t) { address = reinterpret_cast<uintptr_t>(at); });
+  return begin - static_cast<P>(address % kLineBytes / sizeof(typename Lists::Vertex));
+}
+
 constexpr int64_t kFew = 8;  // entries that a thread looks at by itself, in GPU memory
 
 // Puts each vertex that an edge leads to, and that was not seen, into `next`.

@@ -1,14 +1,12 @@
 // The edges of a frontier, shared out to all threads. Over the bus a thread takes an edge at a time, so that
 // neighboring threads read neighboring words. In GPU memory a thread, a warp or a block takes a list, by its
-// length. Both are schedules of Raval et al., arXiv 1711.00231; lists are read from a 128-byte boundary on as
-// in EMOGI (Min et al., VLDB 2020).
+// length. Both are schedules of Raval et al., arXiv 1711.00231.
 #pragma once
 
 #include "traverse/cuda/frontier.cuh"
 
 namespace loader {
 
-constexpr int64_t kLineBytes = 128;
 constexpr int64_t kWarpList = LOADER_TRAVERSE_WARP_LIST, kBlockList = LOADER_TRAVERSE_BLOCK_LIST;
 
 // A part of the list of vertex v: places [begin, end).
@@ -38,23 +36,12 @@ __device__ __forceinline__ int64_t vertex_of(const Frontier<P, N>& frontier, int
   return low;
 }
 
-// The place at or before `begin` at which a line of memory begins.
-template <typename Lists, typename P = typename Lists::Edge>
-__device__ __forceinline__ P line_begin(const Lists& lists, P begin) {
-  uintptr_t address = 0;
-  lists.where(begin, int64_t{1}, [&](const auto* at, int64_t) { address = reinterpret_cast<uintptr_t>(at); });
-  return begin - static_cast<P>(address % kLineBytes / sizeof(typename Lists::Vertex));
-}
-
-// f of each entry of a range, by the threads of a warp together, from a 128-byte boundary on.
+// f of each entry of a range, by the threads of a warp or of a block together.
 template <typename P, typename N, class F>
-__device__ __forceinline__ void read_together(const PlainLists<P, N>& lists, const ListRange<P, N>& range,
-                                              int lane, int lanes, F& f) {
+__device__ __forceinline__ void read_together(const ListRange<P, N>& range, int lane, int lanes, F& f) {
   auto item = f.begin(range.v);
-  // It may not be below 0: indices lie on a boundary, or places before the first are left out below.
-  const auto first = static_cast<int64_t>(line_begin(lists, range.begin));
-  for (int64_t at = first + lane; at < range.end; at += lanes)
-    if (at >= range.begin) f.edge(item, static_cast<P>(at));
+  for (int64_t at = static_cast<int64_t>(range.begin) + lane; at < range.end; at += lanes)
+    f.edge(item, static_cast<P>(at));
   f.end(item, range.v, true);
 }
 
@@ -89,7 +76,7 @@ __device__ void for_each_edge(const Grid& grid, int32_t line, const Frontier<P, 
       const ListRange<P, N> one{__shfl_sync(kWholeWarp, range.begin, from),
                                 __shfl_sync(kWholeWarp, range.end, from),
                                 __shfl_sync(kWholeWarp, range.v, from)};
-      read_together(lists, one, grid.lane, 32, f);
+      read_together(one, grid.lane, 32, f);
     }
   };
   __shared__ ListRange<P, N> longest[kTraverseThreads];
@@ -113,7 +100,7 @@ __device__ void for_each_edge(const Grid& grid, int32_t line, const Frontier<P, 
     __syncthreads();
     const int count = found;
     for (int j = 0; j < count; ++j)
-      read_together(lists, longest[j], static_cast<int>(threadIdx.x), kTraverseThreads, f);
+      read_together(longest[j], static_cast<int>(threadIdx.x), kTraverseThreads, f);
     __syncthreads();
     if (threadIdx.x == 0) found = 0;
     __syncthreads();

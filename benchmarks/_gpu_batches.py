@@ -20,26 +20,28 @@ CASES: list[tuple[list[int], int]] = [([15, 10, 5], 1024), ([10, 10, 10], 1024),
 DIMS = [100, 256, 256, 47]
 
 
-def products_shaped(num_nodes: int = NUM_NODES, num_edges: int = NUM_EDGES, seed: int = 2024) -> Graph:
-    """A Chung-Lu graph of about the size and the skew of ogbn-products, made on the GPU in some seconds.
+def products_shaped(
+    num_nodes: int = NUM_NODES, num_edges: int = NUM_EDGES, seed: int = 2024, device: str = "cuda"
+) -> Graph:
+    """A Chung-Lu graph of about the size and the skew of ogbn-products, made on a GPU in some seconds.
 
     Expected degrees are Lomax(2.8), scaled to the mean and cut at 17,400; symmetric, no self loops, no parallel
     edges, neighbors ascending. It has no communities, so frontiers grow faster than on ogbn-products.
     """
-    g = torch.Generator("cuda").manual_seed(seed)
-    uniform = torch.rand(num_nodes, generator=g, device="cuda", dtype=torch.float64)
+    g = torch.Generator(device).manual_seed(seed)
+    uniform = torch.rand(num_nodes, generator=g, device=device, dtype=torch.float64)
     weight = (num_edges / num_nodes * 1.8 * ((1 - uniform) ** (-1 / 2.8) - 1)).clamp_(0.25, 17400.0)
     cdf = weight.cumsum(0)
     cdf /= cdf[-1].clone()
     wanted = num_edges // 2 + num_edges // 300  # some are drawn twice
     ends = [
-        torch.searchsorted(cdf, torch.rand(wanted, generator=g, device="cuda", dtype=torch.float64)) for _ in range(2)
+        torch.searchsorted(cdf, torch.rand(wanted, generator=g, device=device, dtype=torch.float64)) for _ in range(2)
     ]
     src, dst = (end.clamp_(max=num_nodes - 1) for end in ends)
     keep = src != dst
     src, dst = src[keep], dst[keep]
     key = torch.unique(torch.cat((dst * num_nodes + src, src * num_nodes + dst)))
-    indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device="cuda")
+    indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=device)
     torch.cumsum(torch.bincount(key // num_nodes, minlength=num_nodes), 0, out=indptr[1:])
     return Graph(indptr.int(), (key % num_nodes).int(), validate=False)
 

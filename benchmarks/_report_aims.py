@@ -77,15 +77,21 @@ def values_of(values: str, result: Result) -> Iterator[tuple[str, float]]:
                 yield row.get("named", ""), value
 
 
-def limits(function: Callable[[Result], Iterable[tuple[str, float, float]]]) -> Judge:
-    """Each name has milliseconds, at most its limit."""
+Limits = Callable[[Result], Iterable[tuple[str, float, float]]]
 
-    def judge(result: Result) -> tuple[str, bool]:
-        found = list(function(result))
-        text = ", ".join(f"{name} {ms:.3g} of {limit:g}" for name, ms, limit in found)
-        return f"{text} ms", bool(found) and all(ms <= limit for _, ms, limit in found)
 
-    return judge
+def limits(unit: str) -> Callable[[Limits], Judge]:
+    """Each name has a value in this unit, at most its limit."""
+
+    def judged(function: Limits) -> Judge:
+        def judge(result: Result) -> tuple[str, bool]:
+            found = list(function(result))
+            text = ", ".join(f"{name} {value:.3g} of {limit:g}" for name, value, limit in found)
+            return f"{text} {unit}", bool(found) and all(value <= limit for _, value, limit in found)
+
+        return judge
+
+    return judged
 
 
 def _setting(row: Result, batch: str = "batch_size") -> tuple[tuple[int, ...], int]:
@@ -125,13 +131,93 @@ _TRAVERSALS_MS = {
     ("sssp", "gpu"): 5.0,
     ("sssp", "pinned"): 50.0,
 }
+# Multiples of the unit, by graph, fanouts, seeds and mini-batches per launch.
+_TYPED_MULTIPLES = {
+    ("mag", (10, 10), 1024, 1): 1.6,
+    ("mag", (10, 10), 1024, 8): 0.8,
+    ("mag", (15, 10, 5), 1024, 1): 3.0,
+    ("mag", (15, 10, 5), 1024, 8): 2.3,
+    ("mag", (10, 10), 4096, 1): 1.9,
+    ("igb", (15, 10, 5), 1024, 1): 5.5,
+}
+# The same by graph, kind of trees, whether picks are the latest, fanouts, and mini-batches per launch.
+_TREE_MULTIPLES = {
+    ("papers", "unique", False, (10, 10), 1): 1.6,
+    ("papers", "unique", True, (10, 10), 1): 1.5,
+    ("papers", "unique", False, (15, 10, 5), 1): 2.5,
+    ("igb", "unique", False, (15, 10, 5), 1): 3.0,
+    ("papers", "paths", False, (10, 10), 1): 1.3,
+    ("papers", "paths", False, (15, 10, 5), 1): 3.0,
+    ("interactions", "paths", True, (10,), 1): 1.0,
+    ("interactions", "paths", False, (10, 10), 1): 1.3,
+    ("interactions", "unique", True, (10,), 1): 1.2,
+    ("interactions", "unique", False, (10, 10), 1): 1.6,
+    ("rel-f1", "unique", False, (128, 64), 1): 1.2,
+    ("rel-f1", "unique", False, (128, 64), 8): 0.6,
+}
 
 
-@limits
+@limits("ms")
 def sampling_limits(result: Result) -> Iterator[tuple[str, float, float]]:
     ms = {_setting(row, "batch"): row["cooperative"] for row in peers(result)}
     for key, limit in _SAMPLING_MS.items():
         yield _named(*key), ms[key], limit
+
+
+@limits("times the unit")
+def typed_limits(result: Result) -> Iterator[tuple[str, float, float]]:
+    of = {
+        (row["graph"], *_setting(row, "batch"), row["together"]): row["of_unit"]
+        for row in result["rows"]
+        if "of" in row
+    }
+    for (graph, fanouts, seeds, together), limit in _TYPED_MULTIPLES.items():
+        yield f"{graph} {_named(fanouts, seeds, _launched(together))}", of[graph, fanouts, seeds, together], limit
+
+
+@limits("times the unit")
+def tree_limits(result: Result) -> Iterator[tuple[str, float, float]]:
+    found = {}
+    for row in result["rows"]:
+        if "graph" in row and row["times"] != "none" and row["batch"] < 4096:
+            kind = row["graph"], row.get("trees", "unique"), row.get("last", False), tuple(row["fanouts"])
+            found[(*kind, row["together"])] = row["of_unit"], row["batch"]
+    for (graph, trees, last, fanouts, together), limit in _TREE_MULTIPLES.items():
+        of, seeds = found[graph, trees, last, fanouts, together]
+        name = f"{graph}, {trees}{', the latest' if last else ''}, {_named(fanouts, seeds, _launched(together))}"
+        yield name, of, limit
+
+
+def _launched(together: int) -> str:
+    return f", {together} per launch" if together > 1 else ""
+
+
+def latest_per_second(result: Result) -> list[float]:
+    """Mini-batches of the latest 10 of 1,800 queries, 16 per launch."""
+    return [1e3 / row["ms"] for row in result["rows"] if row.get("graph") == "interactions" and row["together"] == 16]
+
+
+def databases(result: Result) -> list[float]:
+    return [row["device_of_unit"] for row in result["rows"] if row["graph"] == "lahman"]
+
+
+def typed_over_dgl(result: Result) -> list[tuple[str, float]]:
+    """How many times the least that was wanted: 3 and 5 on one thread, 8 on 16."""
+    found = []
+    for row in result["rows"]:
+        least = 8 if row["threads"] > 1 else 3 if len(row["fanouts"]) == 2 else 5
+        name = f"({', '.join(map(str, row['fanouts']))}), {row['threads']} threads, {row['faster_by']:.2f}x of {least}:"
+        found.append((name, row["faster_by"] / least))
+    return found
+
+
+def typed_memory(result: Result) -> list[float]:
+    return [result["peak_mib"]["ours"] / result["peak_mib"]["dgl"]]
+
+
+def typed_edge_cost(result: Result) -> list[float]:
+    alone = result["one_type_ns_an_edge"]
+    return [row["ns_an_edge"] / alone for row in result["rows"] if row["threads"] == 1 and len(row["fanouts"]) == 3]
 
 
 def _races(result: Result, graph: str) -> dict[tuple[tuple[int, ...], int], float]:
@@ -139,7 +225,7 @@ def _races(result: Result, graph: str) -> dict[tuple[tuple[int, ...], int], floa
     return {_setting(r): r["ms"] for r in result["rows"] if (r["graph"], r["picks"], r["schedule"]) == way}
 
 
-@limits
+@limits("ms")
 def scan_limits(result: Result) -> Iterator[tuple[str, float, float]]:
     for key, ms in _races(result, "products").items():
         yield _named(*key), ms, _SCAN_MS[key]
@@ -150,7 +236,7 @@ def hub_races(result: Result) -> list[float]:
     return [ms / plain[key] for key, ms in _races(result, "products with a hub").items()]
 
 
-@limits
+@limits("ms")
 def pinned_limits(result: Result) -> Iterator[tuple[str, float, float]]:
     ms = {(_setting(r), r["graph"], r["together"]): r["ms"] for r in result["rows"]}
     ways = (("sectors", 1), ("sectors", 8), ("cached by degree", 1))
@@ -159,14 +245,14 @@ def pinned_limits(result: Result) -> Iterator[tuple[str, float, float]]:
             yield _named(*key, f", {graph}, {count} per launch"), ms[key, graph, count], limit
 
 
-@limits
+@limits("ms")
 def walk_limits(result: Result) -> Iterator[tuple[str, float, float]]:
     ms = {(row["walk"], row["walkers"]): row["ms"] for row in result["rows"] if row["length"] == 80}
     for (walk, walkers), limit in _WALKS_MS.items():
         yield f"{walk} {walkers:,}:", ms[walk, walkers], limit
 
 
-@limits
+@limits("ms")
 def traversal_limits(result: Result) -> Iterator[tuple[str, float, float]]:
     ms = traversal_ms(result)
     for (what, place), limit in _TRAVERSALS_MS.items():

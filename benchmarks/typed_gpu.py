@@ -52,12 +52,12 @@ class MiniBatches:
     def __init__(self, session: Session, order: Tensor, size: int, together: int) -> None:
         self._session, self._order, self._size, self.together = session, order, size, together
 
-    def begin(self, i: int, *, ahead: bool = False) -> list[Callable[[], Any]]:
+    def begin(self, i: int) -> list[Callable[[], Any]]:
         """Begins the i-th group; what it returns waits for its mini-batches."""
         count, size, first = self._order.numel() // self._size, self._size, i * self.together
         numbers = range(first, first + self.together)
         given = [Request(self._order[n % count * size :][:size], 0, n) for n in numbers]
-        return list(self._session.begin(given, ahead=ahead))
+        return list(self._session.begin(given))
 
     def __call__(self, i: int) -> list[Any]:
         return [finish() for finish in self.begin(i)]
@@ -86,7 +86,7 @@ def device_ms(groups: MiniBatches, rounds: int = 20) -> float:
         torch.cuda.synchronize()
         torch.cuda._sleep(4_000_000)  # some 2 ms, in which the host puts everything on its way
         begin.record()
-        finishes = groups.begin(i, ahead=True)
+        finishes = groups.begin(i)
         end.record()
         for finish in finishes:
             finish()

@@ -181,7 +181,8 @@ def tree_limits(result: Result) -> Iterator[tuple[str, float, float]]:
     for row in result["rows"]:
         if "graph" in row and row["times"] != "none" and row["batch"] < 4096:
             kind = row["graph"], row.get("trees", "unique"), row.get("last", False), tuple(row["fanouts"])
-            found[(*kind, row["together"])] = row["of_unit"], row["batch"]
+            key = (*kind, row["together"])
+            found[key] = row["of_unit"], row["batch"]
     for (graph, trees, last, fanouts, together), limit in _TREE_MULTIPLES.items():
         of, seeds = found[graph, trees, last, fanouts, together]
         name = f"{graph}, {trees}{', the latest' if last else ''}, {_named(fanouts, seeds, _launched(together))}"

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from loader.samples.base import Rows, Sample
 from loader.samples.hetero_block import HeteroBlocks, by_relation, edge_index_dict, of_blocks
+from loader.samples.hetero_data import heterodata_of
 from loader.samples.lazy_rows import LazyRows
-from loader.samples.segments import EdgeType
+from loader.samples.segments import EdgeType, seed_type_of
 from loader.samples.subgraph import Subgraph
 
 
@@ -36,6 +37,7 @@ class HeteroSubgraph(Sample):
             share one subgraph.
         seed_times: `[batch_size]` int64, the times of the seeds, or None.
         positions: `[batch_size]` int64, of the seeds in the list of items, or None if nobody asks for them.
+        by_hop: whether edges lie hop by hop. Those of an induced subgraph do not, and `num_edges` has one number.
     """
 
     nodes: dict[str, Tensor]
@@ -50,12 +52,13 @@ class HeteroSubgraph(Sample):
     tree: dict[str, Tensor] | None = None
     seed_times: Tensor | None = None
     positions: Tensor | None = None
+    by_hop: bool = True
 
     @property
     def wants(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Kinds of rows: "node/TYPE" for each type, and "edge/SOURCE__NAME__TARGET" for each relation."""
+        """Kinds of rows: "node/TYPE" for each type, "seed", and "edge/SOURCE__NAME__TARGET" for each relation."""
         relations = ("edge/" + "__".join(edge_type) for edge_type in self.edges)
-        return (*(f"node/{name}" for name in self.nodes), *relations)
+        return (*(f"node/{name}" for name in self.nodes), "seed", *relations)
 
     @property
     def num_seeds(self) -> dict[str, int]:
@@ -66,6 +69,15 @@ class HeteroSubgraph(Sample):
     def batch_size(self) -> int:
         """Number of seeds."""
         return sum(self.num_seeds.values())
+
+    @property
+    def seed_type(self) -> str:
+        """The type of the seeds.
+
+        Raises:
+            ValueError: they have several types, or there are none.
+        """
+        return seed_type_of(self.num_seeds)
 
     def place_of(self, kind: str) -> tuple[str | EdgeType, str]:
         """The node type or edge type of a kind of rows, and the name at its end, or "".
@@ -85,7 +97,9 @@ class HeteroSubgraph(Sample):
         raise KeyError(f"{type(self).__name__} wants rows of {list(self.wants)}, not of {kind!r}")
 
     def ids(self, kind: str) -> Tensor:
-        """`[n]` ids of the nodes of a type, or of the edges of a relation."""
+        """`[n]` ids of the nodes of a type, of the seeds, or of the edges of a relation."""
+        if kind == "seed":
+            return self.nodes[self.seed_type][: self.batch_size]
         where, _ = self.place_of(kind)
         if isinstance(where, str):
             return self.nodes[where]
@@ -121,6 +135,17 @@ class HeteroSubgraph(Sample):
 
     def numbers(self) -> tuple[Any, ...]:
         return self.num_nodes, self.num_edges, self.epoch, self.index
+
+    def to_pyg(self) -> Any:
+        """A `torch_geometric.data.HeteroData`, as torch_geometric's loaders yield it.
+
+        All ids are int64. Each node type has `n_id`, ids within the type, `num_nodes` and, if they were gathered, `x`.
+        The type of the seeds has `batch_size`, `input_id` (their ids) and, if they were gathered, `y`, of the seeds
+        only. Each relation has `edge_index`, places within the types, `e_id`, if there are edge ids, and `edge_attr`,
+        if it was gathered. If edges lie hop by hop, there are `num_sampled_nodes` and `num_sampled_edges`. Other rows
+        have the name that their kind ends with.
+        """
+        return heterodata_of(self)
 
     def __repr__(self) -> str:
         nodes = {name: ids.numel() for name, ids in self.nodes.items()}

@@ -57,14 +57,16 @@ def test_a_sampler_gives_what_the_oracle_says() -> None:
 
 def test_rows_are_kept_by_kind() -> None:
     sample = small()
-    assert sample.wants == ("node/author", "node/paper", "edge/author__writes__paper", "edge/paper__cites__paper")
+    edges = "edge/author__writes__paper", "edge/paper__cites__paper"
+    assert sample.wants == ("node/author", "node/paper", "seed", *edges)
     kinds = [*sample.wants, "node/paper/year", "edge/paper__cites__paper/w"]
     full = sample.with_rows({kind: sample.ids(kind).float() for kind in kinds})
     assert all(full.has(kind) for kind in kinds)
     assert not any(sample.has(kind) for kind in kinds)
     assert full.place_of("node/paper/year") == ("paper", "year")
     assert full.place_of("edge/paper__cites__paper") == (CITES, "")
-    for kind in ("node/venue", "node/venue/x", "edge/cites", "seed"):
+    assert full.ids("seed").tolist() == full.nodes["paper"][: full.batch_size].tolist()
+    for kind in ("node/venue", "node/venue/x", "edge/cites"):
         with pytest.raises(KeyError, match=r"HeteroSubgraph wants rows of \['node/author'"):
             full.ids(kind)
     with pytest.raises(KeyError):

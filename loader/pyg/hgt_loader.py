@@ -27,8 +27,7 @@ class HGTLoader(DataLoader, theirs.HGTLoader):
     `torch_geometric.loader.HGTLoader`.
 
     Each hop draws nodes of each type, see `loader.samplers.HGTSampler`. A mini-batch has all edges among its nodes.
-    torch_geometric looks at 50 neighbors of a node at most, so it draws fewer neighbors of nodes with longer lists, and
-    leaves edges out. Here whole lists count.
+    Whole lists count; torch_geometric looks at 50 random entries of a longer list.
 
     A mini-batch is a `HeteroData`. Each node type has `n_id` `[N]`, the seeds first, and each edge type `edge_index`
     `[2, E]` and `e_id` `[E]`. The type of the seeds has `input_id` `[batch_size]` and `batch_size`. Attributes of
@@ -37,8 +36,8 @@ class HGTLoader(DataLoader, theirs.HGTLoader):
 
     Args:
         data: the graph, with several types.
-        num_samples: nodes that each hop draws, in hop order, from 0: a list for each node type, or a dict with one list
-            per node type, all with the same number of hops.
+        num_samples: numbers of nodes that each hop draws, in hop order, from 0: one list for every node type, or a dict
+            with a list per node type, all with the same number of hops.
         input_nodes: the name of a node type, or `("paper", ids or mask)`; None in place of the ids means all nodes.
             Nodes must be distinct.
         is_sorted: an option of torch_geometric without effect here: edges are always sorted once.

@@ -1,4 +1,4 @@
-"""HGT's sampling: a hop draws nodes of each type, by the shares that they have of the lists of sampled nodes."""
+"""HGT's sampling: a hop draws nodes of each type, by their shares of the lists of sampled nodes."""
 
 from __future__ import annotations
 
@@ -36,22 +36,23 @@ class HGTSampler(Sampler):
         sampler = HGTSampler({"author": [64, 64], "paper": [128, 128]})
         batch = sampler.sample(graph, {"paper": ids})
 
-    Each node of a mini-batch gives its neighbors in each of its lists, one per relation, a share of 1 / length of the
-    list. The score of a node is the sum of its shares. A hop draws from each type the next nodes that have a score and
-    are not sampled yet: without replacement, with probabilities in proportion to the squares of the scores, or all if
-    there are no more. So nodes are drawn that have many edges to sampled ones. All types are drawn before the nodes of
-    the hop give their shares, as in torch_geometric.
+    A node has a list of neighbors per relation. When it is sampled, each entry of a list gets a share of 1 / length.
+    The score of a node is the sum of its shares. A hop draws nodes of each type that have a score and are not sampled
+    yet: without replacement, with probabilities in proportion to the squares of the scores. If there are fewer nodes
+    than it draws, it takes all of them. So it prefers nodes with many edges to sampled ones. It draws from all types
+    before their scores change, as torch_geometric does. Times and weights of edges do not count.
 
-    Shares are rounded down to multiples of 2**-40, or of 2**-k if there are more than 2**(62 - k) lists. What is drawn
-    is a pure function of (graph, seed, epoch, mini-batch, hop, node), with the same bytes on the CPU and on a GPU.
+    Shares are rounded down to multiples of 2**-40, in graphs of more than 2**22 lists of 2**-(62 - log2(lists)). Draws
+    are a pure function of (graph, seed, epoch, mini-batch, hop, node), with the same bytes on the CPU and on a GPU.
+    They take memory by the number of nodes that have a score, not by the size of the graph.
 
     Args:
-        num_samples: nodes that each hop draws, in hop order, from 0: a list for each node type, or a dict with one list
-            per node type.
+        num_samples: numbers of nodes that each hop draws, in hop order, from 0: one list for every node type, or a dict
+            with a list per node type.
         edge_ids: whether samples hold the ids of their edges.
         seed: of the draws, `0 <= seed < 2**64`.
         device: "cpu" or a GPU, in whose memory the graph lies.
-        num_threads: of the CPU, that find the edges; None: one for each processor.
+        num_threads: threads of the CPU that find the edges; None: one per processor.
 
     Attributes:
         num_samples: as given, as a tuple or a dict of tuples.

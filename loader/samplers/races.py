@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 _WORD = 2**32 - 1
-_LAST = torch.finfo(torch.float64).max  # arrival of what has a weight
+_LAST = torch.finfo(torch.float64).max  # nothing that has a weight arrives later
 # Of the polynomial that csrc/sampler/race.h has for 2^28 * -log2(1 - f) / f, the highest power first.
 _QUOTIENT = (
     *(671376768, -952283399, 759000059, -228523948, 131961057),
@@ -29,7 +29,7 @@ def node_words(nodes: Tensor, key: int, step: int) -> tuple[Tensor, Tensor]:
     w = [nodes & _WORD, (nodes >> 32) & _WORD, torch.full_like(nodes, step), torch.zeros_like(nodes)]
     k0, k1 = key & _WORD, key >> 32
     for _ in range(10):
-        first, second = w[0] * 0xD2511F53, w[2] * 0xCD9E8D57  # their 64 bits, also where the sign is one of them
+        first, second = w[0] * 0xD2511F53, w[2] * 0xCD9E8D57  # all 64 bits count, that of the sign, too
         w = [(second >> 32) & _WORD ^ w[1] ^ k0, second & _WORD, (first >> 32) & _WORD ^ w[3] ^ k1, first & _WORD]
         k0, k1 = (k0 + 0x9E3779B9) & _WORD, (k1 + 0xBB67AE85) & _WORD
     return w[0], w[1]

@@ -290,7 +290,7 @@ class HeteroMiniBatch(Sample):
         return _with_rows_of(self, part, every, torch.cat(places))
 
     def of_trees(self) -> dict[str, Any]:
-        """What a subgraph also has if each seed has a tree of its own: "tree" and "seed_times"."""
+        """What a subgraph also has if each seed has a tree of its own: "tree", "seed_times" and "positions"."""
         return {}
 
     def to_dgl(self) -> tuple[dict[str, Tensor], dict[str, Tensor], list[Any]]:

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from loader.machine.optional import import_dgl
 from loader.samples.hetero_block import HeteroBlocks, by_relation, of_blocks
-from loader.samples.hetero_data import heterodata_of
 from loader.samples.hetero_subgraph import hetero_subgraph_of
 
 
@@ -85,14 +84,8 @@ def to_pyg(batch: HeteroBlocks) -> Any:
 
     If the mini-batch was sampled with expand="all", only PyG's part of it is in the result, see `hetero_subgraph_of`.
 
-    All ids are int64. Each node type has `n_id`, ids within the type in the order of the mini-batch, `num_nodes` and
-    `num_sampled_nodes` (hops + 1 counts); and `x`, if it was gathered. The type of the seeds has `batch_size`,
-    `input_id` and, if they were gathered, `y`, of the seeds only. Each relation has `edge_index`, places within the
-    types, hop by hop from the seeds, `num_sampled_edges` (a count per hop) and, if the sampler returned edge ids,
-    `e_id`; and `edge_attr`, if it was gathered. Other rows have the name that their kind ends with.
-
-    A mini-batch does not know the positions of its seeds in a loader's list. So `input_id` has their ids, which is what
-    NeighborLoader gives for all nodes of a type or a mask.
+    A mini-batch does not know the positions of its seeds in a loader's list, unless it is of trees. So `input_id` has
+    their ids, which is what NeighborLoader gives for all nodes of a type or a mask. See `HeteroSubgraph.to_pyg`.
     """
     found = hetero_subgraph_of(batch)
-    return heterodata_of(found if batch.y is None else found.with_rows({"seed": batch.y}))
+    return (found if batch.y is None else found.with_rows({"seed": batch.y})).to_pyg()

@@ -100,7 +100,7 @@ def test_nodes_are_drawn_with_their_probabilities(hops: list[dict[str, int]]) ->
     assert p_expected(observed[keep], np.append(chance, 1 - chance.sum())[keep]) > LEVEL
 
 
-def test_all_nodes_are_drawn_if_there_are_no_more() -> None:
+def test_all_nodes_are_drawn_if_few_are_left() -> None:
     graph = with_hubs(300)
     found = HGTSampler([10**6] * 2, num_threads=1).sample(graph, {"p": torch.tensor([3, 0])})
     reached = {("p", 3), ("p", 0)}

@@ -33,7 +33,7 @@ def test_arrivals_are_those_of_the_core() -> None:
     assert arrivals(low, high, weights).tolist() == expected
 
 
-def test_what_would_arrive_never_arrives_last() -> None:
+def test_infinite_times_become_the_last_one() -> None:
     late = arrivals(torch.tensor([5, 0]), torch.tensor([9, 0]), torch.tensor([1e-320, 1e-320], dtype=torch.float64))
     assert late.tolist() == [LAST, 0.0]
 

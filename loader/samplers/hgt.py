@@ -25,7 +25,7 @@ from loader.samples.subgraph import ranges
 
 NumSamples = tuple[int, ...] | dict[str, tuple[int, ...]]
 
-_UNIT_BITS = 40  # scores are multiples of 2^-40, unless their sum could then exceed 62 bits
+_UNIT_BITS = 40  # scores are integers, in units of 2^-40 or larger
 _MOST = 2**63 - 1
 
 
@@ -42,9 +42,9 @@ class HGTSampler(Sampler):
     than it draws, it takes all of them. So it prefers nodes with many edges to sampled ones. It draws from all types
     before their scores change, as torch_geometric does. Times and weights of edges do not count.
 
-    Shares are rounded down to multiples of 2**-40, in graphs of more than 2**22 lists of 2**-(62 - log2(lists)). Draws
-    are a pure function of (graph, seed, epoch, mini-batch, hop, node), with the same bytes on the CPU and on a GPU.
-    They take memory by the number of nodes that have a score, not by the size of the graph.
+    Shares are rounded down to multiples of 2**-40, or of about 2**-62 times the number of lists if there are more than
+    2**22. Draws are a pure function of (graph, seed, epoch, mini-batch, hop, node), with the same bytes on the CPU and
+    on a GPU. The memory they take goes by the nodes that have a score, not by the graph.
 
     Args:
         num_samples: numbers of nodes that each hop draws, in hop order, from 0: one list for every node type, or a dict
@@ -188,7 +188,7 @@ class _HGTSession(Session):
         self._first_row = on_device(graph.first_row.values())
         self._slots = on_device(len(relations) for relations in graph.relations_into.values())
         self._most = list(zip(*sampler.counts_of(graph), strict=True))  # [hops][node types]
-        # A list is read once, and gives 1 in all.
+        # A list is read once, and its shares are 1 together, so no sum of them exceeds 62 bits.
         self._unit = 2 ** min(_UNIT_BITS, 62 - graph.lists.num_dst.bit_length())
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], HeteroSubgraph]]:
@@ -244,15 +244,14 @@ class _HGTSession(Session):
         Args:
             nodes: `[n]`, ascending.
         """
+        times = arrivals(*node_words(nodes, key, hop), scores.double().square())
         ends = [*torch.searchsorted(nodes, self._starts).tolist()[1:], nodes.numel()]
         begin, places = 0, [nodes.new_empty(0)]
         for end, most in zip(ends, self._most[hop], strict=True):
-            drawn = torch.arange(begin, end if most else begin, device=nodes.device)
-            if 0 < most < end - begin:
-                weights = scores[begin:end].double().square()
-                times = arrivals(*node_words(nodes[begin:end], key, hop), weights)
-                drawn = drawn[_first(times, most)]
-            places.append(drawn)
+            if most >= end - begin:
+                places.append(torch.arange(begin, end, device=nodes.device))
+            elif most:
+                places.append(begin + _first(times[begin:end], most))
             begin = end
         return torch.cat(places)
 

@@ -2,14 +2,14 @@
 
 If neither pyg-lib nor torch-sparse is installed, torch_geometric's own `NeighborLoader`, `LinkNeighborLoader`,
 `NeighborSampler` and `Node2Vec` raise an ImportError. After `import loader.pyg` they work, on our core. So do the names
-`ShaDowKHopSampler`, `GraphSAINT...Sampler`, `ClusterData` and `ClusterLoader` of `torch_geometric.loader`: they are
-then the classes of this package. If one of the two is installed, the import changes nothing. `backend()` says who
-samples.
+`HGTLoader`, `ShaDowKHopSampler`, `GraphSAINT...Sampler`, `ClusterData` and `ClusterLoader` of `torch_geometric.loader`:
+they are then the classes of this package. If one of the two is installed, the import changes nothing. `backend()` says
+who samples.
 
-`loader.pyg.NeighborLoader` and `loader.pyg.LinkNeighborLoader` have the signatures of torch_geometric's, but use our
-pipeline, on the CPU or on a GPU. `loader.pyg.Node2Vec` and `loader.pyg.MetaPath2Vec` are torch_geometric's models, and
-make the walks on the device of the model. `loader.pyg.LastNeighborLoader` has the law of torch_geometric's, of a
-`TemporalData` that it is given as a whole.
+`loader.pyg.NeighborLoader`, `loader.pyg.LinkNeighborLoader` and `loader.pyg.HGTLoader` have the signatures of
+torch_geometric's, but use our pipeline, on the CPU or on a GPU. `loader.pyg.Node2Vec` and `loader.pyg.MetaPath2Vec` are
+torch_geometric's models, and make the walks on the device of the model. `loader.pyg.LastNeighborLoader` has the law of
+torch_geometric's, of a `TemporalData` that it is given as a whole.
 """
 
 from importlib import import_module
@@ -23,6 +23,7 @@ from loader.pyg.graph_saint import (
     GraphSAINTRandomWalkSampler,
     GraphSAINTSampler,
 )
+from loader.pyg.hgt_loader import HGTLoader
 from loader.pyg.last_neighbors import LastNeighborLoader
 from loader.pyg.link_neighbor_loader import LinkNeighborLoader
 from loader.pyg.neighbor_loader import NeighborLoader
@@ -38,6 +39,7 @@ __all__ = [
     "GraphSAINTNodeSampler",
     "GraphSAINTRandomWalkSampler",
     "GraphSAINTSampler",
+    "HGTLoader",
     "LastNeighborLoader",
     "LinkNeighborLoader",
     "MetaPath2Vec",

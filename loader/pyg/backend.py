@@ -66,9 +66,10 @@ def _replace_loaders() -> None:
     """Puts our loaders of subgraphs into `torch_geometric.loader`, in the place of those that need torch-sparse."""
     import torch_geometric.loader
 
-    from loader.pyg import cluster, graph_saint, shadow
+    from loader.pyg import cluster, graph_saint, hgt_loader, shadow
 
     kinds = (
+        hgt_loader.HGTLoader,
         shadow.ShaDowKHopSampler,
         graph_saint.GraphSAINTSampler,
         graph_saint.GraphSAINTNodeSampler,

@@ -49,7 +49,7 @@ class Sampled(NamedTuple):
         items: of an epoch; None if there are none.
         sampler: of subgraphs, or of links with subgraphs around them.
         graph: of `data`.
-        num_neighbors: picks per node and hop; of several types edge type -> these.
+        num_neighbors: picks per node and hop; of several types edge type -> these; None: it has none.
         by_hop: whether edges of subgraphs lie hop by hop.
         weight_attr: name of the weights in `data`.
         time_attr: name of the times in `data`.
@@ -58,7 +58,7 @@ class Sampled(NamedTuple):
     items: Items | None
     sampler: Sampler
     graph: Graph | HeteroGraph
-    num_neighbors: list[int] | Mapping[EdgeType, list[int]]
+    num_neighbors: list[int] | Mapping[EdgeType, list[int]] | None
     by_hop: bool
     weight_attr: str | None
     time_attr: str | None = None

@@ -171,7 +171,7 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
             if not typed:
                 sampler.check_graph(made)
         self._type, ids, given = inputs_by_type(made, input_nodes)
-        seeds, numbers = _inputs(not typed and isinstance(data, tuple), len(ids), given, input_id)
+        seeds, numbers = inputs_of(not typed and isinstance(data, tuple), len(ids), given, input_id)
         times = None
         if time_attr is not None:
             times = _times_of(made, self._type, seeds, input_time, time_attr)
@@ -184,9 +184,7 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
         self._positions: Tensor | None = None
         self._numbers = None if numbers is None else numbers.to(place)
         if given is not None and not self.repeated and not of_times.disjoint:
-            self._positions = torch.empty(len(ids), dtype=torch.int64, device=place)
-            shown = torch.arange(seeds.numel()) if numbers is None else numbers
-            self._positions[seeds.to(place).long()] = shown.to(place)
+            self._positions = numbers_by_node(seeds, numbers, len(ids), place)
         super().__init__(
             data,
             Sampled(
@@ -293,7 +291,7 @@ def _graph_of_store(store: Any, weight_attr: str | None) -> Graph:
     return Graph.from_edges(pairs[0], pairs[1], most, keep_edge_ids=True)
 
 
-def _inputs(stores: bool, num_nodes: int, input_nodes: Any, input_id: Any) -> tuple[Tensor, Tensor | None]:
+def inputs_of(stores: bool, num_nodes: int, input_nodes: Any, input_id: Any) -> tuple[Tensor, Tensor | None]:
     """The seeds, and what is shown of each as its id, or None for its position."""
     if input_nodes is None:
         if input_id is not None:
@@ -319,6 +317,14 @@ def _inputs(stores: bool, num_nodes: int, input_nodes: Any, input_id: Any) -> tu
         seeds = as_nodes("input_nodes", seeds).cpu()
         check_range("input_nodes", seeds, num_nodes)
     return seeds, input_id
+
+
+def numbers_by_node(seeds: Tensor, numbers: Tensor | None, num_nodes: int, device: torch.device) -> Tensor:
+    """`[num_nodes]` int64 on `device`: what is shown of each seed as its id, by default its position."""
+    found = torch.empty(num_nodes, dtype=torch.int64, device=device)
+    shown = torch.arange(seeds.numel()) if numbers is None else numbers
+    found[seeds.to(device).long()] = shown.to(device)
+    return found
 
 
 def _items(ids: Tensor, first: int, times: Tensor | None, disjoint: bool) -> NodeItems:

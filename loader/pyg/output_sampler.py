@@ -19,7 +19,7 @@ from torch_geometric.sampler.base import NumNeighbors
 from loader.graph import EdgeType, Graph, HeteroGraph
 from loader.machine.arguments import shown
 from loader.pyg.calls import drawn
-from loader.samplers import LinkSampler, Sampler, SubgraphSampler, TreeSampler
+from loader.samplers import LinkSampler, Sampler, TreeSampler
 from loader.samples import HeteroSubgraph, Links, Subgraph
 
 
@@ -47,7 +47,7 @@ class OutputSampler(BaseSampler):
     Args:
         sampler: samples subgraphs, or links with subgraphs around them.
         graph: the graph to sample.
-        num_neighbors: picks per node and hop; of several types edge type -> these.
+        num_neighbors: picks per node and hop; of several types edge type -> these; None: it has none.
         by_hop: whether the edges of a subgraph lie hop by hop, so that it has numbers of nodes and edges per hop.
 
     Attributes:
@@ -59,16 +59,16 @@ class OutputSampler(BaseSampler):
         self,
         sampler: Sampler,
         graph: Graph | HeteroGraph,
-        num_neighbors: list[int] | Mapping[EdgeType, list[int]],
+        num_neighbors: list[int] | Mapping[EdgeType, list[int]] | None,
         *,
         by_hop: bool,
     ) -> None:
         self.sampler, self.graph, self.by_hop = sampler, graph, by_hop
-        self._num_neighbors = NumNeighbors(num_neighbors)
+        self._num_neighbors = None if num_neighbors is None else NumNeighbors(num_neighbors)
         self.position: tuple[int, int] | None = None
 
     @property
-    def num_neighbors(self) -> NumNeighbors:
+    def num_neighbors(self) -> NumNeighbors | None:
         """Picks per node and hop. They cannot be changed."""
         return self._num_neighbors
 
@@ -137,7 +137,6 @@ class OutputSampler(BaseSampler):
         if self._in_trees:
             sample = self._trees(inputs)
         else:
-            assert isinstance(self.sampler, SubgraphSampler)
             epoch, batch = self._position()
             sample = self.sampler.sample(graph, {inputs.input_type: inputs.node}, epoch=epoch, batch=batch)
         out = self._typed_output(sample)
@@ -145,18 +144,16 @@ class OutputSampler(BaseSampler):
         return out
 
     def _typed_output(self, sample: HeteroSubgraph) -> HeteroSamplerOutput:
-        around = self.sampler.around if isinstance(self.sampler, LinkSampler) else self.sampler
-        induced = getattr(around, "subgraph_type", None) == "induced"
         out = HeteroSamplerOutput(
             node=sample.nodes,
             row={key: pairs[0] for key, pairs in sample.edges.items()},
             col={key: pairs[1] for key, pairs in sample.edges.items()},
             edge=sample.edge_ids,
             batch=sample.tree,
-            num_sampled_nodes=None if induced else {name: list(counts) for name, counts in sample.num_nodes.items()},
-            num_sampled_edges=None if induced else {key: list(counts) for key, counts in sample.num_edges.items()},
+            num_sampled_nodes=of_hops(sample.num_nodes) if sample.by_hop else None,
+            num_sampled_edges=of_hops(sample.num_edges) if sample.by_hop else None,
         )
-        return out if self.by_hop or induced else out.to_bidirectional()
+        return out if self.by_hop or not sample.by_hop else out.to_bidirectional()
 
     def _sample(self, seeds: Tensor) -> Any:
         epoch, batch = self._position()
@@ -175,6 +172,10 @@ class OutputSampler(BaseSampler):
             num_sampled_nodes=list(sample.num_nodes) if self.by_hop else None,
             num_sampled_edges=list(sample.num_edges) if self.by_hop else None,
         )
+
+
+def of_hops(counts: Mapping[Any, tuple[int, ...]]) -> dict[Any, list[int]]:
+    return {key: list(of_hop) for key, of_hop in counts.items()}
 
 
 def labels_of(truth: Tensor, given: Tensor | None, negatives: bool) -> Tensor | None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from loader.samplers.base import NeighborSampler, Request, Sampler, Session, resolve_fanouts
 from loader.samplers.cpu import CoreSampler, FullSampler, FusedSampler, HopwiseSampler
 from loader.samplers.dgl import DGLSampler
+from loader.samplers.hgt import HGTSampler
 from loader.samplers.links import LinkSampler, Negatives
 from loader.samplers.list_hotness import list_hotness
 from loader.samplers.placement import fused
@@ -23,6 +24,7 @@ __all__ = [
     "DGLSampler",
     "FullSampler",
     "FusedSampler",
+    "HGTSampler",
     "HopwiseSampler",
     "LinkSampler",
     "Negatives",

@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-_WORD = np.uint64(2**32 - 1)
+from loader.samplers.races import node_words
+
 _LEAST = 1e-150  # what is smaller has no chance, and its square would be 0
 _CONVERGED = 1 - 1e-4  # of the expected number of neighbors, as in DGL
 
@@ -30,25 +32,12 @@ class LaborPicks(NamedTuple):
 def source_numbers(sources: NDArray[np.int64], key: int, step: int) -> NDArray[np.uint64]:
     """`[n]` random numbers of 64 bits, each a pure function of (key, step, source): those of csrc/sampler/labor.h.
 
-    They are words 0 and 1 of Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
-
     Args:
         key: of the mini-batch, `_core.batch_key`.
         step: the hop.
     """
-    lane = sources.astype(np.uint64)
-    w = [lane & _WORD, lane >> np.uint64(32), np.full_like(lane, step), np.zeros_like(lane)]
-    k0, k1 = key & 0xFFFFFFFF, key >> 32
-    for _ in range(10):
-        first, second = w[0] * np.uint64(0xD2511F53), w[2] * np.uint64(0xCD9E8D57)
-        w = [
-            second >> np.uint64(32) ^ w[1] ^ np.uint64(k0),
-            second & _WORD,
-            first >> np.uint64(32) ^ w[3] ^ np.uint64(k1),
-            first & _WORD,
-        ]
-        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    return w[0] | w[1] << np.uint64(32)
+    low, high = node_words(torch.from_numpy(sources.astype(np.int64)), key, step)
+    return (high << 32 | low).numpy().view(np.uint64)
 
 
 def labor_picks(

@@ -282,18 +282,32 @@ def _all_edges(
     )
 
 
-def _all_typed_edges(graph: HeteroGraph, sampler: SubgraphSampler, batch: HeteroMiniBatch) -> HeteroSubgraph:
-    """The nodes of a subgraph with types, with all edges among them."""
-    made, places = with_distinct_seeds(hetero_subgraph_of(batch))
-    found, given = induced_edges_by_type(graph, made.nodes), graph.lists.edge_ids
+def induced_by_type(
+    graph: HeteroGraph, nodes: Mapping[str, torch.Tensor], edge_ids: bool, num_threads: int | None = None
+) -> dict[str, Any]:
+    """All edges among given nodes, as attributes of a `HeteroSubgraph`.
+
+    Args:
+        nodes: node type -> `[n]` distinct ids within the type.
+        edge_ids: whether there are ids of the edges.
+        num_threads: see `induced_edges_by_type`.
+    """
+    found, given = induced_edges_by_type(graph, nodes, num_threads=num_threads), graph.lists.edge_ids
     ids = {key: edges.places for key, edges in found.items()}
     if given is not None:
         ids = {key: given[of.to(given.device)].long().to(of.device) for key, of in ids.items()}
-    made = made.replace(
-        edges={key: torch.stack([edges.sources, edges.targets]) for key, edges in found.items()},
-        edge_ids=ids if sampler.edge_ids else None,
-        num_edges={key: (edges.places.numel(),) for key, edges in found.items()},
-    )
+    return {
+        "edges": {key: torch.stack([edges.sources, edges.targets]) for key, edges in found.items()},
+        "edge_ids": ids if edge_ids else None,
+        "num_edges": {key: (edges.places.numel(),) for key, edges in found.items()},
+        "by_hop": False,
+    }
+
+
+def _all_typed_edges(graph: HeteroGraph, sampler: SubgraphSampler, batch: HeteroMiniBatch) -> HeteroSubgraph:
+    """The nodes of a subgraph with types, with all edges among them."""
+    made, places = with_distinct_seeds(hetero_subgraph_of(batch))
+    made = made.replace(**induced_by_type(graph, made.nodes, sampler.edge_ids))
     return repeated(made, places) if places else made
 
 

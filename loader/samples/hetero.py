@@ -13,7 +13,7 @@ from loader.samples.base import Rows, Sample
 from loader.samples.hetero_block import HeteroBlock, by_relation, of_blocks
 from loader.samples.hetero_interop import to_dgl, to_pyg
 from loader.samples.lazy_rows import LazyFeatures, LazyRows
-from loader.samples.segments import EdgeType, Segments
+from loader.samples.segments import EdgeType, Segments, seed_type_of
 from loader.samples.subgraph import edges_of, ranges
 
 _PYG_NAMES = ("x_dict", "edge_index_dict", "num_sampled_nodes", "num_sampled_edges", "input_id")
@@ -165,10 +165,7 @@ class HeteroMiniBatch(Sample):
         Raises:
             ValueError: they have several types, or there are none.
         """
-        names = [name for name, size in zip(self.node_types, self.sizes[0], strict=True) if size]
-        if len(names) != 1:
-            raise ValueError(f"the seeds of the mini-batch have {len(names)} types {names}; one is needed here")
-        return names[0]
+        return seed_type_of(self.num_seeds)
 
     @property
     def num_seeds(self) -> dict[str, int]:
@@ -293,7 +290,7 @@ class HeteroMiniBatch(Sample):
         return _with_rows_of(self, part, every, torch.cat(places))
 
     def of_trees(self) -> dict[str, Any]:
-        """What a subgraph also has if each seed has a tree of its own: "tree" and "seed_times"."""
+        """What a subgraph also has if each seed has a tree of its own: "tree", "seed_times" and "positions"."""
         return {}
 
     def to_dgl(self) -> tuple[dict[str, Tensor], dict[str, Tensor], list[Any]]:

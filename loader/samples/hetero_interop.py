@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loader.machine.optional import import_dgl, import_optional
+from loader.machine.optional import import_dgl
 from loader.samples.hetero_block import HeteroBlocks, by_relation, of_blocks
 from loader.samples.hetero_subgraph import hetero_subgraph_of
 
@@ -84,32 +84,8 @@ def to_pyg(batch: HeteroBlocks) -> Any:
 
     If the mini-batch was sampled with expand="all", only PyG's part of it is in the result, see `hetero_subgraph_of`.
 
-    All ids are int64. Each node type has `n_id`, ids within the type in the order of the mini-batch, `num_nodes` and
-    `num_sampled_nodes` (hops + 1 counts); and `x`, if it was gathered. The type of the seeds has `batch_size`,
-    `input_id` and, if they were gathered, `y`, of the seeds only. Each relation has `edge_index`, places within the
-    types, hop by hop from the seeds, `num_sampled_edges` (a count per hop) and, if the sampler returned edge ids,
-    `e_id`; and `edge_attr`, if it was gathered. Other rows have the name that their kind ends with.
-
-    A mini-batch does not know the positions of its seeds in a loader's list. So `input_id` has their ids, which is what
-    NeighborLoader gives for all nodes of a type or a mask.
+    A mini-batch does not know the positions of its seeds in a loader's list, unless it is of trees. So `input_id` has
+    their ids, which is what NeighborLoader gives for all nodes of a type or a mask. See `HeteroSubgraph.to_pyg`.
     """
-    HeteroData = import_optional("torch_geometric.data", "to_pyg()", "datasets").HeteroData
-
-    found, data = hetero_subgraph_of(batch), HeteroData()
-    for name, ids in found.nodes.items():
-        store = data[name]
-        store.n_id, store.num_nodes, store.num_sampled_nodes = ids, ids.numel(), list(found.num_nodes[name])
-        if found.num_nodes[name][0]:
-            store.batch_size = found.num_nodes[name][0]
-            store.input_id = ids[: store.batch_size]
-    if batch.y is not None:
-        data[batch.seed_type].y = batch.y
-    for edge_type, pairs in found.edges.items():
-        edges = data[edge_type]
-        edges.edge_index, edges.num_sampled_edges = pairs, list(found.num_edges[edge_type])
-        if found.edge_ids is not None:
-            edges.e_id = found.edge_ids[edge_type]
-    for kind, rows in found.rows.items():
-        where, attribute = found.place_of(kind)
-        data[where][attribute or ("x" if isinstance(where, str) else "edge_attr")] = rows
-    return data
+    found = hetero_subgraph_of(batch)
+    return (found if batch.y is None else found.with_rows({"seed": batch.y})).to_pyg()

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from loader.machine.optional import import_optional
 from loader.samples.base import Rows, Sample
 from loader.samples.hetero_block import HeteroBlocks, by_relation, edge_index_dict, of_blocks
 from loader.samples.lazy_rows import LazyRows
-from loader.samples.segments import EdgeType
+from loader.samples.segments import EdgeType, seed_type_of
 from loader.samples.subgraph import Subgraph
 
 
@@ -36,6 +37,7 @@ class HeteroSubgraph(Sample):
             share one subgraph.
         seed_times: `[batch_size]` int64, the times of the seeds, or None.
         positions: `[batch_size]` int64, of the seeds in the list of items, or None if nobody asks for them.
+        by_hop: whether edges lie hop by hop. Those of an induced subgraph do not, and `num_edges` has one number.
     """
 
     nodes: dict[str, Tensor]
@@ -50,12 +52,13 @@ class HeteroSubgraph(Sample):
     tree: dict[str, Tensor] | None = None
     seed_times: Tensor | None = None
     positions: Tensor | None = None
+    by_hop: bool = True
 
     @property
     def wants(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Kinds of rows: "node/TYPE" for each type, and "edge/SOURCE__NAME__TARGET" for each relation."""
+        """Kinds of rows: "node/TYPE" for each type, "seed", and "edge/SOURCE__NAME__TARGET" for each relation."""
         relations = ("edge/" + "__".join(edge_type) for edge_type in self.edges)
-        return (*(f"node/{name}" for name in self.nodes), *relations)
+        return (*(f"node/{name}" for name in self.nodes), "seed", *relations)
 
     @property
     def num_seeds(self) -> dict[str, int]:
@@ -66,6 +69,15 @@ class HeteroSubgraph(Sample):
     def batch_size(self) -> int:
         """Number of seeds."""
         return sum(self.num_seeds.values())
+
+    @property
+    def seed_type(self) -> str:
+        """The type of the seeds.
+
+        Raises:
+            ValueError: they have several types, or there are none.
+        """
+        return seed_type_of(self.num_seeds)
 
     def place_of(self, kind: str) -> tuple[str | EdgeType, str]:
         """The node type or edge type of a kind of rows, and the name at its end, or "".
@@ -85,7 +97,11 @@ class HeteroSubgraph(Sample):
         raise KeyError(f"{type(self).__name__} wants rows of {list(self.wants)}, not of {kind!r}")
 
     def ids(self, kind: str) -> Tensor:
-        """`[n]` ids of the nodes of a type, or of the edges of a relation."""
+        """`[n]` ids of the nodes of a type, of the seeds, or of the edges of a relation."""
+        if kind == "seed":
+            if self.seed_times is not None and self.positions is not None:
+                return self.positions  # labels are those of items: a node may be a seed at several times
+            return self.nodes[self.seed_type][: self.batch_size]
         where, _ = self.place_of(kind)
         if isinstance(where, str):
             return self.nodes[where]
@@ -121,6 +137,52 @@ class HeteroSubgraph(Sample):
 
     def numbers(self) -> tuple[Any, ...]:
         return self.num_nodes, self.num_edges, self.epoch, self.index
+
+    def to_pyg(self) -> Any:
+        """A `torch_geometric.data.HeteroData`, as torch_geometric's loaders yield it.
+
+        All ids are int64. Each node type has `n_id`, ids within the type, and `num_nodes`; and `x`, if it was gathered.
+        Types of seeds have `batch_size`, `input_id` (positions of the seeds in a loader's list, or their ids) and, if
+        they were gathered, `y`, of the seeds only. Each relation has `edge_index`, places within the types, and, if
+        the sampler returned edge ids, `e_id`; and `edge_attr`, if it was gathered. Other rows have the name that their
+        kind ends with. If edges lie hop by hop, types have `num_sampled_nodes` (hops + 1 counts) and relations
+        `num_sampled_edges` (a count per hop). Of trees, types have `batch`, the trees of their nodes, and those of
+        seeds `seed_time`, if seeds have times.
+        """
+        HeteroData = import_optional("torch_geometric.data", "to_pyg()", "datasets").HeteroData
+
+        data, first = HeteroData(), 0  # seeds lie type after type
+        for name, ids in self.nodes.items():
+            store, counts = data[name], self.num_nodes[name]
+            store.n_id, store.num_nodes = ids, ids.numel()
+            if self.by_hop:
+                store.num_sampled_nodes = list(counts)
+            if self.tree is not None:
+                store.batch = self.tree[name]
+            if counts[0]:
+                self._put_seeds(store, ids[: counts[0]], slice(first, first + counts[0]))
+            first += counts[0]
+        for edge_type, pairs in self.edges.items():
+            edges = data[edge_type]
+            edges.edge_index = pairs
+            if self.by_hop:
+                edges.num_sampled_edges = list(self.num_edges[edge_type])
+            if self.edge_ids is not None:
+                edges.e_id = self.edge_ids[edge_type]
+        for kind, rows in self.rows.items():
+            if kind == "seed":
+                data[self.seed_type].y = rows
+                continue
+            where, attribute = self.place_of(kind)
+            data[where][attribute or ("x" if isinstance(where, str) else "edge_attr")] = rows
+        return data
+
+    def _put_seeds(self, store: Any, ids: Tensor, among: slice) -> None:
+        """Gives the seeds of a type, those `among` all, to the part of a `HeteroData` that has the type."""
+        store.batch_size = ids.numel()
+        store.input_id = ids if self.positions is None else self.positions[among]
+        if self.seed_times is not None:
+            store.seed_time = self.seed_times[among]
 
     def __repr__(self) -> str:
         nodes = {name: ids.numel() for name, ids in self.nodes.items()}

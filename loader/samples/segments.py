@@ -120,3 +120,15 @@ class Segments:
 @lru_cache(maxsize=32)
 def _relations_into(names: tuple[str, ...], edge_types: tuple[EdgeType, ...]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(r for r, (_, _, target) in enumerate(edge_types) if target == name) for name in names)
+
+
+def seed_type_of(num_seeds: Mapping[str, int]) -> str:
+    """The type of the seeds of a mini-batch, of node type -> number of seeds.
+
+    Raises:
+        ValueError: they have several types, or there are none.
+    """
+    names = [name for name, size in num_seeds.items() if size]
+    if len(names) != 1:
+        raise ValueError(f"the seeds of the mini-batch have {len(names)} types {names}; one is needed here")
+    return names[0]

@@ -100,29 +100,11 @@ class TreeMiniBatch(HeteroMiniBatch):
             raise ValueError("DGL's blocks sample all nodes so far at each hop, and trees only the new ones: to_pyg()")
         return super().to_dgl()
 
-    def to_pyg(self) -> Any:
-        """A `torch_geometric.data.HeteroData`, see `HeteroMiniBatch.to_pyg`.
-
-        Each node type has `batch`, the trees of its nodes. Types of seeds have `seed_time`, and as `input_id` the
-        numbers of the seeds in a loader's list, if these are known.
-        """
-        data = super().to_pyg()
-        for name in self.node_types:
-            data[name].batch = self.tree_of(name).long()
-        begin = 0
-        for name, count in self.num_seeds.items():  # they lie type after type
-            of_seeds, seeds = data[name], slice(begin, begin + count)
-            if count and self.seed_times is not None:
-                of_seeds.seed_time = self.seed_times[seeds]
-            if count and self.items is not None:
-                of_seeds.input_id = self.items[seeds]
-            begin += count
-        return data
-
     def of_trees(self) -> dict[str, Any]:
         return {
             "tree": {name: self.tree_of(name).long() for name in self.segments.names},
             "seed_times": self.seed_times,
+            "positions": self.items,
         }
 
     def tree_of(self, node_type: str) -> Tensor:

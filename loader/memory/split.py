@@ -21,8 +21,8 @@ from loader.samples import MiniBatch
 
 LINE_BYTES = 128  # of a request to pinned memory
 _PLACE_BYTES = 4  # of a row, in the table of a cache
-_LEVEL_BITS = 44  # of a float64 that are left out: levels lie 1/256 apart
-_LEVELS = 1 << (63 - _LEVEL_BITS)
+LEVEL_BITS = 44  # of a float64 that are left out: levels lie 1/256 apart
+LEVELS = 1 << (63 - LEVEL_BITS)
 
 
 class Reads(NamedTuple):
@@ -106,12 +106,12 @@ def split_memory(room: int, graph: Graph, row_bytes: int, reads: Reads, beside: 
     n, list_table = graph.num_nodes, 2 * graph.indptr.nbytes  # with `indptr`, which is copied for pinned lists, too
     all_rows, row_table = n * row_bytes, n * (_PLACE_BYTES + beside[1])
     whole_row = -(-row_bytes // LINE_BYTES) * LINE_BYTES
-    lists = _Items.of(degrees * graph.indices.itemsize, reads.lists)
-    rows = _Items.of(torch.full((n,), row_bytes + beside[0]), reads.rows * whole_row)
+    lists = Items.of(degrees * graph.indices.itemsize, reads.lists)
+    rows = Items.of(torch.full((n,), row_bytes + beside[0]), reads.rows * whole_row)
     without = float(lists.saved.sum() + rows.saved.sum())
     none = torch.zeros(0, dtype=torch.int64)
 
-    def chosen(of: _Items, table: int, left: int) -> tuple[Tensor, int, float]:
+    def chosen(of: Items, table: int, left: int) -> tuple[Tensor, int, float]:
         (ids,) = _fill([of], left - table)
         return (ids, table + int(of.nbytes[ids].sum()), float(of.saved[ids].sum())) if ids.numel() else (none, 0, 0.0)
 
@@ -141,7 +141,7 @@ def split_memory(room: int, graph: Graph, row_bytes: int, reads: Reads, beside: 
     return min(found, key=lambda split: (split.bus, -split.list_bytes - split.row_bytes))
 
 
-class _Items(NamedTuple):
+class Items(NamedTuple):
     """What may be kept, by node: what each takes, and what it saves per mini-batch, in bytes."""
 
     nbytes: Tensor  # int64
@@ -151,23 +151,23 @@ class _Items(NamedTuple):
     on_level: Tensor  # float64, bytes of each level
 
     @classmethod
-    def of(cls, nbytes: Tensor, saved: Tensor) -> _Items:
+    def of(cls, nbytes: Tensor, saved: Tensor) -> Items:
         worth = saved / nbytes.clamp(min=1)
-        level = (worth.view(torch.int64) >> _LEVEL_BITS).int()
-        return cls(nbytes, saved, worth, level, torch.bincount(level, nbytes.double(), minlength=_LEVELS))
+        level = (worth.view(torch.int64) >> LEVEL_BITS).int()
+        return cls(nbytes, saved, worth, level, torch.bincount(level, nbytes.double(), minlength=LEVELS))
 
 
-def _fill(kinds: Sequence[_Items], room: int) -> list[Tensor]:
+def _fill(kinds: Sequence[Items], room: int) -> list[Tensor]:
     """For each kind the ids, ascending, that are kept: those that save most per byte, as long as there is room.
 
     Only those of the level on which the room ends are sorted: to sort all of a large graph takes a minute.
     """
     above = torch.stack([kind.on_level for kind in kinds]).sum(0).flip(0).cumsum(0)  # of a level and those above it
     fits = int((above <= room).sum())  # from the highest level on
-    masks = [kind.level >= _LEVELS - fits for kind in kinds]
-    if fits < _LEVELS:
+    masks = [kind.level >= LEVELS - fits for kind in kinds]
+    if fits < LEVELS:
         left = room - (int(above[fits - 1]) if fits else 0)
-        ends = [(kind.level == _LEVELS - 1 - fits).nonzero().view(-1) for kind in kinds]
+        ends = [(kind.level == LEVELS - 1 - fits).nonzero().view(-1) for kind in kinds]
         worth, nbytes = (
             torch.cat([getattr(kind, name)[ids] for kind, ids in zip(kinds, ends, strict=True)])
             for name in ("worth", "nbytes")

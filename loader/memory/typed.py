@@ -8,6 +8,7 @@ help here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -80,47 +81,62 @@ def plan_types(
     """
     _check_times([sampler for sampler, _ in samplers])
     rows = {name: RowFormat(table, **options) for name, table in data.features.items()}
-    for name, format_ in rows.items():
-        format_.choose(data.features[name])
+    for name, of_type in rows.items():
+        of_type.choose(data.features[name])
     loaders = 2 if seeds["val"].ids.numel() else 1
     needs, nodes = _needs(data, seeds, samplers, prefetch, loaders)
-    tables = sum(_STORE_BYTES + counted_bytes(format_.all_scale_bytes) for format_ in rows.values())
-    needs = needs._replace(tables=needs.tables + tables)
+    of_stores = sum(_STORE_BYTES + counted_bytes(of_type.all_scale_bytes) for of_type in rows.values())
+    needs = needs._replace(tables=needs.tables + of_stores)
     check_budget(budget, needs)  # before mini-batches are counted
-
-    def batches(split: str, sampler: GpuOptions, size: int, count: int) -> Iterator[HeteroMiniBatch]:
-        given, own = seeds[split], _on_cpu(sampler)
-        if given.ids.numel():
-            loader_options: dict[str, Any] = {"shuffle": split == "train", "seed": seed, "prefetch": 0}
-            of_type = (data.target, given.ids)
-            loader = NodeLoader(data.graph, None, None, of_type, own, size, times=given.times, **loader_options)
-            yield from islice(loader, count)
-            loader.release()
-
     (train, size), (other, eval_size) = samplers
-    id_bytes = data.graph.lists.indices.itemsize
-    reads = TypedReads.of(data.graph, batches("train", train, size, COUNTED), list(rows))
+    sampled = partial(_sampled, data, seeds, seed)
+    reads = TypedReads.of(data.graph, sampled("train", train, size, COUNTED), list(rows))
     counted = {name: [of] for name, of in reads.rows_of.items()}
     for split in ("val", "test"):
         found = [
             [batch.ids(f"node/{name}").numel() for name in rows]
-            for batch in batches(split, other, eval_size, COUNTED_OF_SPLIT)
+            for batch in sampled(split, other, eval_size, COUNTED_OF_SPLIT)
         ]
-        if found:
-            for name, of in zip(rows, torch.tensor(found).view(len(found), -1).unbind(1), strict=True):
-                counted[name].append(of)
-    taken, (_, with_rows) = 0, outstanding_batches(prefetch, 1, 0, loaders)
-    for name, format_ in rows.items():
-        bound, of_type = min(nodes, format_.num_rows), counted[name]
-        one, all_rows = (
-            min(count * bound, max(most_rows(each, count) for each in of_type)) for count in (1, with_rows)
-        )
-        # Each row, its id within all types and within its own, and what its gather takes.
-        arrays = (format_.dim * format_.dtype.itemsize, id_bytes, id_bytes, GATHER_ROW_BYTES)
-        beyond = sum(counted_beyond(one * nbytes) for nbytes in arrays) + GATHER_BYTES
-        taken += all_rows * sum(arrays) + with_rows * beyond
-    needs = needs._replace(outstanding_rows=taken)
+        for name, of in zip(rows, zip(*found, strict=True), strict=bool(found)):
+            counted[name].append(torch.tensor(of))
+    with_rows = outstanding_batches(prefetch, 1, 0, loaders)[1]
+    in_flight = (_in_flight(rows[name], nodes, counted[name], with_rows, data.graph) for name in rows)
+    needs = needs._replace(outstanding_rows=sum(in_flight))
     return TypedPlan.make(budget, needs, data.graph, {name: of.nbytes for name, of in rows.items()}, reads)
+
+
+def _sampled(
+    data: HeteroDataset,
+    seeds: Mapping[str, SplitSeeds],
+    seed: int,
+    split: str,
+    sampler: GpuOptions,
+    size: int,
+    count: int,
+) -> Iterator[HeteroMiniBatch]:
+    """The first mini-batches of a split, at most so many."""
+    given = seeds[split]
+    if not given.ids.numel():
+        return
+    options: dict[str, Any] = {"times": given.times, "shuffle": split == "train", "seed": seed, "prefetch": 0}
+    loader = NodeLoader(data.graph, None, None, (data.target, given.ids), _on_cpu(sampler), size, **options)
+    yield from islice(loader, count)
+    loader.release()
+
+
+def _in_flight(rows: RowFormat, nodes: int, counted: Sequence[Tensor], batches: int, graph: HeteroGraph) -> int:
+    """Bytes of the rows of a type of so many mini-batches.
+
+    Args:
+        nodes: of a mini-batch, at most.
+        counted: numbers of rows of some mini-batches of each split.
+    """
+    bound, id_bytes = min(nodes, rows.num_rows), graph.lists.indices.itemsize
+    one, every = (min(count * bound, max(most_rows(each, count) for each in counted)) for count in (1, batches))
+    # Each row, its id within all types and within its own, and what its gather takes.
+    arrays = (rows.dim * rows.dtype.itemsize, id_bytes, id_bytes, GATHER_ROW_BYTES)
+    beyond = sum(counted_beyond(one * nbytes) for nbytes in arrays) + GATHER_BYTES
+    return every * sum(arrays) + batches * beyond
 
 
 def locked_bytes(plan: TypedPlan, data: HeteroDataset, options: RowOptions) -> int:

@@ -2,10 +2,12 @@
 
 A row in GPU memory saves some bytes over the bus per mini-batch for each byte that it takes. Those that save most are
 kept, whichever type they are of. Beside single rows, a type may be kept as a whole, which needs no table of places, and
-the graph is kept as a whole or not at all. So what is kept is chosen by a price of a byte: of each type, and of the
-graph, the choice that saves most beyond the price of what it takes. This is best for the memory that it takes in all
-(Everett, "Generalized Lagrange Multiplier Method", Operations Research 1963). The price is the lowest that the memory
-allows; what is left then goes to one more type, or the graph, and to the rows that are worth less than the price.
+the graph is kept as a whole or not at all. So, once with the graph and once without, what is kept is chosen by a price
+of a byte: of each type the choice that saves most beyond the price of what it takes. This is best for the memory that
+it takes in all (Everett, "Generalized Lagrange Multiplier Method", Operations Research 1963). The price is the lowest
+that the memory allows; what is left then goes to one more type, and to the rows that are worth less than the price. As
+a type that just does not fit would keep the price high for the others, each type is also left out once, and kept
+alone once.
 """
 
 from __future__ import annotations
@@ -61,8 +63,7 @@ def split_types(
     every = _State(True, frozenset(types), frozenset())
     best = _Filled.of(every, types, lists, room)
     if best is None:
-        base = _at_lowest_price(types, lists, room)
-        tried = (_Filled.of(state, types, lists, room) for state in base.near(types))
+        tried = (_Filled.of(state, types, lists, room) for state in _states(types, lists, room))
         best = max((one for one in tried if one is not None), key=lambda one: (one.saved, one.taken))
     kept: dict[str, Tensor | None] = {}
     taken: dict[str, int] = {}
@@ -148,21 +149,18 @@ class _State(NamedTuple):
     part: frozenset[str]
 
     @classmethod
-    def of(cls, types: Mapping[str, _Type], lists: _Lists, level: int) -> _State:
+    def of(cls, types: Mapping[str, _Type], with_lists: bool, level: int) -> _State:
         chosen = {name: of.choose(level) for name, of in types.items()}
         whole, part = (frozenset(name for name, kind in chosen.items() if kind == of) for of in ("whole", "part"))
-        return cls(lists.saved >= _price(level) * lists.taken, whole, part)
+        return cls(with_lists, whole, part)
 
     def fixed(self, types: Mapping[str, _Type], lists: _Lists) -> int:
         """Bytes whatever rows are kept of the types that are kept in part."""
         taken = sum(types[name].whole for name in self.whole) + sum(types[name].table for name in self.part)
         return taken + (lists.taken if self.lists else 0)
 
-    def near(self, types: Mapping[str, _Type]) -> Iterator[_State]:
-        """This one, and those with one more thing."""
-        yield self
-        if not self.lists:
-            yield self._replace(lists=True)
+    def with_one_more(self, types: Mapping[str, _Type]) -> Iterator[_State]:
+        """Those with rows of one more type."""
         for name in types:
             if name not in self.whole:
                 yield self._replace(whole=self.whole | {name}, part=self.part - {name})
@@ -170,13 +168,28 @@ class _State(NamedTuple):
                     yield self._replace(part=self.part | {name})
 
 
-def _at_lowest_price(types: Mapping[str, _Type], lists: _Lists, room: int) -> _State:
-    """The choice by the lowest price for which there is room; of nothing if there is none."""
-    low, high = -1, LEVELS  # no room at the first, room at the second, at which nothing is kept
-    best = _State(False, frozenset(), frozenset())
+def _states(types: Mapping[str, _Type], lists: _Lists, room: int) -> Iterator[_State]:
+    """Choices of which one is good; nothing at all is among them."""
+    for with_lists in (False, True):
+        if with_lists and lists.taken > room:
+            return
+        base = _at_lowest_price(types, with_lists, lists, room)
+        yield base
+        yield from base.with_one_more(types)
+        for name in types:
+            others = {other: of for other, of in types.items() if other != name}
+            yield _at_lowest_price(others, with_lists, lists, room)
+            yield _State(with_lists, frozenset({name}), frozenset())
+            yield _State(with_lists, frozenset(), frozenset({name}))
+
+
+def _at_lowest_price(types: Mapping[str, _Type], with_lists: bool, lists: _Lists, room: int) -> _State:
+    """The choice by the lowest price for which there is room; of no rows if there is none."""
+    low, high = -1, LEVELS  # no room at the first, room at the second, at which no rows are kept
+    best = _State(with_lists, frozenset(), frozenset())
     while high - low > 1:
         level = (low + high) // 2
-        state = _State.of(types, lists, level)
+        state = _State.of(types, with_lists, level)
         rows = _bytes_upto({name: types[name] for name in state.part}, level)
         if state.fixed(types, lists) + rows <= room:
             best, high = state, level

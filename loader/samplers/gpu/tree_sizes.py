@@ -71,7 +71,7 @@ class TreeSizes(TypedSizes):
             for known, edges in zip(tree.frontiers, tree.edges, strict=False):
                 # At most half of the places are taken, and at most a quarter by nodes that are new.
                 found.append(max(_power_of_two(2 * (known + edges)), 4 * _power_of_two(edges)))
-        return [0, *(1 << bit for bit in range(10, max(found).bit_length()))]
+        return [0, *(1 << bit for bit in range(6, max(found).bit_length()))]
 
     def asked(self, plan: Plan, num_seeds: int) -> dict[str, Any]:
         few = sum(plan.edges) <= _FEW_EDGES * max(num_seeds, 1)

@@ -21,7 +21,6 @@ from loader.graph import Graph
 from loader.memory import budget as memory_budget
 from loader.memory.budget import MemoryBudget, available_bytes
 from loader.memory.card import memory_card
-from loader.memory.counting import most_rows
 from loader.memory.graph import GraphMemory
 from loader.memory.plan import MemoryPlan
 from loader.memory.split import Reads
@@ -269,26 +268,6 @@ def test_rows_that_must_not_be_locked_are_refused(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ValueError, match=r"each process would page-lock .* of lists and rows, more than half"):
         MemoryBudget(needs, {}).plan(make_dataset(), [(sampler, 15), (sampler, 15)], 2, 0)
     assert MemoryBudget(2**40, {}).plan(make_dataset(), [(sampler, 15), (sampler, 15)], 2, 0).rows == "device"
-
-
-def test_room_for_rows_goes_by_their_spread() -> None:
-    counts = torch.randn(100, generator=torch.Generator().manual_seed(0)).mul(100).add(100_000).long()
-    mean, spread = float(counts.double().mean()), float(counts.double().std())
-    assert most_rows(counts, 1) == int(mean + 8 * spread) + 1024
-    assert most_rows(counts, 4) == int(4 * mean + 16 * spread) + 4 * 1024
-    # Few mini-batches do not tell how they vary, and some vary a lot.
-    few, odd = counts[:10], counts * torch.arange(100)
-    assert most_rows(few, 3) == int(3.75 * int(few.max())) + 3 * 1024
-    assert most_rows(odd, 1) <= 1.25 * int(odd.max()) + 1024
-
-
-@pytest.mark.parametrize("together", [1, 3, 6, 12])
-def test_any_mini_batches_together_have_room(together: int) -> None:
-    g = torch.Generator().manual_seed(1)
-    counts = torch.poisson(torch.full((100 + 100_000 * together,), 40.0), generator=g).long() * 1000
-    room = most_rows(counts[:100], together)
-    assert room >= int(counts[100:].view(-1, together).sum(1).max())
-    assert room <= 1.25 * together * int(counts[:100].max()) + together * 1024
 
 
 def test_without_validation_one_loader_counts(no_gpu_needed: None) -> None:

@@ -69,7 +69,7 @@ class Classes(NamedTuple):
         seen = counts.nonzero().view(-1)
         of, found = self.of[seen], counts[seen].double()
         sizes = self.sizes.clamp(min=1)
-        mean, square = (torch.bincount(of, x, minlength=len(sizes)) / sizes for x in (found, found**2))
+        mean, square = (torch.bincount(of, x, minlength=len(sizes)).double() / sizes for x in (found, found**2))
         return seen, mean, square
 
 

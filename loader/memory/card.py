@@ -85,7 +85,7 @@ def show_memory(plan: dict[str, Any], console: Console) -> None:
         *([("the host's part of a gather", "host_part")] if needs["host_part"] else []),
     ):
         table.add_row(what, readable(needs[name]))
-    for what, share, nbytes in _kept(plan):
+    for what, share, nbytes in _shares(plan):
         table.add_row(what, f"{share:.1%}, {readable(nbytes)}")
     ahead = f" (fewer with lookahead {plan['lookahead']})" if plan.get("lookahead") else ""
     table.add_row("over the bus per mini-batch" + ahead, readable(plan["bus_bytes_a_batch"]))
@@ -97,7 +97,7 @@ def show_memory(plan: dict[str, Any], console: Console) -> None:
     console.print(f"option of train.py: memory={plan['budget_bytes'] / 2**30:.6g}")
 
 
-def _kept(plan: dict[str, Any]) -> list[tuple[str, float, int]]:
+def _shares(plan: dict[str, Any]) -> list[tuple[str, float, int]]:
     """What is kept of lists and rows, in words, as a share and in bytes."""
     if isinstance(plan["features"], str):
         return [

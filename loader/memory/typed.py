@@ -100,8 +100,8 @@ def plan_types(
         for name, of in zip(rows, zip(*found, strict=True), strict=bool(found)):
             counted[name].append(torch.tensor(of))
     with_rows = outstanding_batches(prefetch, 1, 0, loaders)[1]
-    in_flight = (_in_flight(rows[name], nodes, counted[name], with_rows, data.graph) for name in rows)
-    needs = needs._replace(outstanding_rows=sum(in_flight))
+    of_types = (_outstanding_rows(rows[name], nodes, counted[name], with_rows, data.graph) for name in rows)
+    needs = needs._replace(outstanding_rows=sum(of_types))
     return TypedPlan.make(budget, needs, data.graph, {name: of.nbytes for name, of in rows.items()}, reads)
 
 
@@ -124,7 +124,7 @@ def _sampled(
     loader.release()
 
 
-def _in_flight(rows: RowFormat, nodes: int, counted: Sequence[Tensor], batches: int, graph: HeteroGraph) -> int:
+def _outstanding_rows(rows: RowFormat, nodes: int, counted: Sequence[Tensor], batches: int, graph: HeteroGraph) -> int:
     """Bytes of the rows of a type of so many mini-batches.
 
     Args:

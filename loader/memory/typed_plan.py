@@ -51,9 +51,9 @@ class TypedPlan(NamedTuple):
         held, shares = needs.total + counted_bytes(split.list_bytes), {}
         for name, row_bytes in rows.items():
             count, ids = len(graph.node_types[name]), split.rows[name]
-            kept = count if ids is None else ids.numel()
-            shares[name] = kept / max(count, 1)
-            held += counted_bytes(kept * row_bytes) + (0 if ids is None or not kept else counted_bytes(4 * count))
+            here = count if ids is None else ids.numel()
+            shares[name] = here / max(count, 1)
+            held += counted_bytes(here * row_bytes) + (0 if ids is None or not here else counted_bytes(4 * count))
         return cls(budget, needs, split, shares, held)
 
     @property
@@ -83,10 +83,10 @@ class TypedPlan(NamedTuple):
         }
 
     def __str__(self) -> str:
-        kept = "".join(f", {share:.1%} of the rows of {name}" for name, share in self.shares.items())
+        parts = "".join(f", {share:.1%} of the rows of {name}" for name, share in self.shares.items())
         graph = "the graph" if self.split.lists else "the places of the lists"
         return (
-            f"memory {readable(self.budget)}: {graph}{kept} lie in GPU memory, {readable(self.needs.total)} go to the "
+            f"memory {readable(self.budget)}: {graph}{parts} lie in GPU memory, {readable(self.needs.total)} go to the "
             f"workspace and mini-batches in flight; {readable(self.split.bus)} per mini-batch are expected to cross "
             f"the bus, with nothing of graph and rows {readable(self.split.bus_without)}"
         )

@@ -65,19 +65,19 @@ def split_types(
     if best is None:
         tried = (_Filled.of(state, types, lists, room) for state in _states(types, lists, room))
         best = max((one for one in tried if one is not None), key=lambda one: (one.saved, one.taken))
-    kept: dict[str, Tensor | None] = {}
+    chosen: dict[str, Tensor | None] = {}
     taken: dict[str, int] = {}
     for name, of in types.items():
         ids = None if name in best.state.whole else best.ids(name, of) if name in best.state.part else _NONE
-        kept[name] = ids
+        chosen[name] = ids
         taken[name] = of.whole if ids is None else of.table + ids.numel() * of.row_bytes if ids.numel() else 0
     without = list_reads + sum(float(of.items.saved.sum()) for of in types.values())
     saved = (list_reads if best.state.lists else 0.0) + sum(
         float(of.items.saved.sum() if ids is None else of.items.saved[ids].sum())
-        for of, ids in zip(types.values(), kept.values(), strict=True)
+        for of, ids in zip(types.values(), chosen.values(), strict=True)
     )
     bus = max(0.0, without - saved)
-    return TypedSplit(best.state.lists, kept, list_bytes if best.state.lists else 0, taken, bus, without)
+    return TypedSplit(best.state.lists, chosen, list_bytes if best.state.lists else 0, taken, bus, without)
 
 
 _NONE = torch.zeros(0, dtype=torch.int64)

@@ -139,7 +139,7 @@ def test_equal_reads_go_by_bytes_of_a_row() -> None:
     }
 
 
-def test_one_type_of_equal_rows_is_kept_in_part() -> None:
+def test_equal_rows_are_kept_in_part() -> None:
     reads = {"a": torch.ones(1000, dtype=torch.float64)}
     split = split_types(64_000, 10**9, 5.0, {"a": 128}, reads)
     assert split.rows["a"] is not None

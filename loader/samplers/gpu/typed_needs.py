@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -39,24 +39,38 @@ def typed_needs(
     sizes = kind(sampler, graph, lists, "naive", cached=False, multiprocessors=_MULTIPROCESSORS)
     seeds = sorted({n if trees else min(n, graph.num_nodes) for n in num_seeds})
     plans = [(n, plan) for n in seeds for plan in sizes.largest_plans(n)]
-    held = 0
-    for slots in {1, sampler.batches_per_launch}:
-        engine, sizes.slots = _engine(sampler, graph, lists), slots
-        for n, plan in plans:  # the arrays grow from one to the next
-            for asked in _asked(sizes, plan, n):
-                arrays = engine.plan(**asked)
-                taken = (counted_bytes(n * getattr(torch, dtype).itemsize) for _, dtype, n, _ in arrays)
-                held = max(held, sum(taken))
+    try:
+        held = max(_held_bytes(sampler, graph, sizes, slots, plans) for slots in {1, sampler.batches_per_launch})
+    except OverflowError as error:  # of a hash set, for which fanouts allow too much
+        raise ValueError(f"memory counts all that fanouts allow, and {error}; or use smaller fanouts") from error
     nodes = max(plan.frontiers[-1] for _, plan in plans)
     node_bytes = lists.indices.itemsize
     batch = max(counted_bytes(plan.layout.length * plan.layout.dtype.itemsize) for _, plan in plans)
     if sampler.edge_ids and (lists.edge_ids is not None or sampler.timed):  # those of the graph, which are looked up
         batch += max(sum(counted_bytes(_ID_BYTES * n) for n in plan.edges) for _, plan in plans)
-    if trees:  # the tree of each node, and the distinct ones with their places
+    if trees:  # the tree of each node, and the distinct ones with their places and the bounds of types
         batch += 2 * counted_bytes(4 * nodes) + counted_bytes(node_bytes * nodes)
         held += 2 * counted_bytes(_DISTINCT_BYTES * nodes)  # of two loaders
+        held += counted_bytes(8 * (1 + len(graph.node_types)))
     fanouts = counted_bytes(2 * len(sampler.fanouts) * len(graph.edge_types))
     return held + fanouts, batch, nodes
+
+
+def _held_bytes(
+    sampler: GpuOptions, graph: HeteroGraph, sizes: TypedSizes, slots: int, plans: Sequence[tuple[int, Plan]]
+) -> int:
+    """The most bytes of a workspace for so many mini-batches together.
+
+    Args:
+        plans: each for a number of seeds, in the order in which a session may make them.
+    """
+    engine, sizes.slots, most = _engine(sampler, graph, sizes.graph), slots, 0
+    for num_seeds, plan in plans:  # the arrays grow from one to the next
+        for asked in _asked(sizes, plan, num_seeds):
+            arrays = engine.plan(**asked)
+            sized = (length * getattr(torch, dtype).itemsize for _, dtype, length, _ in arrays)
+            most = max(most, sum(map(counted_bytes, sized)))
+    return most
 
 
 def _asked(sizes: TypedSizes, plan: Plan, num_seeds: int) -> Iterator[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from loader import _core
 from loader.graph import HeteroGraph
 from loader.machine.gpu import counted_bytes
 from loader.samplers import FusedSampler, TreeSampler
+from loader.samplers.gpu import typed_needs
 from loader.samplers.gpu.needs import SamplerNeeds, check_counted, graph_of_sizes
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samplers.gpu.tree_sizes import TreeSizes
@@ -207,3 +209,14 @@ def test_trees_that_may_be_too_large_are_refused() -> None:
     sampler = with_options(TreeOptions([1000] * 8, trees="paths"), 1)
     with pytest.raises(ValueError, match=r"memory counts all that fanouts allow, and 40 trees may have \d+ lists and"):
         SamplerNeeds.of(sampler, graph_of(1), [40])
+
+
+def test_sets_that_may_be_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan(**_: Any) -> None:
+        raise OverflowError("a mini-batch of up to 9 nodes is more than a hash set's 2^30; use node_set='bitmap'")
+
+    monkeypatch.setattr(typed_needs, "_engine", lambda *_: SimpleNamespace(plan=plan))
+    with pytest.raises(
+        ValueError, match=r"memory counts all that fanouts allow, and a mini-batch of up to 9 nodes is m"
+    ):
+        SamplerNeeds.of(with_options(GpuOptions([3]), 1), graph_of(1), [9])

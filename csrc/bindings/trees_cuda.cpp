@@ -21,8 +21,8 @@ namespace loader {
 namespace {
 
 // The sampler of one graph on one device. Python allocates what `plan` asks for, hands it over (`use`), and
-// keeps it as long as kernels may run. With device -1 there is no GPU: the graph's arrays are meta tensors, of
-// the times only the rules are read, and only `plan` can be called.
+// keeps it as long as kernels may run. With device -1 there is no GPU: the graph's arrays are meta tensors,
+// of the times only the rules are read, and only `plan` can be called.
 template <typename P, typename N>
 class TreeEngine {
  public:

@@ -106,12 +106,12 @@ def split_memory(room: int, graph: Graph, row_bytes: int, reads: Reads, beside: 
     n, list_table = graph.num_nodes, 2 * graph.indptr.nbytes  # with `indptr`, which is copied for pinned lists, too
     all_rows, row_table = n * row_bytes, n * (_PLACE_BYTES + beside[1])
     whole_row = -(-row_bytes // LINE_BYTES) * LINE_BYTES
-    lists = Items.of(degrees * graph.indices.itemsize, reads.lists)
-    rows = Items.of(torch.full((n,), row_bytes + beside[0]), reads.rows * whole_row)
+    lists = _Items.of(degrees * graph.indices.itemsize, reads.lists)
+    rows = _Items.of(torch.full((n,), row_bytes + beside[0]), reads.rows * whole_row)
     without = float(lists.saved.sum() + rows.saved.sum())
     none = torch.zeros(0, dtype=torch.int64)
 
-    def chosen(of: Items, table: int, left: int) -> tuple[Tensor, int, float]:
+    def chosen(of: _Items, table: int, left: int) -> tuple[Tensor, int, float]:
         (ids,) = _fill([of], left - table)
         return (ids, table + int(of.nbytes[ids].sum()), float(of.saved[ids].sum())) if ids.numel() else (none, 0, 0.0)
 
@@ -141,7 +141,12 @@ def split_memory(room: int, graph: Graph, row_bytes: int, reads: Reads, beside: 
     return min(found, key=lambda split: (split.bus, -split.list_bytes - split.row_bytes))
 
 
-class Items(NamedTuple):
+def level_of(worth: Tensor) -> Tensor:
+    """`[n]` int32: the leading bits of each worth, float64 and not negative, and so in its order."""
+    return (worth.view(torch.int64) >> LEVEL_BITS).int()
+
+
+class _Items(NamedTuple):
     """What may be kept, by node: what each takes, and what it saves per mini-batch, in bytes."""
 
     nbytes: Tensor  # int64
@@ -151,13 +156,13 @@ class Items(NamedTuple):
     on_level: Tensor  # float64, bytes of each level
 
     @classmethod
-    def of(cls, nbytes: Tensor, saved: Tensor) -> Items:
+    def of(cls, nbytes: Tensor, saved: Tensor) -> _Items:
         worth = saved / nbytes.clamp(min=1)
-        level = (worth.view(torch.int64) >> LEVEL_BITS).int()
+        level = level_of(worth)
         return cls(nbytes, saved, worth, level, torch.bincount(level, nbytes.double(), minlength=LEVELS))
 
 
-def _fill(kinds: Sequence[Items], room: int) -> list[Tensor]:
+def _fill(kinds: Sequence[_Items], room: int) -> list[Tensor]:
     """For each kind the ids, ascending, that are kept: those that save most per byte, as long as there is room.
 
     Only those of the level on which the room ends are sorted: to sort all of a large graph takes a minute.

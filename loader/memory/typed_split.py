@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from loader.machine.gpu import counted_beyond, counted_bytes
-from loader.memory.split import LEVEL_BITS, LEVELS, LINE_BYTES, Items
+from loader.memory.split import LEVEL_BITS, LEVELS, LINE_BYTES, level_of
 
 
 class TypedSplit(NamedTuple):
@@ -71,9 +71,9 @@ def split_types(
         ids = None if name in best.state.whole else best.ids(name, of) if name in best.state.part else _NONE
         chosen[name] = ids
         taken[name] = of.whole if ids is None else of.table + ids.numel() * of.row_bytes if ids.numel() else 0
-    without = list_reads + sum(float(of.items.saved.sum()) for of in types.values())
+    without = list_reads + sum(float(of.saved.sum()) for of in types.values())
     saved = (list_reads if best.state.lists else 0.0) + sum(
-        float(of.items.saved.sum() if ids is None else of.items.saved[ids].sum())
+        float(of.saved.sum() if ids is None else of.saved[ids].sum())
         for of, ids in zip(types.values(), chosen.values(), strict=True)
     )
     bus = max(0.0, without - saved)
@@ -95,42 +95,50 @@ class _Type(NamedTuple):
 
     Attributes:
         row_bytes: of a row.
-        items: the rows, see `Items`.
-        levels: those on which there are rows, from the highest on.
-        counts, saved: numbers of rows on the first levels, and what they save; entry 0 is 0.
+        saved: `[rows]` float64, bytes over the bus that each saves per mini-batch.
+        worth: `[rows]` float64, the same for each of its bytes.
+        level: `[rows]` int32, see `level_of`.
+        levels: those on which there are rows, negated, so that they ascend from the highest on.
+        counts, sums: numbers of rows on the first levels, and what they save; entry 0 is 0.
         whole: bytes of all rows.
         table: bytes of the places of rows, if some are kept, and what may be counted beyond the arrays.
     """
 
     row_bytes: int
-    items: Items
+    saved: Tensor
+    worth: Tensor
+    level: Tensor
     levels: np.ndarray
     counts: np.ndarray
-    saved: np.ndarray
+    sums: np.ndarray
     whole: int
     table: int
 
     @classmethod
     def of(cls, row_bytes: int, reads: Tensor) -> _Type:
         n, whole_row = reads.numel(), -(-row_bytes // LINE_BYTES) * LINE_BYTES
-        items = Items.of(torch.full((n,), row_bytes), reads * whole_row)
-        levels, at = torch.unique(items.level, return_inverse=True)
-        counts = torch.bincount(at, minlength=levels.numel()).flip(0)
-        saved = torch.bincount(at, items.saved, minlength=levels.numel()).flip(0)
-        upto, saved_upto = (np.concatenate([[0], part.cumsum(0).numpy()]) for part in (counts, saved))
+        saved = reads * whole_row
+        worth = saved / max(row_bytes, 1)
+        level = level_of(worth)
+        levels, at = torch.unique(level, return_inverse=True)
+        of_level = (
+            torch.bincount(at, minlength=levels.numel()),
+            torch.bincount(at, saved, minlength=levels.numel()),
+        )
+        counts, sums = (np.concatenate([[0], part.flip(0).cumsum(0).numpy()]) for part in of_level)
         whole = counted_bytes(n * row_bytes)
         table = counted_bytes(4 * n) + counted_beyond(n * row_bytes)
-        return cls(row_bytes, items, levels.flip(0).numpy(), upto, saved_upto, whole, table)
+        return cls(row_bytes, saved, worth, level, -levels.flip(0).numpy(), counts, sums, whole, table)
 
     def upto(self, level: int) -> int:
         """How many of `levels` are this one or higher."""
-        return int(np.searchsorted(-self.levels, -level, side="right"))
+        return int(np.searchsorted(self.levels, -level, side="right"))
 
     def choose(self, level: int) -> str:
         """What saves most beyond the price of what it takes, "whole", "part" or "none"."""
         price, at = _price(level), self.upto(level)
-        whole = float(self.saved[-1]) - price * self.whole
-        part = float(self.saved[at]) - price * (self.table + int(self.counts[at]) * self.row_bytes)
+        whole = float(self.sums[-1]) - price * self.whole
+        part = float(self.sums[at]) - price * (self.table + int(self.counts[at]) * self.row_bytes)
         if whole >= max(part, 0.0):
             return "whole"
         return "part" if part > 0 else "none"
@@ -220,19 +228,19 @@ class _Filled(NamedTuple):
         if left < 0:
             return None
         part = {name: of for name, of in types.items() if name in state.part}
-        saved = (lists.saved if state.lists else 0.0) + sum(float(types[name].saved[-1]) for name in state.whole)
+        saved = (lists.saved if state.lists else 0.0) + sum(float(types[name].sums[-1]) for name in state.whole)
         level = _lowest_level(part, left)
         left -= _bytes_upto(part, level)
         also = _best_of_level(part, level - 1, left) if level else dict.fromkeys(part, _NONE)
         for name, of in part.items():
             ids = also[name]
-            saved += float(of.saved[of.upto(level)]) + float(of.items.saved[ids].sum())
+            saved += float(of.sums[of.upto(level)]) + float(of.saved[ids].sum())
             left -= ids.numel() * of.row_bytes
         return cls(state, level, also, saved, room - left)
 
     def ids(self, name: str, of: _Type) -> Tensor | None:
         """`[kept]` ascending ids of the rows of a type in part; None: all."""
-        mask = of.items.level >= self.level
+        mask = of.level >= self.level
         mask[self.also[name]] = True
         return None if bool(mask.all()) else mask.nonzero().view(-1)
 
@@ -253,12 +261,11 @@ def _lowest_level(part: Mapping[str, _Type], room: int) -> int:
 
 def _best_of_level(part: Mapping[str, _Type], level: int, room: int) -> dict[str, Tensor]:
     """Of the rows of one level the ids of those that are worth most, as long as there is room."""
-    ids = {name: (of.items.level == level).nonzero().view(-1) for name, of in part.items()}
+    ids = {name: (of.level == level).nonzero().view(-1) for name, of in part.items()}
     if not ids:
         return {}
-    worth, nbytes = (
-        torch.cat([getattr(of.items, field)[ids[name]] for name, of in part.items()]) for field in ("worth", "nbytes")
-    )
+    worth = torch.cat([part[name].worth[one] for name, one in ids.items()])
+    nbytes = torch.cat([torch.full_like(one, part[name].row_bytes) for name, one in ids.items()])
     best = torch.argsort(worth, descending=True, stable=True)
     taken = torch.zeros(best.numel(), dtype=torch.bool)
     taken[best[torch.cumsum(nbytes[best], 0) <= room]] = True

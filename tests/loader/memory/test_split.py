@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loader.graph import Graph
-from loader.memory.split import Items, Reads, Split, _fill, split_memory
+from loader.memory.split import Reads, Split, _fill, _Items, split_memory
 from loader.memory.visits import classes_of
 from loader.samplers import FusedSampler
 
@@ -93,7 +93,7 @@ def test_a_sort_keeps_the_same(kinds: list[list[tuple[int, float]]], room: int) 
         (torch.tensor([a for a, _ in of], dtype=torch.int64), torch.tensor([b for _, b in of], dtype=torch.float64))
         for of in kinds
     ]
-    found = _fill([Items.of(*of) for of in made], room)
+    found = _fill([_Items.of(*of) for of in made], room)
     for ids, expected in zip(found, sorted_fill(made, room), strict=True):
         assert torch.equal(ids, expected)
 

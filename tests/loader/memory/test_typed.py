@@ -436,5 +436,6 @@ class TestGPU:
         torch.cuda.synchronize()
         assert torch.cuda.max_memory_allocated() - before <= plan.nbytes <= plan.budget
         module.close()
+        sampler = self.sampler_of(kind)  # the other was closed with its module
         again = module_of(data, sampler, memory=memory / 2**30, prefetch=prefetch, batch_size=size)
         assert digests(again) == expected

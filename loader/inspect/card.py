@@ -93,7 +93,9 @@ def inspect(
     check_numbers(batches, prefetch, num_threads, seed, eval_batch_size)
     memory = as_memory(memory_gib, "memory_gib")
     if isinstance(data, HeteroDataset):
-        refused = {"storage_dtype": storage_dtype} | ({} if memory else {"eval_batch_size": eval_batch_size})
+        refused: dict[str, Any] = {"storage_dtype": storage_dtype}
+        if memory is None:
+            refused["eval_batch_size"] = eval_batch_size
         for name, value in refused.items():
             if value is not None:
                 raise ValueError(f"{name} is {value}, but {data.name} has several types of nodes; leave it out")

@@ -21,7 +21,8 @@ namespace loader {
 namespace {
 
 // The sampler of one graph on one device. Python allocates what `plan` asks for, hands it over (`use`), and
-// keeps it as long as kernels may run.
+// keeps it as long as kernels may run. With device -1 there is no GPU: the graph's arrays are meta tensors,
+// of the times only the rules are read, and only `plan` can be called.
 template <typename P, typename N>
 class TreeEngine {
  public:
@@ -40,21 +41,29 @@ class TreeEngine {
     if (fanouts.empty() || fanouts.size() > kMaxHops)
       throw py::value_error("fanouts has " + std::to_string(fanouts.size()) + " hops; 1 to " +
                             std::to_string(kMaxHops) + " are possible");
-    const View<const P> offsets = gpu_view<const P>(indptr, "indptr");
-    const View<const N> sources = gpu_view<const N>(indices, "indices");
+    const bool meta = device_ < 0;
+    const View<const P> offsets =
+        meta ? view<const P>(indptr, "indptr", -1, "meta") : gpu_view<const P>(indptr, "indptr");
+    const View<const N> sources =
+        meta ? view<const N>(indices, "indices", -1, "meta") : gpu_view<const N>(indices, "indices");
     if (offsets.size < 1)
       throw py::value_error("indptr is empty; it has one entry more than there are lists");
-    const auto graph = timed_graph(checked, offsets, sources, times, /*on_gpu=*/true);
-    const BoundRule rule = times.is_none() ? BoundRule{} : times.cast<const Times&>().rule(/*on_gpu=*/true);
-    const SeedTimes of_seeds =
-        times.is_none() ? SeedTimes{} : times.cast<const Times&>().of_seeds(/*on_gpu=*/true);
+    const py::object read_times = meta ? py::none() : times;
+    const auto graph = timed_graph(checked, offsets, sources, read_times, /*on_gpu=*/true);
+    BoundRule rule{};
+    SeedTimes of_seeds{};
+    if (!times.is_none()) {
+      const auto& given = times.cast<const Times&>();
+      rule = meta ? BoundRule{given.of_edge, given.strict, nullptr} : given.rule(/*on_gpu=*/true);
+      of_seeds = meta ? SeedTimes{true} : given.of_seeds(/*on_gpu=*/true);
+    }
     if (rule.of_edge && !paths)
       throw py::value_error("the bounds of edges need paths: two edges may lead to a node of a tree");
     const auto [most, takes_all] = checked.most();
     takes_all_ = takes_all != 0;
     const auto wanted = static_cast<int64_t>(fanouts.size()) * checked.num_relations();
-    const auto* const by_relation =
-        view<const int16_t>(relation_fanouts, "relation_fanouts", wanted, kGpu).data;
+    const int16_t* const by_relation =
+        meta ? nullptr : view<const int16_t>(relation_fanouts, "relation_fanouts", wanted, kGpu).data;
     const int64_t widest = *std::max_element(most.begin(), most.end());
     const auto set = [&](auto& args) {
       using Choice = typename std::decay_t<decltype(args)>::Choice;
@@ -183,6 +192,7 @@ class TreeEngine {
   // Launches mini-batches by the last plan, see Engine::launch.
   std::pair<int, std::vector<Result>> launch(const std::vector<Batch>& batches, int blocks,
                                              StreamHandle stream) {
+    if (device_ < 0) throw std::runtime_error("a sampler of device -1 only tells sizes");
     if (!planned_) throw std::runtime_error("there is no plan, or not its arrays");
     if (batches.empty() || static_cast<int64_t>(batches.size()) > slots_)
       throw py::value_error("there are " + std::to_string(batches.size()) +

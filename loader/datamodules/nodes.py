@@ -22,9 +22,11 @@ from loader.loaders.base import MAX_PREFETCH, Loader
 from loader.loaders.nodes import NodeLoader
 from loader.loaders.options import check_dataset, check_sampler
 from loader.machine.arguments import as_flag, as_seed, as_size
-from loader.memory.budget import MemoryBudget
+from loader.memory.budget import MemoryBudget, StoreMakers
 from loader.memory.graph import GraphMemory
 from loader.memory.plan import MemoryPlan
+from loader.memory.typed import SplitSeeds
+from loader.memory.typed_plan import TypedPlan
 from loader.samplers import Sampler, Session
 from loader.samples import Sample
 from loader.stores import FeatureStore, HostFeatures, TensorRows
@@ -71,8 +73,9 @@ class GraphDataModule(DatasetModule):
             most per byte in 100 mini-batches, which are sampled for that (`loader.samplers.list_hotness`).
         memory: GPU memory in GiB for graph, features, sampler and mini-batches in flight, or "auto" for three quarters
             of what is free beside the model. Those lists and rows are kept there with which the fewest bytes cross the
-            bus, see `loader.memory.plan`. It goes with graph="auto", `features` left out or `auto_features`, and
-            `CudaSampler` for uniform picks. None: `graph` and `features` decide.
+            bus, see `loader.memory.plan`, and `loader.memory.typed` for a dataset with types. It goes with
+            graph="auto", `features` left out or `auto_features`, and `CudaSampler`, or `TreeSampler` on a GPU, for
+            uniform picks. None: `graph` and `features` decide.
         prioritize_loading: see `NodeLoader`.
 
     Attributes:
@@ -82,7 +85,7 @@ class GraphDataModule(DatasetModule):
 
     Raises:
         DatasetError: in `setup()`, fewer than two classes occur among the labels of the splits; or a dataset with types
-            meets `memory` or graph="cached", which it cannot have.
+            meets graph="cached", which it cannot have.
         TypeError, ValueError: a batch size, `prefetch` or `graph` is out of range, or `dataset` or a sampler is of
             another type.
     """
@@ -116,7 +119,7 @@ class GraphDataModule(DatasetModule):
                 check_sampler(name, value, self.items_kind)
         samplers = [s for s in (sampler, eval_sampler) if s is not None]
         self.budget = MemoryBudget.checked(memory, graph, features, edge_features, samplers)
-        self.memory_plan: MemoryPlan | None = None
+        self.memory_plan: MemoryPlan | TypedPlan | None = None
         self.graph_memory.check(samplers)
         check_dataset(dataset)
         features = HostFeatures if features is None else features
@@ -133,7 +136,7 @@ class GraphDataModule(DatasetModule):
         self.move_seconds = 0.0
         self.edge_features = edge_features
         self.prioritize_loading = as_flag("prioritize_loading", prioritize_loading)
-        self._make_features = features
+        self._make_features: StoreMakers = features
         self._features: FeatureStore | dict[str, FeatureStore] | None = None
         self._graphs: dict[torch.device, Graph | HeteroGraph] = {}  # by the device of the sampler
         self._labels: dict[torch.device, TensorRows] = {}  # likewise
@@ -200,9 +203,8 @@ class GraphDataModule(DatasetModule):
         self.sampler = self.sampler.on(device)
         self.eval_sampler = self.sampler if same else self.eval_sampler.on(device)
         if self.budget is not None:
-            assert isinstance(data, NodeDataset)
             samplers = [(self.sampler, self.batch_size), (self.eval_sampler, self.eval_batch_size)]
-            chosen = self.budget.choose(data, samplers, self.prefetch, self.seed, self.trainer)
+            chosen = self.budget.choose(data, self._planned_seeds(), samplers, self.prefetch, self.seed, self.trainer)
             self.memory_plan, self.graph_memory, self._make_features = chosen
         graph = self._graph(self.sampler)
         with _current(device):
@@ -292,7 +294,7 @@ class GraphDataModule(DatasetModule):
             if self.items_kind == "walker":
                 refuse_types(data, "model=node2vec")
             if isinstance(data, HeteroDataset):
-                check_typed(data.name, self.budget is not None, self.graph_memory.kind)
+                check_typed(data.name, self.graph_memory.kind)
             if self.items_kind == "node":
                 check_labelled(data)
                 for sampler in (self.sampler, self.eval_sampler):
@@ -311,6 +313,14 @@ class GraphDataModule(DatasetModule):
         if split == "predict":
             return torch.arange(data.labels.shape[0])
         return data.splits[split]
+
+    def _planned_seeds(self) -> dict[str, SplitSeeds]:
+        """The seeds of each split, as a plan of GPU memory counts them."""
+        data, found = self._loaded(), {}
+        for split in ("train", "val", "test"):
+            ids, times = self._split(split), self._times(split, self.sampler)
+            found[split] = SplitSeeds(ids, times, None if times is None else data.labels[ids])
+        return found
 
     def _times(self, split: str, sampler: Sampler) -> Tensor | None:
         """The times of the seeds of a split, for a sampler by time; None for another."""

@@ -15,6 +15,7 @@ from loader.datasets.relational import RelationalData, TaskItems
 from loader.loaders.base import Loader
 from loader.loaders.nodes import NodeLoader
 from loader.machine.arguments import kind_of
+from loader.memory.typed import SplitSeeds
 from loader.samplers import Sampler
 from loader.stores import TensorRows
 
@@ -89,7 +90,7 @@ class TaskDataModule(GraphDataModule):
                 raise DatasetError(
                     f"dataset {data.name} is {kind_of(data)}, which has no task on tables; give dataset=relational"
                 )
-            check_typed(data.name, self.budget is not None, self.graph_memory.kind)
+            check_typed(data.name, self.graph_memory.kind)
             for sampler in (self.sampler, self.eval_sampler):
                 if not sampler.timed and data.graph.timed_types:
                     raise DatasetError(
@@ -108,6 +109,13 @@ class TaskDataModule(GraphDataModule):
 
     def _times(self, split: str, sampler: Sampler) -> Tensor | None:
         return self.items(split).times if sampler.timed else None
+
+    def _planned_seeds(self) -> dict[str, SplitSeeds]:
+        found = {split: self.items(split) for split in ("train", "val", "test")}
+        return {
+            split: SplitSeeds(items.ids, self._times(split, self.sampler), items.labels)
+            for split, items in found.items()
+        }
 
     def _make_loader(self, split: str, sampler: Sampler, batch_size: int, **options: Any) -> Loader:
         items = self.items(split)

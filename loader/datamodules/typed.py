@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -10,6 +9,7 @@ from torch import Tensor
 from loader.datasets import DatasetError, HeteroDataset, NodeDataset
 from loader.graph import Graph
 from loader.loaders.typed import refuse_store
+from loader.memory.budget import StoreMakers
 from loader.samplers.base import AnyGraph, Sampler
 from loader.stores import FeatureStore, StoreContext, open_store
 
@@ -22,19 +22,18 @@ TRIAL_SIZES: dict[str, Any] = {
 }
 
 
-def check_typed(name: str, planned: bool, graph: str) -> None:
+def check_typed(name: str, graph: str) -> None:
     """Raises DatasetError for what a dataset with types cannot have.
 
     Args:
         name: of the dataset.
-        planned: whether `memory` plans where rows and lists lie.
         graph: `datamodule.graph`, which says where a sampler on a GPU reads the graph.
     """
-    has = f"dataset {name} has types of nodes and edges, for which"
-    if planned:
-        raise DatasetError(f"{has} memory=... plans nothing; leave memory out, and give features and datamodule.graph")
     if graph == "cached":
-        raise DatasetError(f"{has} no lists are cached; give datamodule.graph=device or pinned in place of cached")
+        raise DatasetError(
+            f"dataset {name} has types of nodes and edges, for which no lists are cached; give datamodule.graph=device "
+            "or pinned in place of cached"
+        )
 
 
 def sizes_of(data: NodeDataset | HeteroDataset) -> dict[str, Any]:
@@ -73,12 +72,12 @@ def times_of(data: NodeDataset | HeteroDataset, ids: Tensor, sampler: Sampler) -
 
 
 def open_features(
-    make: Callable[..., FeatureStore], data: NodeDataset | HeteroDataset, graph: AnyGraph, batches: Any
+    make: StoreMakers, data: NodeDataset | HeteroDataset, graph: AnyGraph, batches: Any
 ) -> FeatureStore | dict[str, FeatureStore]:
     """The store of the features, of a dataset with types one for each type that has some.
 
     Args:
-        make: see `open_store`.
+        make: see `open_store`; or node type -> such a function, for each type with features.
         data: the dataset.
         graph: where samplers read it.
         batches: see `StoreContext`.
@@ -88,7 +87,10 @@ def open_features(
     """
     if not isinstance(data, HeteroDataset):
         assert isinstance(graph, Graph)
+        assert not isinstance(make, dict)
         return open_store(make, data.features, StoreContext(graph, batches))
+    if isinstance(make, dict):
+        return {name: open_store(make[name], table) for name, table in data.features.items()}
     refuse_store("features", getattr(make, "func", make))
     return {name: open_store(make, table) for name, table in data.features.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -424,6 +425,20 @@ class HeteroGraph:
             found = self.state(), lists_by_time(self, times, missing_times)
             self._by_time[times, missing_times] = found
         return found[1]
+
+    def place_by_time(self, times: str, missing_times: str, **arrays: Placement | torch.device | str) -> HeteroGraph:
+        """The same graph, with arrays of its lists in the order of time at other places, see `Graph.place`.
+
+        The lists themselves stay where they are: samplers by these times do not read them.
+
+        Args:
+            times, missing_times: see `by_time`.
+        """
+        timed = self.by_time(times, missing_times)
+        other = self._with(self.lists)
+        placed = dataclasses.replace(timed, lists=timed.lists.place(**arrays))
+        other._by_time[times, missing_times] = other.state(), placed
+        return other
 
     def reverse(self) -> HeteroGraph:
         """The graph with every edge turned round: relation `(s, n, d)` becomes `(d, "rev_" + n, s)`.

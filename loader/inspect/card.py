@@ -80,11 +80,12 @@ def inspect(
         `plan`, with `memory_gib`: see `loader.memory.plan.MemoryPlan.card`.
 
         Of a dataset with several types, what `loader.datasets.hetero_card` returns, and of `hops` only `fanout`,
-        `edges`, and the new `nodes` by type; `input_rows` are by type, too.
+        `edges`, and the new `nodes` by type; `input_rows` are by type, too, and so are `features`, `share_of_rows` and
+        `row_bytes` of the plan.
 
     Raises:
-        ValueError: a fanout, `batch_size`, count or `memory_gib` is out of range, or `memory_gib`, `eval_batch_size` or
-            `storage_dtype` is given for a dataset with several types.
+        ValueError: a fanout, `batch_size`, count or `memory_gib` is out of range; `storage_dtype`, or `eval_batch_size`
+            without `memory_gib`, is given for a dataset with several types; or `memory_gib` for a task on tables.
     """
     if not isinstance(data, (NodeDataset, HeteroDataset)):
         raise TypeError(f"data is {kind_of(data)}; it must be a loader.datasets.NodeDataset or HeteroDataset")
@@ -92,13 +93,17 @@ def inspect(
     check_numbers(batches, prefetch, num_threads, seed, eval_batch_size)
     memory = as_memory(memory_gib, "memory_gib")
     if isinstance(data, HeteroDataset):
-        options = {"memory_gib": memory_gib, "eval_batch_size": eval_batch_size, "storage_dtype": storage_dtype}
-        for name, value in options.items():
+        refused: dict[str, Any] = {"storage_dtype": storage_dtype}
+        if memory is None:
+            refused["eval_batch_size"] = eval_batch_size
+        for name, value in refused.items():
             if value is not None:
                 raise ValueError(f"{name} is {value}, but {data.name} has several types of nodes; leave it out")
-        return inspect_types(
-            data, FusedSampler(fanouts, seed=seed, num_threads=num_threads), batch_size, batches, prefetch
-        )
+        plan = {}
+        if memory is not None:
+            plan = {"plan": memory_card(memory, data, fanouts, (batch_size, eval_batch_size), prefetch, seed)}
+        sampler = FusedSampler(fanouts, seed=seed, num_threads=num_threads)
+        return {**inspect_types(data, sampler, batch_size, batches, prefetch), **plan}
     graph, train = data.graph, seeds_of(data)
     plan = {}
     if memory is not None:

@@ -11,6 +11,7 @@ from loader.datasets.hetero_card import hetero_card, show_hetero_card
 from loader.inspect.batches import places_of, seeds_of, show_memory_and_time, spread
 from loader.items import NodeItems
 from loader.machine.optional import import_optional
+from loader.memory.card import show_memory
 from loader.samplers import FusedSampler
 from loader.stores import HostFeatures
 
@@ -103,3 +104,5 @@ def show_types(card: dict[str, Any], console: Console) -> None:
     hops.add_row("edges", *(f"{mean:,.0f}" for mean in (*edges, sum(edges))))
     console.print(hops)
     show_memory_and_time(card, card, console)
+    if plan := card.get("plan"):
+        show_memory(plan, console)

@@ -60,6 +60,11 @@ def counted_bytes(nbytes: int) -> int:
     return rounded if nbytes <= _SMALL else rounded + _SMALL
 
 
+def counted_beyond(nbytes: int) -> int:
+    """The most that `counted_bytes` adds to a size of at most this."""
+    return _BLOCK if nbytes <= _SMALL else COUNTED_BEYOND
+
+
 _streams: dict[tuple[int, int, int], torch.cuda.Stream] = {}  # by what torch tells streams apart by
 _AS_IT_IS = nullcontext()
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -14,12 +13,16 @@ import torch
 import torch.distributed
 from torch import Tensor
 
+from loader.datasets.hetero import HeteroDataset
 from loader.loaders.nodes import NodeLoader
 from loader.machine.devices import as_device
 from loader.machine.gpu import counted_bytes, free_bytes
+from loader.memory.counting import COUNTED_OF_SPLIT, most_rows
 from loader.memory.graph import COUNTED, GraphMemory
 from loader.memory.plan import MemoryNeeds, MemoryPlan, NarrowerPlan, as_memory, check_budget, readable
 from loader.memory.split import Reads
+from loader.memory.typed import SplitSeeds, locked_bytes, plan_types
+from loader.memory.typed_plan import TypedPlan
 from loader.samplers import FusedSampler, Sampler
 from loader.samplers.gpu.needs import SamplerNeeds, check_counted
 from loader.samplers.gpu.sizes import GpuOptions
@@ -34,14 +37,13 @@ from loader.stores.tensor import narrowest_dtype
 if TYPE_CHECKING:
     from loader.datasets import NodeDataset
 
+# What makes the store of the rows, or those of each type that has some.
+StoreMakers = Callable[..., FeatureStore] | dict[str, Callable[..., FeatureStore]]
+
 _log = logging.getLogger(__name__)
 
 _AUTO_SHARE = 0.75  # of the free memory: the rest is for the activations of the model
 _TRAINED = 4  # copies of a model's parameters: themselves, their gradients, two moments of Adam
-_COUNTED_OF_SPLIT = 10  # mini-batches of each other split, whose largest one counts
-_HEADROOM = 1.25  # of rows in flight over the largest mini-batch that was counted, as a sampler's own room
-_DEVIATIONS = 8  # over the mean, if that is less, and enough mini-batches were counted to know how they vary
-_ENOUGH = 30
 _LOOKAHEAD = 8  # gathers that are announced together: as many mini-batches are sampled together in any case
 # Cached rows over those of a mini-batch. With fewer, next to none wait for the gather that needs them; with more, few
 # rows cross the bus in any case. Then the renewal takes longer than it saves (shortcuts_gpu.py).
@@ -132,13 +134,7 @@ class MemoryBudget:
             ValueError: the budget is larger than what is available, or does not hold what training needs whatever is
                 kept; or what would have to be page-locked is too much for this machine.
         """
-        budget = available if self.memory == "auto" else int(self.memory)
-        assert budget is not None
-        if available is not None and budget > available:
-            raise ValueError(
-                f"memory is {readable(budget)}, more than the {readable(available)} that are free on the GPU; give at "
-                "most that, or 'auto'"
-            )
+        budget = self.checked_bytes(available)
         rows = RowFormat(data.features, **self.options)
         rows.choose(data.features)
         # The same on every machine, whatever its processors: all processes choose the same.
@@ -162,20 +158,20 @@ class MemoryBudget:
         counted = [reads.rows_of]
         for split in ("val", "test"):
             if data.splits[split].numel():
-                of_split = [len(b.input_nodes) for b in batches(split, other, eval_size, _COUNTED_OF_SPLIT)]
+                of_split = [len(b.input_nodes) for b in batches(split, other, eval_size, COUNTED_OF_SPLIT)]
                 counted.append(torch.tensor(of_split))
 
-        def most_rows(count: int) -> int:
-            return min(count * bound, max(_most_rows(each, count) for each in counted))
+        def rows_of(count: int) -> int:
+            return min(count * bound, max(most_rows(each, count) for each in counted))
 
         beside = partial(gpu_bytes, rows) if helped else None
         out_bytes = rows.dim * rows.dtype.itemsize
-        needs = needs.with_rows(most_rows, out_bytes, prefetch, loaders, beside)
+        needs = needs.with_rows(rows_of, out_bytes, prefetch, loaders, beside)
         plan = MemoryPlan.make(budget, needs, data.graph, rows.nbytes, reads)
         if lookahead and plan.rows == "cached":
             needs, _ = _needs(data, samplers, prefetch, 0, loaders, lookahead)  # without codes, which are not renewed
             together = max(lookahead, *(_options(sampler).batches_per_launch for sampler, _ in samplers))
-            needs = needs.with_rows(most_rows, out_bytes, prefetch, loaders, announced=together)
+            needs = needs.with_rows(rows_of, out_bytes, prefetch, loaders, announced=together)
             if budget >= needs.total:
                 renewed = MemoryPlan.make(budget, needs, data.graph, rows.nbytes, reads, lookahead)
                 batches_cached = renewed.share_of_rows * data.num_nodes / float(reads.rows_of.double().mean())
@@ -188,29 +184,79 @@ class MemoryBudget:
         locked = 0 if plan.rows == "device" else rows.num_rows * rows.nbytes
         if plan.lists != "device":
             locked += data.graph.indptr.nbytes + data.graph.indices.nbytes
-        if not may_lock(locked):
-            raise ValueError(
-                f"memory is {readable(budget)}, so each process would page-lock {readable(locked)} of lists and rows, "
-                "more than half of this machine's memory in all; leave memory out (features=auto reads rows from their "
-                "file)"
-            )
+        _require_lockable(budget, locked)
         return plan
 
-    def choose(
-        self, data: NodeDataset, samplers: Sequence[tuple[Sampler, int]], prefetch: int, seed: int, trainer: Any
-    ) -> tuple[MemoryPlan, GraphMemory, Callable[..., FeatureStore]]:
-        """Plans for the GPU of the samplers, says in one line of the log what was chosen, and returns the plan, where
-        it has the graph, and what makes the store of the rows.
+    def plan_types(
+        self,
+        data: HeteroDataset,
+        seeds: Mapping[str, SplitSeeds],
+        samplers: Sequence[tuple[Sampler, int]],
+        prefetch: int,
+        seed: int,
+        available: int | None = None,
+    ) -> TypedPlan:
+        """`plan` for a graph with types.
 
         Args:
+            seeds: of each split.
+            data, samplers, prefetch, seed, available: see `plan`.
+
+        Raises:
+            ValueError: as `plan`; or an option of a sampler is for graphs of one type.
+        """
+        budget, of_gpu = self.checked_bytes(available), [(_options(sampler), size) for sampler, size in samplers]
+        plan = plan_types(budget, self.options, data, seeds, of_gpu, prefetch, seed)
+        _require_lockable(budget, locked_bytes(plan, data, self.options))
+        return plan
+
+    def checked_bytes(self, available: int | None) -> int:
+        """The bytes of the budget.
+
+        Args:
+            available: bytes of the GPU's memory that may be taken; None: as many as the budget has.
+
+        Raises:
+            ValueError: the budget is larger than what is available.
+        """
+        budget = available if self.memory == "auto" else int(self.memory)
+        assert budget is not None
+        if available is not None and budget > available:
+            raise ValueError(
+                f"memory is {readable(budget)}, more than the {readable(available)} that are free on the GPU; give at "
+                "most that, or 'auto'"
+            )
+        return budget
+
+    def choose(
+        self,
+        data: NodeDataset | HeteroDataset,
+        seeds: Mapping[str, SplitSeeds],
+        samplers: Sequence[tuple[Sampler, int]],
+        prefetch: int,
+        seed: int,
+        trainer: Any,
+    ) -> tuple[MemoryPlan | TypedPlan, GraphMemory, StoreMakers]:
+        """Plans for the GPU of the samplers, says in one line of the log what was chosen, and returns the plan, where
+        it has the graph, and what makes the store of the rows, of a graph with types for each type that has some.
+
+        Args:
+            seeds: of each split, of a graph with types; else they are the dataset's.
             trainer: of Lightning, or None.
             data, samplers, prefetch, seed: see `plan`.
         """
         device = samplers[0][0].device
         available = available_bytes(self.memory, device, getattr(trainer, "lightning_module", None))
-        plan = self.plan(data, samplers, prefetch, seed, available)
+        plan: MemoryPlan | TypedPlan
+        if isinstance(data, HeteroDataset):
+            plan = self.plan_types(data, seeds, samplers, prefetch, seed, available)
+        else:
+            plan = self.plan(data, samplers, prefetch, seed, available)
         if trainer is None or trainer.is_global_zero:
             _log.info("%s", plan)
+        if isinstance(plan, TypedPlan):
+            graph = GraphMemory(plan.lists, only_lists=True)
+            return plan, graph, {name: self.store_of(plan, name, device) for name in plan.rows}
         return plan, self.lists(plan), self.store(plan, device)
 
     def lists(self, plan: MemoryPlan) -> GraphMemory:
@@ -224,18 +270,32 @@ class MemoryBudget:
 
     def store(self, plan: MemoryPlan, device: torch.device) -> Callable[..., FeatureStore]:
         """Makes the store of the rows as the plan has it."""
+        # Threads of the host as for large tables, which `plan` counts.
+        cache = {"host_threads": None, "lookahead": plan.lookahead}
+        return self._opening(plan.rows, plan.split.rows, device, cache)
+
+    def store_of(self, plan: TypedPlan, node_type: str, device: torch.device) -> Callable[..., FeatureStore]:
+        """Makes the store of the rows of a type as the plan has it."""
+        return self._opening(plan.rows[node_type], plan.split.rows[node_type], device, {})
+
+    def _opening(
+        self, kind: str, ids: Tensor | None, device: torch.device, options: Mapping[str, Any]
+    ) -> Callable[..., FeatureStore]:
+        """Makes a store of this kind.
+
+        Args:
+            ids: of the rows that a cache has.
+            options: of a cache.
+        """
 
         def make(tensor: Tensor, *, context: StoreContext | None = None) -> FeatureStore:
-            cache_options: dict[str, Any] = {}
-            ids = plan.split.rows
+            cache: dict[str, Any] = {}
             if ids is not None and ids.numel():
                 scores = torch.zeros(tensor.shape[0], dtype=torch.int8)
                 scores[ids] = 1
                 # A share that rounds down to exactly this many.
-                cache_options = {"hotness": scores, "fraction": min(1.0, (ids.numel() + 0.5) / tensor.shape[0])}
-                cache_options["host_threads"] = None  # that of large tables, which `plan` counts
-                cache_options["lookahead"] = plan.lookahead
-            return open_rows(plan.rows, tensor, device, cache=cache_options, context=context, **self.options)
+                cache = {"hotness": scores, "fraction": min(1.0, (ids.numel() + 0.5) / tensor.shape[0]), **options}
+            return open_rows(kind, tensor, device, cache=cache, context=context, **self.options)
 
         return make
 
@@ -260,6 +320,16 @@ def available_bytes(memory: str | int, device: torch.device, model: torch.nn.Mod
     return share
 
 
+def _require_lockable(budget: int, locked: int) -> None:
+    """Raises ValueError if each process here may not page-lock this many bytes."""
+    if not may_lock(locked):
+        raise ValueError(
+            f"memory is {readable(budget)}, so each process would page-lock {readable(locked)} of lists and rows, "
+            "more than half of this machine's memory in all; leave memory out (features=auto reads rows from their "
+            "file)"
+        )
+
+
 def _needs(
     data: NodeDataset,
     samplers: Sequence[tuple[Sampler, int]],
@@ -278,19 +348,6 @@ def _needs(
         list(sizes.values()), data.graph, data.labels, splits, prefetch, begun, loaders, lookahead=lookahead
     )
     return needs, max(SamplerNeeds.of(sampler, data.graph, each).nodes for sampler, each in sizes.values())
-
-
-def _most_rows(counted: Tensor, batches: int) -> int:
-    """Room for the rows of any mini-batches, this many together, by the rows of some.
-
-    Mini-batches of training are random draws, and their rows add up from many picks. So eight standard deviations more
-    than the mean, of the sum, is more than comes up in any training.
-    """
-    most = batches * _HEADROOM * int(counted.max())
-    if len(counted) >= _ENOUGH:
-        rows = counted.double()
-        most = min(most, batches * float(rows.mean()) + _DEVIATIONS * math.sqrt(batches) * float(rows.std()))
-    return int(most) + batches * 1024
 
 
 def _options(sampler: Sampler) -> GpuOptions:

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loader.graph import Graph
+from loader.graph import Graph, HeteroGraph
 from loader.loaders.options import check_graph_memory
 from loader.machine.arguments import as_number
 from loader.samplers import NeighborSampler, Sampler, list_hotness
 from loader.samplers.base import AnyGraph
+from loader.samplers.tree_options import TreeOptions
 from loader.samples import MiniBatch
 
 COUNTED = 100  # mini-batches that say which lists are read most
@@ -36,7 +37,8 @@ class GraphMemory:
         cached_edges: of "cached", the share of the edges in GPU memory, in [0, 1].
         hotness: of "cached", "degree" or "visits".
         nodes: of "cached", exactly these lists, in place of the two above.
-        only_lists: move `indptr` and `indices` only, if they go to GPU memory.
+        only_lists: move `indptr` and `indices` only, if they go to GPU memory; for a sampler by time only those in the
+            order of time.
 
     Raises:
         TypeError, ValueError: an argument is out of its range.
@@ -81,6 +83,11 @@ class GraphMemory:
             sampler: of training.
             batches: gives the mini-batches of training, of a graph that the sampler can read.
         """
+        if self.only_lists and sampler.timed:
+            assert isinstance(graph, HeteroGraph)
+            assert isinstance(sampler, TreeOptions)
+            where = device if self.kind in _WHOLE else "pinned"
+            return graph.place_by_time(sampler.times, sampler.missing_times, indptr=where, indices=where)
         if self.kind in _WHOLE:
             return graph.place(indptr=device, indices=device) if self.only_lists else graph.to(device)
         pinned = graph.pin_memory()

@@ -10,16 +10,17 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from loader.graph import Graph
+from loader.graph import Graph, HeteroGraph
 from loader.machine.arguments import as_number, shown
 from loader.machine.gpu import COUNTED_BEYOND, counted_bytes
 from loader.memory.split import Reads, Split, split_memory
+from loader.samplers.base import AnyGraph
 from loader.samplers.gpu.needs import SamplerNeeds
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.stores.renewal import BYTES_PER_ROW, BYTES_PER_SLOT
 from loader.stores.tensor import narrowest_dtype
 
-_SCRATCH = 2**16  # of a gather, beside 4 bytes per row
+GATHER_BYTES, GATHER_ROW_BYTES = 2**16, 4  # of a gather, and beside them for each row
 _GIB = 2**30
 
 
@@ -61,7 +62,7 @@ class MemoryNeeds(NamedTuple):
     def of(
         cls,
         samplers: Sequence[tuple[GpuOptions, Sequence[int]]],
-        graph: Graph,
+        graph: AnyGraph,
         labels: Tensor,
         splits: Sequence[int],
         prefetch: int,
@@ -85,16 +86,17 @@ class MemoryNeeds(NamedTuple):
             ValueError: as `SamplerNeeds.of`.
         """
         found = [SamplerNeeds.of(sampler, graph, sizes) for sampler, sizes in samplers]
+        lists = graph.lists if isinstance(graph, HeteroGraph) else graph
         together = max(lookahead, *(sampler.batches_per_launch for sampler, _ in samplers))
         most = max(size for _, sizes in samplers for size in sizes)
         label_bytes = labels.numel() * narrowest_dtype(labels).itemsize
         label = (label_bytes + labels.nbytes) // max(len(labels), 1)
         batches, _ = outstanding_batches(prefetch, together, begun, loaders)
-        tables = counted_bytes(graph.indptr.nbytes) + counted_bytes(label_bytes)
-        tables += sum(counted_bytes(count * graph.indices.itemsize) for count in splits)
+        tables = counted_bytes(lists.indptr.nbytes) + counted_bytes(label_bytes)
+        tables += sum(counted_bytes(count * lists.indices.itemsize) for count in splits)
         for sampler, _ in samplers:
-            if sampler.edge_ids and graph.edge_ids is not None:
-                tables += counted_bytes(graph.edge_ids.nbytes)
+            if sampler.edge_ids and lists.edge_ids is not None:
+                tables += counted_bytes(lists.edge_ids.nbytes)
         # Beside each mini-batch its seeds, their positions in the order and their labels, for a group at a time.
         small = counted_bytes(together * most * (3 * 8 + label))
         return cls(
@@ -125,8 +127,8 @@ class MemoryNeeds(NamedTuple):
         begun, beside = (1, host_part(rows(1))) if host_part else (0, 0)
         batches = outstanding_batches(prefetch, 1, begun, loaders)[1]
         # Of each, its rows and what their gather takes; with what the allocator may count beyond them.
-        extra = 2 * COUNTED_BEYOND + _SCRATCH
-        taken = rows(batches) * (row_bytes + 4) + batches * extra
+        extra = 2 * COUNTED_BEYOND + GATHER_BYTES
+        taken = rows(batches) * (row_bytes + GATHER_ROW_BYTES) + batches * extra
         if announced:
             # A byte for each of their rows, in one array per group: the last ones of two groups may wait. And a bit
             # for each row of a gather.
@@ -237,12 +239,12 @@ class MemoryPlan(NamedTuple):
     @property
     def lists(self) -> str:
         """Where the lists lie, as `datamodule.graph`."""
-        return _kind(self.split.lists)
+        return place_of(self.split.lists)
 
     @property
     def rows(self) -> str:
         """Where the rows lie, as `features`."""
-        return _kind(self.split.rows)
+        return place_of(self.split.rows)
 
     def card(self) -> dict[str, Any]:
         """The plan in plain values."""
@@ -297,7 +299,8 @@ def readable(count: float) -> str:
     return f"{count:,.2f} GiB"
 
 
-def _kind(cached_ids: Tensor | None) -> str:
+def place_of(cached_ids: Tensor | None) -> str:
+    """Where lists or rows lie of which these are kept in GPU memory; None: all."""
     return "device" if cached_ids is None else "cached" if cached_ids.numel() else "pinned"
 
 

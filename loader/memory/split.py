@@ -21,8 +21,8 @@ from loader.samples import MiniBatch
 
 LINE_BYTES = 128  # of a request to pinned memory
 _PLACE_BYTES = 4  # of a row, in the table of a cache
-_LEVEL_BITS = 44  # of a float64 that are left out: levels lie 1/256 apart
-_LEVELS = 1 << (63 - _LEVEL_BITS)
+LEVEL_BITS = 44  # of a float64 that are left out: levels lie 1/256 apart
+LEVELS = 1 << (63 - LEVEL_BITS)
 
 
 class Reads(NamedTuple):
@@ -141,6 +141,11 @@ def split_memory(room: int, graph: Graph, row_bytes: int, reads: Reads, beside: 
     return min(found, key=lambda split: (split.bus, -split.list_bytes - split.row_bytes))
 
 
+def level_of(worth: Tensor) -> Tensor:
+    """`[n]` int32: the leading bits of each worth, float64 and not negative, and so in its order."""
+    return (worth.view(torch.int64) >> LEVEL_BITS).int()
+
+
 class _Items(NamedTuple):
     """What may be kept, by node: what each takes, and what it saves per mini-batch, in bytes."""
 
@@ -153,8 +158,8 @@ class _Items(NamedTuple):
     @classmethod
     def of(cls, nbytes: Tensor, saved: Tensor) -> _Items:
         worth = saved / nbytes.clamp(min=1)
-        level = (worth.view(torch.int64) >> _LEVEL_BITS).int()
-        return cls(nbytes, saved, worth, level, torch.bincount(level, nbytes.double(), minlength=_LEVELS))
+        level = level_of(worth)
+        return cls(nbytes, saved, worth, level, torch.bincount(level, nbytes.double(), minlength=LEVELS))
 
 
 def _fill(kinds: Sequence[_Items], room: int) -> list[Tensor]:
@@ -164,10 +169,10 @@ def _fill(kinds: Sequence[_Items], room: int) -> list[Tensor]:
     """
     above = torch.stack([kind.on_level for kind in kinds]).sum(0).flip(0).cumsum(0)  # of a level and those above it
     fits = int((above <= room).sum())  # from the highest level on
-    masks = [kind.level >= _LEVELS - fits for kind in kinds]
-    if fits < _LEVELS:
+    masks = [kind.level >= LEVELS - fits for kind in kinds]
+    if fits < LEVELS:
         left = room - (int(above[fits - 1]) if fits else 0)
-        ends = [(kind.level == _LEVELS - 1 - fits).nonzero().view(-1) for kind in kinds]
+        ends = [(kind.level == LEVELS - 1 - fits).nonzero().view(-1) for kind in kinds]
         worth, nbytes = (
             torch.cat([getattr(kind, name)[ids] for kind, ids in zip(kinds, ends, strict=True)])
             for name in ("worth", "nbytes")

@@ -6,6 +6,7 @@ by the nodes of about the same degree together.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -68,7 +69,7 @@ class Classes(NamedTuple):
         seen = counts.nonzero().view(-1)
         of, found = self.of[seen], counts[seen].double()
         sizes = self.sizes.clamp(min=1)
-        mean, square = (torch.bincount(of, x, minlength=len(sizes)) / sizes for x in (found, found**2))
+        mean, square = (torch.bincount(of, x, minlength=len(sizes)).double() / sizes for x in (found, found**2))
         return seen, mean, square
 
 
@@ -80,12 +81,16 @@ def classes_of(graph: Graph, counts: Tensor) -> Classes:
         graph: square, in host memory.
         counts: `[num_nodes]` int64, visits.
     """
-    found = [Classes.by_degree(degrees) for degrees in (graph.in_degrees().cpu(), _out_degrees(graph))]
-    return max(found, key=lambda classes: classes.explained(counts))
+    return best_classes((graph.in_degrees().cpu(), out_degrees(graph)), counts)
 
 
-def _out_degrees(graph: Graph) -> Tensor:
-    """`[num_nodes]` int64, in all edges, or in pieces of about as many from all over the graph as can be counted."""
+def best_classes(degrees: Iterable[Tensor], counts: Tensor) -> Classes:
+    """The classes by one of several kinds of degrees, `[num_nodes]` each, that tell most of `counts`."""
+    return max(map(Classes.by_degree, degrees), key=lambda classes: classes.explained(counts))
+
+
+def out_degrees(graph: Graph) -> Tensor:
+    """`[num_src]` int64, in all edges, or in pieces of about as many from all over the graph as can be counted."""
     chunks = graph.indices.split(max(1, -(-graph.num_edges // _CHUNKS)))
     length = -(-_COUNTED_EDGES // _CHUNKS)
-    return torch.bincount(torch.cat([chunk[:length].cpu() for chunk in chunks]), minlength=graph.num_nodes)
+    return torch.bincount(torch.cat([chunk[:length].cpu() for chunk in chunks]), minlength=graph.num_src)

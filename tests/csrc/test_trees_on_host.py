@@ -15,9 +15,13 @@ from typed_graphs import WHOLE_LISTS, with_hubs
 
 from loader import _core
 from loader.graph import HeteroGraph
+from loader.machine.gpu import counted_bytes
 from loader.samplers import Request, TreeSampler
+from loader.samplers.gpu import tree_sizes
 from loader.samplers.gpu import trees as gpu_trees
+from loader.samplers.gpu.needs import SamplerNeeds
 from loader.samplers.relations import node_types_of
+from loader.samplers.trees import pairs_of
 
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
 
@@ -31,9 +35,9 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(params=[(64, 32), (256, 256)], ids=["little shared memory", "more"])
 def gpu(engine: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[FakeGPU]:
     for name in ("_SHARED_FEW", "_SHARED_MANY"):
-        monkeypatch.setattr(gpu_trees, name, request.param)
-    monkeypatch.setattr(gpu_trees, "_THREADS_FEW", 64)
-    monkeypatch.setattr(gpu_trees, "_THREADS_MANY", 96)
+        monkeypatch.setattr(tree_sizes, name, request.param)
+    monkeypatch.setattr(tree_sizes, "_THREADS_FEW", 64)
+    monkeypatch.setattr(tree_sizes, "_THREADS_MANY", 96)
     yield FakeGPU(monkeypatch, engine)
     gc.collect()  # while a workspace that ends finds the patches
 
@@ -54,6 +58,37 @@ def graph_of(pairs: int = 600) -> HeteroGraph:
     relations = {("a", "w", "p"): edges(90, 70), ("p", "c", "p"): edges(70, 70), ("p", "rev_w", "a"): edges(70, 90)}
     times = {name: torch.randint(50, (n,), generator=g) for name, n in (("a", 90), ("p", 70))}
     return HeteroGraph.from_edges(relations, {"a": 90, "p": 70}, node_times=times)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"trees": "paths", "edge_ids": True, "replace": True},
+        {"times": "node", "last": True},
+        {"times": "node", "trees": "paths", "bound": "edge", "window": 9, "edge_ids": True},
+    ],
+)
+@pytest.mark.parametrize("fanouts", [[4, 3], [2, 2, 2]])
+def test_a_workspace_takes_no_more_than_its_needs(gpu: FakeGPU, fanouts: list[int], options: dict[str, Any]) -> None:
+    graph, size = graph_of(), 40
+    sampler = TreeSampler(fanouts, seed=5, batches_per_launch=3, device="cuda", **options)
+    needs = SamplerNeeds.of(sampler, graph, [size])
+    session = sampler.open_trees(graph)
+    g = torch.Generator().manual_seed(0)
+    for i, count in enumerate((1, size, 2, size, 3)):
+        seeds = torch.randint(90, (count,), generator=g)
+        if sampler.timed:
+            seeds = pairs_of(seeds, torch.full((count,), 20 + 10 * i))
+        for finish in session.begin([Request(seeds, 1, 3 * i + k) for k in range(1 + i % 3)]):
+            batch = finish()
+            assert batch.nodes.numel() <= needs.nodes
+            space = session._space
+            assert space is not None
+            assert sum(counted_bytes(array.nbytes) for array in space._arrays.values()) <= needs.workspace
+            layouts = [plan.layout for plan in space._plans.values()]
+            assert all(counted_bytes(of.length * of.dtype.itemsize) <= needs.batch for of in layouts)
+    session.close()
 
 
 @pytest.mark.parametrize("trees", ["unique", "paths"])

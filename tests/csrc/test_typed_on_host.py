@@ -14,7 +14,9 @@ from fake_gpu_sampler import FakeGPU
 from typed_graphs import WHOLE_LISTS, with_hubs
 
 from loader.graph import HeteroGraph
+from loader.machine.gpu import counted_bytes
 from loader.samplers import CudaSampler, FusedSampler, HopwiseSampler, Request
+from loader.samplers.gpu.needs import SamplerNeeds
 
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
 
@@ -66,6 +68,30 @@ def test_several_mini_batches_share_a_launch(gpu: FakeGPU, node_set: str, expand
                 assert torch.equal(a.indptr, b.indptr)
                 assert torch.equal(a.indices, b.indices)
                 assert torch.equal(a.edge_ids, b.edge_ids)
+    session.close()
+
+
+@pytest.mark.parametrize("expand", ["all", "new"])
+@pytest.mark.parametrize(
+    "options", [{}, {"edge_ids": True, "replace": True}, {"node_set": "hash"}, {"node_set": "bitmap"}]
+)
+def test_a_workspace_takes_no_more_than_its_needs(gpu: FakeGPU, options: dict[str, Any], expand: str) -> None:
+    graph, size = graph_of(), 40
+    fanouts = {("a", "w", "p"): [3, 2, 4], ("p", "c", "p"): [0, 2, 1], ("p", "rev_w", "a"): [4, 3, 0]}
+    sampler = CudaSampler(fanouts, seed=5, batches_per_launch=3, expand=expand, **options)
+    needs = SamplerNeeds.of(sampler, graph, [size])
+    session = sampler.open(graph)
+    g = torch.Generator().manual_seed(0)
+    for i, sizes in enumerate(([1], [size] * 5, [2, size], [size] * 4)):
+        seeds = [torch.randperm(90, generator=g)[:n].int() for n in sizes]  # of type a
+        for finish in session.begin([Request(ids, 1, 5 * i + k) for k, ids in enumerate(seeds)]):
+            batch = finish()
+            assert batch.nodes.numel() <= needs.nodes
+            space = session._space
+            assert space is not None
+            assert sum(counted_bytes(array.nbytes) for array in space._arrays.values()) <= needs.workspace
+            layouts = [plan.layout for plan in space._plans.values()]
+            assert all(counted_bytes(of.length * of.dtype.itemsize) <= needs.batch for of in layouts)
     session.close()
 
 

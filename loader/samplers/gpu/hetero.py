@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,18 +12,15 @@ from loader.graph import Graph, HeteroGraph
 from loader.machine.gpu import current_stream
 from loader.samplers.base import as_seeds
 from loader.samplers.core_session import Hop
-from loader.samplers.gpu.layout import Layout
 from loader.samplers.gpu.session import Begun, CudaSession
-from loader.samplers.gpu.sizes import GpuOptions, Plan, with_headroom
+from loader.samplers.gpu.sizes import GpuOptions
+from loader.samplers.gpu.typed_sizes import TypedSizes, require_typed
 from loader.samplers.gpu.workspace import Workspace
 from loader.samplers.hetero import typed_mini_batch
-from loader.samplers.relations import fanouts_by_relation, node_types_of
-
-_SCHEDULES = ("auto", "cooperative")
-_FIRST_ROWS, _FIRST_EDGES = 1 << 20, 1 << 22  # of a hop, at most, before the first mini-batch told how many there are
+from loader.samplers.relations import node_types_of
 
 
-class TypedWorkspace(Workspace):
+class TypedWorkspace(TypedSizes, Workspace):
     """The kernels' memory for a `HeteroGraph`, see `Workspace`.
 
     Raises:
@@ -32,28 +28,10 @@ class TypedWorkspace(Workspace):
     """
 
     def __init__(self, sampler: GpuOptions, graph: HeteroGraph, lists: Graph | None = None) -> None:
-        self._typed = graph
-        self._relations = [len(into) for into in graph.relations_into.values()]
-        self._once = sampler.expand == "new"
-        self._by_relation = fanouts_by_relation(graph, sampler.fanouts, sampler.relation_fanouts)
-        self._most_picks = [max([0, *hop]) for hop in self._by_relation]  # of a list that is not taken whole
-        self._most_rows: list[int] = []  # of each hop, so far
-        super().__init__(sampler, graph.lists if lists is None else lists)
+        super().__init__(sampler, graph, graph.lists if lists is None else lists)
 
     def _require(self, sampler: GpuOptions, graph: Graph) -> None:
-        if sampler.picking.scans and sampler.node_set == "bitmap":
-            option = "labor=True" if sampler.picking.labor else "weight_tables=False"
-            raise ValueError(
-                f"{option} of a HeteroGraph goes with a hash set, but node_set is 'bitmap'; use node_set='hash'"
-            )
-        if sampler.schedule not in _SCHEDULES:
-            raise ValueError(
-                f"schedule is '{sampler.schedule}'; a HeteroGraph is sampled by one launch: use 'auto' or 'cooperative'"
-            )
-        if sampler.pad_to_capacity:
-            raise ValueError("pad_to_capacity is for graphs with one type; leave it out")
-        if sampler.reads not in ("auto", "naive"):
-            raise ValueError(f"reads is '{sampler.reads}', which is for graphs with one type; leave it out")
+        require_typed(sampler)
         if graph.list_cache is not None:
             raise ValueError("the lists of a HeteroGraph are cached, which its sampler does not read; leave it out")
 
@@ -83,69 +61,6 @@ class TypedWorkspace(Workspace):
     def _fanouts_on_device(self) -> Tensor:
         """`[hops, relations]` int16, flat. The workspace keeps it, as the kernels read it."""
         return torch.tensor(self._by_relation, dtype=torch.int16).view(-1).to(self.device)
-
-    def _choose_set(self, room: int) -> str:
-        return "hash" if self._scans else super()._choose_set(room)
-
-    def _choose(self, edges: list[int], node_set: str, ahead: bool) -> str:
-        return "cooperative"
-
-    def new_plan(self, num_seeds: int, ahead: bool) -> Plan:
-        frontiers, rows, edges = self._capacities_by_hop(num_seeds)
-        layout = Layout(frontiers, edges, self._edge_ids, self._node_dtype, self._edge_dtype, rows)
-        kind = self._choose_set(frontiers[-1])
-        return Plan("cooperative", kind, frontiers, edges, layout, self._blocks[ahead], rows)
-
-    def asked(self, plan: Plan, num_seeds: int) -> dict[str, Any]:
-        return {**super().asked(plan, num_seeds), "row_capacity": plan.rows}
-
-    def _capacities_by_hop(self, num_seeds: int) -> tuple[list[int], list[int], list[int]]:
-        """Room for the nodes within each number of hops, and for the rows and edges of each hop.
-
-        Fanouts bound a mini-batch by far more than it has. So the first guess is bounded by a number, and a mini-batch
-        that does not fit is sampled again with room for what was found.
-        """
-
-        known_nodes, known_edges = self._largest
-        all_rows, all_edges = self.graph.num_dst, self.graph.num_edges
-        most_into = max(self._relations)
-        frontiers, rows, edges = [num_seeds], list[int](), list[int]()
-        for hop, k in enumerate(self._fanouts):
-            new = frontiers[-1] - (frontiers[-2] if self._once and hop else 0)
-            if hop < len(self._most_rows):
-                room = with_headroom(self._most_rows[hop])
-            else:
-                room = min(most_into * new, max(_FIRST_ROWS, 2 * new))
-            rows.append(max(min(room, all_rows), 0 if self._once or not rows else rows[-1]))
-            bound = rows[-1] * self._most_picks[hop] if self._replace else all_edges
-            bound += all_edges if k == -1 and self._replace else 0
-            if k != -1 and not self._labor:  # which picks `k` on average
-                bound = min(bound, rows[-1] * k)
-            if hop < len(known_edges):
-                bound = max(min(bound, with_headroom(known_edges[hop])), known_edges[hop])
-            else:
-                bound = min(bound, max(_FIRST_EDGES, 2 * rows[-1]))
-            edges.append(min(bound, self.most_edges))
-            nodes = min(self.num_nodes, frontiers[-1] + edges[-1])
-            if hop + 1 < len(known_nodes):
-                nodes = min(nodes, with_headroom(known_nodes[hop + 1]))
-            frontiers.append(max(frontiers[-1], nodes))
-        return frontiers, rows, edges
-
-    def rows_of(self, new_by_type: Sequence[Sequence[int]]) -> list[int]:
-        """Rows of each hop, from the numbers of nodes of each type that the hops before found."""
-        rows, before = [], 0
-        for found in new_by_type:
-            own = sum(n * r for n, r in zip(found, self._relations, strict=True))
-            before = own if self._once else before + own
-            rows.append(before)
-        return rows
-
-    def learn_types(self, new_by_type: Sequence[Sequence[int]]) -> None:
-        """Remembers the most rows so far, see `learn`."""
-        rows = self.rows_of(new_by_type)[: len(self._fanouts)]
-        self._most_rows += [0] * (len(rows) - len(self._most_rows))
-        self._most_rows[: len(rows)] = map(max, self._most_rows, rows)
 
 
 class TypedCudaSession(CudaSession):

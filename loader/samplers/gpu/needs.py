@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import torch
 
 from loader import _core
-from loader.graph import Graph
+from loader.graph import Graph, HeteroGraph
 from loader.machine.gpu import counted_bytes
+from loader.samplers.base import AnyGraph
 from loader.samplers.gpu.lists import check_reads_caches, choose_reads
 from loader.samplers.gpu.reads import READS, is_uniform
 from loader.samplers.gpu.sizes import (
@@ -19,6 +20,7 @@ from loader.samplers.gpu.sizes import (
     Plan,
     Sizes,
 )
+from loader.samplers.gpu.typed_needs import typed_needs
 
 _MULTIPROCESSORS = 256  # more than any GPU has; no size goes by it
 
@@ -37,17 +39,20 @@ class SamplerNeeds(NamedTuple):
     nodes: int
 
     @classmethod
-    def of(cls, sampler: GpuOptions, graph: Graph, num_seeds: Iterable[int]) -> SamplerNeeds:
+    def of(cls, sampler: GpuOptions, graph: AnyGraph, num_seeds: Iterable[int]) -> SamplerNeeds:
         """The needs of a session for mini-batches of these numbers of seeds, wherever the lists lie.
 
-        They follow from the sizes of the graph and the fanouts, and hold for every mini-batch. The extension tells the
-        sizes of the arrays, as it does a session. Neither a GPU nor the graph's arrays are read.
+        They follow from the sizes of the graph and the fanouts, and hold for every mini-batch; of a graph with types
+        for those around seeds of one type. The extension tells the sizes of the arrays, as it does a session. Neither a
+        GPU nor the graph's arrays are read, but for the lengths of lists by type.
 
         Raises:
             ValueError: the sampler's options do not bound the size of a mini-batch, or do not read cached lists; or
                 they pick by weights, whose tables are not counted.
         """
         check_counted(sampler)
+        if isinstance(graph, HeteroGraph):
+            return cls(*typed_needs(sampler, graph, graph_of_sizes(graph.lists), num_seeds))
         seeds = sorted({min(n, graph.num_nodes) for n in num_seeds})
         sizes = graph_of_sizes(graph)
         on_gpu, pinned = sampler.reads if sampler.reads != "auto" else "naive", choose_reads(sampler, sizes)

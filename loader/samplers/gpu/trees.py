@@ -12,9 +12,9 @@ from loader import _core
 from loader.graph import Graph, HeteroGraph
 from loader.samplers.base import Request
 from loader.samplers.gpu.hetero import TypedCudaSession, TypedWorkspace
-from loader.samplers.gpu.layout import Layout
 from loader.samplers.gpu.session import Begun
-from loader.samplers.gpu.sizes import GpuOptions, Plan, with_headroom
+from loader.samplers.gpu.sizes import GpuOptions
+from loader.samplers.gpu.tree_sizes import TreeSizes
 from loader.samplers.gpu.workspace import Workspace
 from loader.samplers.hetero import typed_blocks
 from loader.samplers.relations import node_types_of
@@ -22,30 +22,15 @@ from loader.samplers.tree_options import Sight, TreeOptions
 from loader.samples.trees import TreeMiniBatch
 
 _PILOT = 64  # trees, from which the first sizes are learnt
-_FIRST_ROWS, _FIRST_PICKS = 1 << 14, 1 << 16  # of all trees of a mini-batch, before the first told how many there are
-_MOST_TABLES = 2**29  # bytes of the tables that do not fit shared memory
-_BYTES_OF_PLACE = 12
-_BLOCKS_PER_MULTIPROCESSOR = 8
-# Places of a table and room for new nodes in the shared memory of a block; if a tree has few edges, and if it has many.
-_FEW_EDGES = 400
-_SHARED_FEW, _SHARED_MANY = (1024, 1024), (1024, 4096)
-_THREADS_FEW, _THREADS_MANY = 128, 256
 
 
-class TreeWorkspace(TypedWorkspace):
+class TreeWorkspace(TreeSizes, TypedWorkspace):
     """The kernels' memory for trees of a `HeteroGraph`, see `Workspace`."""
 
     def __init__(self, sampler: GpuOptions, graph: HeteroGraph) -> None:
         assert isinstance(sampler, TreeOptions)
         self._sampler, self.sight = sampler, Sight.of(sampler, graph)
-        self._table = 0
-        self._guess = 1.0  # by which the first guess grew
         super().__init__(sampler, graph, self.sight.lists)
-
-    @property
-    def is_learnt(self) -> bool:
-        """Whether a mini-batch told its sizes."""
-        return len(self._largest[1]) > 0
 
     def _make_engine(self, sampler: GpuOptions, graph: Graph, picks: Any) -> Any:
         trees = self._sampler
@@ -68,63 +53,6 @@ class TreeWorkspace(TypedWorkspace):
             device=self.device.index or 0,
             picks=picks,
         )
-
-    def new_plan(self, num_seeds: int, ahead: bool) -> Plan:
-        frontiers, rows, edges = self._capacities_by_hop(num_seeds)
-        layout = Layout(frontiers, edges, self._edge_ids, self._node_dtype, self._edge_dtype, rows)
-        return Plan("cooperative", "", frontiers, edges, layout, 0, rows)
-
-    def asked(self, plan: Plan, num_seeds: int) -> dict[str, Any]:
-        few = sum(plan.edges) <= _FEW_EDGES * max(num_seeds, 1)
-        places, ordered = _SHARED_FEW if few else _SHARED_MANY
-        blocks = _BLOCKS_PER_MULTIPROCESSOR * self._multiprocessors
-        if self._table:
-            blocks = max(self.slots, min(blocks, _MOST_TABLES // (_BYTES_OF_PLACE * self._table)))
-        return {
-            "num_seeds": num_seeds,
-            "slots": self.slots,
-            "frontier_capacity": plan.frontiers,
-            "edge_capacity": plan.edges,
-            "row_capacity": plan.rows,
-            "indices_at": plan.layout.indices_at,
-            "indptr_at": plan.layout.indptr_at,
-            "edge_ids_at": plan.layout.edge_ids_at,
-            "edges_at": plan.layout.edges_at,
-            "rows": sum(plan.rows),
-            "picks": sum(plan.edges),
-            "table": self._table,
-            "blocks": blocks,
-            "threads": _THREADS_FEW if few else _THREADS_MANY,
-            "shared_places": places,
-            "shared_sorted": ordered,
-        }
-
-    def _capacities_by_hop(self, num_seeds: int) -> tuple[list[int], list[int], list[int]]:
-        """Room for the nodes within each number of hops, and for the rows and edges of each hop.
-
-        What fanouts allow is some hundred times what is found. So the sizes of the first trees are learnt from a few,
-        and a mini-batch that does not fit is sampled again with more room.
-        """
-        known_nodes, known_edges = self._largest
-        most_into = max(self._relations)
-        frontiers, rows, edges = [num_seeds], list[int](), list[int]()
-        for hop, k in enumerate(self._fanouts):
-            new = frontiers[-1] - (frontiers[-2] if hop else 0)
-            if hop < len(self._most_rows):  # mini-batches may find their nodes at other hops
-                rows.append(with_headroom(self._most_rows[hop]))
-            else:
-                rows.append(min(most_into * new, max(int(self._guess * _FIRST_ROWS), 2 * new)))
-            bounded = k != -1 and not self._labor  # which picks `k` on average
-            bound = min(rows[-1] * k, self.most_edges) if bounded else self.most_edges
-            if hop < len(known_edges):
-                edges.append(min(bound, with_headroom(known_edges[hop])))
-            else:
-                edges.append(min(bound, int(self._guess * _FIRST_PICKS)))
-            nodes = frontiers[-1] + edges[-1]
-            if hop + 1 < len(known_nodes):
-                nodes = min(nodes, with_headroom(known_nodes[hop + 1]))
-            frontiers.append(max(frontiers[-1], nodes))
-        return frontiers, rows, edges
 
     def outgrew(self, table: int, picks: int, rows: int) -> None:
         """Makes room where a mini-batch needed a larger table, or at least these picks and rows in all its hops."""

@@ -63,14 +63,10 @@ def test_stores_that_cannot_be_several_are_refused() -> None:
 
 def test_options_of_one_type_are_refused() -> None:
     with pytest.raises(
-        DatasetError, match=r"dataset mine has types of nodes and edges, for which memory=... plans noth"
-    ):
-        check_typed("mine", True, "auto")
-    with pytest.raises(
         DatasetError, match=r"for which no lists are cached; give datamodule.graph=device or pinned in pl"
     ):
-        check_typed("mine", False, "cached")
-    check_typed("mine", False, "pinned")
+        check_typed("mine", "cached")
+    check_typed("mine", "pinned")
 
 
 class TestTimes:

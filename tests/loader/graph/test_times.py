@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,17 @@ class TestOrder:
         timed = graph.by_time("edge")
         assert torch.equal(timed.lists.indices, graph.lists.indices[timed.lists.edge_ids.long()])
         assert timed.lists.edge_ids.dtype == graph.lists.indptr.dtype
+
+    def test_lists_by_time_lie_elsewhere(self, tmp_path: Path) -> None:
+        graph = small(edge_times={WRITES: t(9, 5, 0, 5)})
+        timed, file = graph.by_time("edge"), tmp_path / "indices.npy"
+        moved = graph.place_by_time("edge", "error", indices=f"disk:{file}")
+        assert moved.lists is graph.lists
+        assert moved.by_time("edge").lists.placement["indices"].file == file
+        assert torch.equal(moved.by_time("edge").lists.indices, timed.lists.indices)
+        assert graph.by_time("edge") is timed
+        with pytest.raises(ValueError, match="the graph has no times of nodes"):
+            graph.place_by_time("node", "error", indices="cpu")
 
     @pytest.mark.parametrize("first", range(0, 150, 50))
     def test_random_graphs_are_the_oracles(self, first: int) -> None:

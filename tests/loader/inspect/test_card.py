@@ -11,10 +11,13 @@ import pytest
 import torch
 from graphs import equal_degrees, messy_graph
 from rich.console import Console
+from shop import write_shop
+from typed_datasets import make_typed
 
-from loader.datasets import HeteroDataset, NodeDataset
+from loader.datasets import HeteroDataset, NodeDataset, RelationalDataset
 from loader.graph import Graph, HeteroGraph
 from loader.inspect import CACHE_SHARES, inspect, main, show
+from loader.inspect.types import show_types
 from loader.loaders.nodes import NodeLoader
 from loader.samplers import FusedSampler
 
@@ -238,12 +241,34 @@ class TestTypes:
         assert card["memory"]["in_flight_bytes"] > 3 * card["memory"]["topology_bytes_a_batch"]["max"]
         assert all(ms > 0 for ms in card["milliseconds"].values())
 
-    def test_budgets_are_refused(self, file: Path, tmp_path: Path) -> None:
-        for option, name in (("--memory", "memory_gib"), ("--eval-batch-size", "eval_batch_size")):
+    def test_a_budget_is_divided_over_types(self, capsys: pytest.CaptureFixture[str]) -> None:
+        data = make_typed()
+        needed = inspect(data, [3, 2], 8, batches=2, num_threads=1, memory_gib=1)["plan"]["needed_bytes"]
+        card = inspect(data, [3, 2], 8, batches=2, num_threads=1, memory_gib=(needed + 600) / 2**30, eval_batch_size=4)
+        plan = card["plan"]
+        assert plan["features"] == {"author": "pinned", "term": "device"}
+        assert plan["share_of_rows"] == {"author": 0, "term": 1}
+        assert plan["graph"] == "pinned"
+        json.dumps(card)
+        console = Console(record=True, width=80)
+        show_types(card, console)
+        text = console.export_text()
+        (line,) = [line for line in text.splitlines() if line.startswith("feature rows of term")]
+        assert line.split()[-3:] == ["100.0%,", "512", "B"]
+        assert max(map(len, text.splitlines())) <= 80
+
+    def test_options_that_types_lack_are_refused(self, file: Path, tmp_path: Path) -> None:
+        for option, value in (("--storage-dtype", "int8"), ("--eval-batch-size", "1")):
             with pytest.raises(
-                SystemExit, match=f"error: {name} is .*, but typed has several types of nodes; leave it out"
+                SystemExit, match=r"error: .* is .*, but typed has several types of nodes; leave it out"
             ):
-                main(["--dataset", str(file), option, "1", "--cache-dir", str(tmp_path / "cache")])
+                main(["--dataset", str(file), option, value, "--cache-dir", str(tmp_path / "cache")])
+
+    def test_tasks_on_tables_show_no_budget(self, tmp_path: Path) -> None:
+        pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")
+        data = RelationalDataset(write_shop(tmp_path / "shop"), "again", cache_dir=tmp_path / "cache").load()
+        with pytest.raises(ValueError, match=r"memory_gib is given, but .* is a task on tables, whose"):
+            inspect(data, [3], 8, batches=2, memory_gib=1)
 
     def test_a_graph_of_types_is_refused_by_name(self) -> None:
         with pytest.raises(

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from marks import needs_gpu
 
 from loader.machine import gpu as cuda
@@ -64,3 +66,10 @@ class TestOnGPU:
             del held
         assert any(64 * MIB <= one < 80 * MIB for one in taken)
         assert before - cuda.free_bytes(torch.device("cuda", 0)) < 16 * MIB
+
+
+@given(most=st.integers(0, 2**22), share=st.floats(0, 1))
+def test_little_is_counted_beyond_a_size(most: int, share: float) -> None:
+    nbytes = int(share * most)
+    assert 0 <= cuda.counted_bytes(nbytes) - nbytes <= cuda.counted_beyond(most)
+    assert cuda.counted_beyond(MIB) == 512

@@ -84,3 +84,9 @@ def test_a_graph_without_edges_has_one_class() -> None:
     graph = Graph(torch.zeros(4, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
     counts = torch.tensor([2, 0, 1])
     assert classes_of(graph, counts).expected(counts).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_no_visits_expect_no_visits() -> None:
+    expected = Classes.by_degree(torch.tensor([0, 3, 3, 9])).expected(torch.zeros(4, dtype=torch.int64))
+    assert expected.dtype == torch.float64
+    assert expected.tolist() == [0.0] * 4

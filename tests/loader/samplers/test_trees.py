@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from loader.graph import Graph, HeteroGraph
 from loader.samplers import TreeSampler
+from loader.samplers.gpu.reach import Most
 from loader.samplers.gpu.trees import TreeWorkspace
 from loader.samples import TreeMiniBatch
 
@@ -110,4 +112,5 @@ def test_learnt_rows_are_not_cut() -> None:
     space._relations, space._fanouts, space._guess, space.most_edges = [5], (-1, -1, -1), 1.0, 2**31 - 1
     space._largest = ([1000, 10_000, 10_060, 10_070], [9000, 9000, 9000])
     space._most_rows = [5000, 45_000, 9050]
+    space._reach = SimpleNamespace(most=lambda _: Most([10**5] * 4, [10**5] * 3, [10**5] * 3))  # more than was found
     assert space._capacities_by_hop(1000)[1][2] >= 9050

@@ -25,7 +25,7 @@ from _gpu_batches import products_shaped
 from _typed_graphs import igb_shaped, mag_shaped, paper_times, timed
 from sampler_gpu_paper import regular_graph
 from torch import Tensor
-from typed_gpu import Cases, MiniBatches, device_ms, median_ms
+from typed_gpu import Cases, MiniBatches, median_ms
 
 from loader.datamodules.tasks import TaskDataModule
 from loader.datasets import RelationalDataset
@@ -129,14 +129,13 @@ def main() -> None:
                 row["equal_to_the_cpu"] = found.digest() == wanted.digest()
             cases.append((row, sample))
     for row, _ in cases:
-        row["all_ms"], row["all_device_ms"] = [], []
+        row["all_ms"] = []
     for _ in range(arguments.passes):
         for row, sample in cases:
             row["all_ms"].append(median_ms(sample) / sample.together)
-            row["all_device_ms"].append(device_ms(sample) / sample.together)
     of_unit: dict[str, float] = {}
     for row, _ in cases:
-        row["ms"], row["device_ms"] = (statistics.median(row[of]) for of in ("all_ms", "all_device_ms"))
+        row["ms"] = statistics.median(row["all_ms"])
         if "graph" in row:
             row["of_unit"] = row["ms"] / of_unit[row["unit"]]
         else:

@@ -162,7 +162,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             num_threads=args.num_threads,
             seed=args.seed,
             memory_gib=args.memory,
-            eval_batch_size=args.eval_batch_size,
+            # Other splits may have more seeds than the train split, to which `batch_size` is cut.
+            eval_batch_size=args.batch_size if args.memory and args.eval_batch_size is None else args.eval_batch_size,
             storage_dtype=args.storage_dtype,
         )
         note = ""

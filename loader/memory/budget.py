@@ -167,19 +167,22 @@ class MemoryBudget:
         beside = partial(gpu_bytes, rows) if helped else None
         out_bytes = rows.dim * rows.dtype.itemsize
         needs = needs.with_rows(rows_of, out_bytes, prefetch, loaders, beside)
-        plan = MemoryPlan.make(budget, needs, data.graph, rows.nbytes, reads)
+        make = partial(MemoryPlan.make, whole_row_bytes=rows.gpu_nbytes)
+        plan = make(budget, needs, data.graph, rows.nbytes, reads)
         if lookahead and plan.rows == "cached":
             needs, _ = _needs(data, samplers, prefetch, 0, loaders, lookahead)  # without codes, which are not renewed
             together = max(lookahead, *(_options(sampler).batches_per_launch for sampler, _ in samplers))
             needs = needs.with_rows(rows_of, out_bytes, prefetch, loaders, announced=together)
             if budget >= needs.total:
-                renewed = MemoryPlan.make(budget, needs, data.graph, rows.nbytes, reads, lookahead)
+                renewed = make(budget, needs, data.graph, rows.nbytes, reads, lookahead)
                 batches_cached = renewed.share_of_rows * data.num_nodes / float(reads.rows_of.double().mean())
                 if renewed.lookahead and _LEAST_RENEWED <= batches_cached <= _MOST_RENEWED:
                     plan = renewed
         if plan.rows != "device" and not rows.coded and (eight := narrower_rows(data.features, **self.options)):
             name, codes = list(eight.items())[-1]
-            narrow = MemoryPlan.make(budget, plan.needs, data.graph, codes.nbytes, reads)
+            narrow = MemoryPlan.make(
+                budget, plan.needs, data.graph, codes.nbytes, reads, whole_row_bytes=codes.gpu_nbytes
+            )
             plan = plan._replace(narrower=NarrowerPlan(name, narrow.share_of_rows, narrow.split.bus))
         locked = 0 if plan.rows == "device" else rows.num_rows * rows.nbytes
         if plan.lists != "device":
@@ -207,7 +210,7 @@ class MemoryBudget:
         """
         budget, of_gpu = self.checked_bytes(available), [(_options(sampler), size) for sampler, size in samplers]
         plan = plan_types(budget, self.options, data, seeds, of_gpu, prefetch, seed)
-        _require_lockable(budget, locked_bytes(plan, data, self.options))
+        _require_lockable(budget, locked_bytes(plan, data, self.options, samplers[0][0].timed))
         return plan
 
     def checked_bytes(self, available: int | None) -> int:

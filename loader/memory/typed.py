@@ -25,6 +25,7 @@ from loader.memory.plan import GATHER_BYTES, GATHER_ROW_BYTES, MemoryNeeds, chec
 from loader.memory.typed_plan import TypedPlan
 from loader.memory.typed_reads import TypedReads
 from loader.samplers import FusedSampler, Sampler, TreeSampler
+from loader.samplers.base import tell_ignored_times
 from loader.samplers.gpu.needs import SamplerNeeds
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samplers.tree_options import TreeOptions
@@ -102,7 +103,8 @@ def plan_types(
     with_rows = outstanding_batches(prefetch, 1, 0, loaders)[1]
     of_types = (_outstanding_rows(rows[name], nodes, counted[name], with_rows, data.graph) for name in rows)
     needs = needs._replace(outstanding_rows=sum(of_types))
-    return TypedPlan.make(budget, needs, data.graph, {name: of.nbytes for name, of in rows.items()}, reads)
+    single, whole = ({name: getattr(of, size) for name, of in rows.items()} for size in ("nbytes", "gpu_nbytes"))
+    return TypedPlan.make(budget, needs, data.graph, single, reads, whole)
 
 
 def _sampled(
@@ -118,6 +120,8 @@ def _sampled(
     given = seeds[split]
     if not given.ids.numel():
         return
+    if not sampler.timed:
+        tell_ignored_times(sampler, data.graph)  # else the sampler of the CPU would be named
     options: dict[str, Any] = {"times": given.times, "shuffle": split == "train", "seed": seed, "prefetch": 0}
     loader = NodeLoader(data.graph, None, None, (data.target, given.ids), _on_cpu(sampler), size, **options)
     yield from islice(loader, count)
@@ -139,13 +143,19 @@ def _outstanding_rows(rows: RowFormat, nodes: int, counted: Sequence[Tensor], ba
     return every * sum(arrays) + batches * beyond
 
 
-def locked_bytes(plan: TypedPlan, data: HeteroDataset, options: RowOptions) -> int:
-    """Bytes that each process page-locks by the plan."""
+def locked_bytes(plan: TypedPlan, data: HeteroDataset, options: RowOptions, timed: bool) -> int:
+    """Bytes that each process page-locks by the plan.
+
+    Args:
+        timed: whether the samplers read lists in the order of time.
+    """
     rows = {name: RowFormat(data.features[name], **options) for name, where in plan.rows.items() if where != "device"}
     locked = sum(of.num_rows * of.nbytes for of in rows.values())
     if plan.lists != "device":
         lists = data.graph.lists
-        arrays = (lists.indptr, lists.indices, lists.edge_ids, lists.edge_weights, lists.node_times, lists.edge_times)
+        arrays: list[Tensor | None] = [lists.indptr, lists.indices]
+        if not timed:  # of lists in the order of time nothing else is placed
+            arrays += [lists.edge_ids, lists.edge_weights, lists.node_times, lists.edge_times]
         locked += sum(array.nbytes for array in arrays if array is not None)
     return locked
 

@@ -134,7 +134,7 @@ class HGTSampler(Sampler):
         if graph.device != self._device:
             raise ValueError(
                 f"HGTSampler samples on {self._device} but the graph lies on {graph.device}; use "
-                f"graph.to('{self._device}')"
+                f"graph.to('{self._device}'), or datamodule.graph=device"
             )
         tell_ignored_times(self, graph)
         return _HGTSession(self, graph)

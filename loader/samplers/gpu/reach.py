@@ -38,7 +38,8 @@ class Reach:
     """What the fanouts of a sampler allow in a graph. Reads the lengths of its lists once.
 
     A relation leads to no more nodes than its fanout allows from each list, or than its longest list has, or than there
-    are of its source type. So these sizes bound every mini-batch, also of LABOR, and of fanout -1.
+    are of its source type. So these sizes bound every mini-batch around seeds of one type, also of LABOR, and of fanout
+    -1. Seeds of several types may reach more together.
 
     Args:
         sampler: `expand` and `replace` count, too.

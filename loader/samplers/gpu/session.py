@@ -25,6 +25,15 @@ _MOST_LAUNCHES = 50  # of a mini-batch; each has more room than the one before
 _OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE, _BAD_WEIGHT, _SEED_ORDER = range(6)
 
 
+def check_launches(launches: int, num_seeds: int) -> None:
+    """Raises RuntimeError if a mini-batch still does not fit after so many launches."""
+    if launches == _MOST_LAUNCHES:
+        raise RuntimeError(
+            f"a mini-batch of {num_seeds} seeds does not fit after {launches} launches, which should not happen: "
+            "report it, and sample on the CPU"
+        )
+
+
 class CudaSession(Session):
     """Samples one graph on the GPU. Calls from several threads take turns.
 
@@ -283,11 +292,7 @@ class Begun:
                 self._again(space, report)
                 report = self.result.wait()
                 launches += 1
-                if launches == _MOST_LAUNCHES:
-                    raise RuntimeError(
-                        f"a mini-batch of {self.num_seeds} seeds does not fit after {launches} launches, which should "
-                        "not happen: report it, and sample on the CPU"
-                    )
+                check_launches(launches, self.num_seeds)
         frontiers, edges, _, grown, lines = report[3:8]
         if grown:
             with session._lock:

@@ -12,7 +12,7 @@ from loader import _core
 from loader.graph import Graph, HeteroGraph
 from loader.samplers.base import Request
 from loader.samplers.gpu.hetero import TypedCudaSession, TypedWorkspace
-from loader.samplers.gpu.session import Begun
+from loader.samplers.gpu.session import Begun, check_launches
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samplers.gpu.tree_sizes import TreeSizes
 from loader.samplers.gpu.workspace import Workspace
@@ -143,7 +143,10 @@ class TreeCudaSession(TypedCudaSession):
         every = -(-begun.num_seeds // _PILOT)
         seeds = begun.seeds[::every].contiguous()
         few = TreeBegun(self, seeds, seeds.shape[0], begun.epoch, begun.index, begun.ahead)
+        launches = 0
         while not space.is_learnt:
+            check_launches(launches, few.num_seeds)
+            launches += 1
             super()._launch(space, [few])
             report = few.result.wait()
             if report[0] != 0:

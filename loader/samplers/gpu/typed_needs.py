@@ -42,7 +42,8 @@ def typed_needs(
     try:
         held = max(_held_bytes(sampler, graph, sizes, slots, plans) for slots in {1, sampler.batches_per_launch})
     except OverflowError as error:  # of a hash set, for which fanouts allow too much
-        raise ValueError(f"memory counts all that fanouts allow, and {error}; or use smaller fanouts") from error
+        more = "" if "smaller fanouts" in str(error) else "; or use smaller fanouts"
+        raise ValueError(f"memory counts all that fanouts allow, and {error}{more}") from error
     nodes = max(plan.frontiers[-1] for _, plan in plans)
     node_bytes = lists.indices.itemsize
     batch = max(counted_bytes(plan.layout.length * plan.layout.dtype.itemsize) for _, plan in plans)

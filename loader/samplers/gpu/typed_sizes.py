@@ -91,7 +91,7 @@ class TypedSizes(Sizes):
 
         Fanouts bound a mini-batch by far more than it has. So the first guess is bounded by a number, and a mini-batch
         that does not fit is sampled again with room for what was found. Seeds of several types together may reach more
-        than those of one; then what was found counts.
+        than those of one; then what was found counts, with the same headroom.
         """
         most, (known_nodes, known_edges) = self._reach.most(num_seeds), self._largest
         all_rows, all_edges = self.graph.num_dst, self.graph.num_edges
@@ -104,7 +104,8 @@ class TypedSizes(Sizes):
                 room = with_headroom(known_rows)
             else:
                 room = min(most_into * new, max(_FIRST_ROWS, 2 * new))
-            room = max(min(room, most.rows[hop]), known_rows)
+            if known_rows <= most.rows[hop]:
+                room = min(room, most.rows[hop])
             rows.append(max(min(room, all_rows), 0 if self._once or not rows else rows[-1]))
             bound = rows[-1] * self._most_picks[hop] if self._replace else all_edges
             bound += all_edges if k == -1 and self._replace else 0
@@ -112,7 +113,9 @@ class TypedSizes(Sizes):
                 bound = min(bound, rows[-1] * k)
             if hop < len(known_edges):
                 bound = min(bound, with_headroom(known_edges[hop]))
-                bound = max(min(bound, most.edges[hop]), known_edges[hop])
+                if known_edges[hop] <= most.edges[hop]:
+                    bound = min(bound, most.edges[hop])
+                bound = max(bound, known_edges[hop])
             else:
                 bound = min(bound, max(_FIRST_EDGES, 2 * rows[-1]), most.edges[hop])
             edges.append(min(bound, self.most_edges))
@@ -120,7 +123,8 @@ class TypedSizes(Sizes):
             known = known_nodes[hop + 1] if hop + 1 < len(known_nodes) else 0
             if known:
                 nodes = min(nodes, with_headroom(known))
-            nodes = min(nodes, max(most.frontiers[hop + 1], known))
+            if known <= most.frontiers[hop + 1]:
+                nodes = min(nodes, most.frontiers[hop + 1])
             frontiers.append(max(frontiers[-1], nodes))
         return frontiers, rows, edges
 

@@ -37,6 +37,17 @@ def test_the_command_prints_a_card_and_writes_json(npz: Path, tmp_path: Path, ca
     assert json.loads(capsys.readouterr().out)["batch_size"] == 40  # all that the split has
 
 
+def test_a_budget_holds_whole_mini_batches_of_evaluation(npz: Path, tmp_path: Path, capsys) -> None:
+    def needed(*more: str) -> int:
+        main(["--dataset", str(npz), "--fanouts", "4", "--batches", "2", "--memory", "1", "--json", "-", *more,
+              "--data-dir", str(tmp_path)])  # fmt: skip
+        return json.loads(capsys.readouterr().out)["plan"]["needed_bytes"]
+
+    # The train split has 40 seeds, the test split 50.
+    assert needed("--batch-size", "50") == needed("--batch-size", "40", "--eval-batch-size", "50")
+    assert needed("--batch-size", "50") > needed("--batch-size", "40")
+
+
 def test_the_command_takes_every_dataset_of_conf(tmp_path: Path, capsys) -> None:
     main(["--dataset", "synthetic", "num_nodes=500", "mean_degree=6", "--data-dir", str(tmp_path), "--batches", "2",
           "--fanouts", "3", "--json", "-"])  # fmt: skip

@@ -7,7 +7,8 @@ import dataclasses
 import logging
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -23,10 +24,11 @@ from loader.memory import budget as memory_budget
 from loader.memory.budget import MemoryBudget
 from loader.memory.card import memory_card
 from loader.memory.graph import GraphMemory
-from loader.memory.typed import SplitSeeds, seeds_of_splits
+from loader.memory.typed import SplitSeeds, locked_bytes, seeds_of_splits
 from loader.memory.typed_plan import TypedPlan
 from loader.memory.typed_reads import TypedReads
 from loader.samplers import FusedSampler, TreeSampler, fused
+from loader.samplers import base as samplers_base
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samplers.placement import TOGETHER
 from loader.samplers.tree_options import TreeOptions
@@ -372,6 +374,26 @@ def test_rows_that_must_not_be_locked_are_refused(monkeypatch: pytest.MonkeyPatc
     assert asked == [sum(array.nbytes for array in arrays)]
     assert plan_of(data, sampler).lists == "device"
     assert asked[-1] == 0
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_lists_by_time_lock_themselves_alone(timed: bool) -> None:
+    data = timed_dataset()
+    lists, pinned = data.graph.lists, SimpleNamespace(lists="pinned", rows={})
+    assert lists.node_times is not None
+    of_lists = lists.indptr.nbytes + lists.indices.nbytes
+    locked = locked_bytes(cast(TypedPlan, pinned), data, {}, timed)
+    assert locked == of_lists if timed else locked >= of_lists + lists.node_times.nbytes
+
+
+def test_ignored_times_are_told_of_the_named_sampler(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(samplers_base, "_warned_of_times", False)
+    with caplog.at_level(logging.WARNING):
+        plan_of(timed_dataset(), FusedOfGPU([3, 2]))
+    (told,) = (line for line in caplog.messages if "ignores the times" in line)
+    assert told.startswith("FusedOfGPU ")
 
 
 def test_features_of_one_place_are_refused() -> None:

@@ -17,7 +17,7 @@ from loader.machine.gpu import counted_bytes
 from loader.samplers import FusedSampler, TreeSampler
 from loader.samplers.gpu import typed_needs
 from loader.samplers.gpu.needs import SamplerNeeds, check_counted, graph_of_sizes
-from loader.samplers.gpu.sizes import GpuOptions
+from loader.samplers.gpu.sizes import GpuOptions, with_headroom
 from loader.samplers.gpu.tree_sizes import TreeSizes
 from loader.samplers.gpu.typed_needs import _engine
 from loader.samplers.gpu.typed_sizes import TypedSizes
@@ -220,3 +220,16 @@ def test_sets_that_may_be_too_large_are_refused(monkeypatch: pytest.MonkeyPatch)
         ValueError, match=r"memory counts all that fanouts allow, and a mini-batch of up to 9 nodes is m"
     ):
         SamplerNeeds.of(with_options(GpuOptions([3]), 1), graph_of(1), [9])
+
+
+def test_seeds_of_several_types_keep_headroom() -> None:
+    """Seeds of one type reach ten nodes, those of both twenty, which no bound for seeds of one type allows."""
+    pairs = torch.cartesian_prod(torch.arange(10), torch.arange(20)).t()
+    edges = {("x", "to", "a"): pairs, ("y", "to", "b"): pairs}
+    graph = HeteroGraph.from_edges(edges, {"a": 20, "b": 20, "x": 10, "y": 10, "spare": 40})
+    sampler = GpuOptions([10], expand="new")
+    sizes = sizes_of(sampler, graph)
+    assert sizes._reach.most(20).frontiers == [20, 30]
+    seeds = {"a": torch.arange(10), "b": torch.arange(10)}
+    learnt(sizes, FusedSampler([10], expand="new", num_threads=1).sample(graph, seeds))
+    assert sizes.new_plan(20, ahead=False).frontiers[-1] == min(with_headroom(40), graph.num_nodes)

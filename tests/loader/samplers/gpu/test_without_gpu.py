@@ -19,6 +19,7 @@ from loader.graph import Graph
 from loader.samplers import HopwiseSampler
 from loader.samplers.base import Request
 from loader.samplers.gpu.sampler import NODE_SETS, SCHEDULES, CudaSampler, CudaSession, PaddedMiniBatch
+from loader.samplers.gpu.session import check_launches
 from loader.samplers.placement import fused
 from loader.samples import MiniBatch
 
@@ -328,3 +329,11 @@ def test_a_dropped_padded_mini_batch_holds_no_memory(gpu: FakeGPU, graph: Graph)
 def test_a_trimmed_mini_batch_still_repeats(gpu: FakeGPU, graph: Graph, repeats: bool) -> None:
     padded = CudaSampler([4, 3], pad_to_capacity=True).sample(graph, seeds_of(graph)).replace(repeats=repeats)
     assert padded.trim().repeats is repeats
+
+
+def test_launches_of_a_mini_batch_end() -> None:
+    check_launches(49, 3)
+    with pytest.raises(
+        RuntimeError, match=r"^a mini-batch of 3 seeds does not fit after 50 launches, which should not"
+    ):
+        check_launches(50, 3)

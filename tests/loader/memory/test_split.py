@@ -126,7 +126,7 @@ def test_reads_are_those_of_mini_batches() -> None:
 
 
 @pytest.mark.parametrize("whole", [ROW - 4, ROW + 4])
-def test_rows_of_a_whole_table_have_their_own_size(whole: int) -> None:
+def test_whole_tables_have_their_own_size(whole: int) -> None:
     graph = graph_of(1)
     reads = reads_of(graph, 1)
     room = graph.indptr.nbytes + graph.indices.nbytes + graph.num_nodes * whole

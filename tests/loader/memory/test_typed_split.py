@@ -163,7 +163,7 @@ def test_nothing_to_keep_is_kept(rows: Rows) -> None:
 
 @given(seed=st.integers(0, 10_000), count=st.integers(1, 4), share=st.floats(0, 1.3))
 @settings(max_examples=80, deadline=None)
-def test_rows_of_whole_types_have_their_own_size(seed: int, count: int, share: float) -> None:
+def test_whole_types_have_their_own_size(seed: int, count: int, share: float) -> None:
     lists, list_reads, rows, reads = drawn(seed, count)
     whole = {name: max(4, row + 4 * (i % 3 - 1)) for i, (name, row) in enumerate(rows.items())}
     room = int(share * whole_bytes(lists, whole, reads))
@@ -172,7 +172,7 @@ def test_rows_of_whole_types_have_their_own_size(seed: int, count: int, share: f
     assert split.bus == pytest.approx(over_the_bus(split, list_reads, rows, reads), abs=1e-6)
 
 
-def test_all_rows_fit_a_cache_where_they_fit_no_table() -> None:
+def test_all_rows_may_fit_a_cache_alone() -> None:
     reads = {"a": torch.ones(1000, dtype=torch.float64)}
     room = counted_bytes(1000 * 81) + counted_bytes(4000) + 512
     split = split_types(room, 10**9, 0.0, {"a": 81}, reads, {"a": 96})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import weakref
 from abc import ABC, abstractmethod
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from loader.graph import EdgeType, Graph, HeteroGraph, require_graph
 from loader.graph.checks import check_integers, check_range, signed
@@ -221,7 +223,7 @@ class Sampler(ABC):
         """Whether `Session.begin` returns before the samples are there."""
         return False
 
-    def on(self, device: torch.device) -> Sampler:
+    def on(self, device: torch.device) -> Self:
         """The sampler for a process that works on `device`: a sampler of another GPU is replaced by one of this GPU.
 
         A configuration says only "cuda". Each of several processes calls this when it knows its own GPU.
@@ -231,7 +233,17 @@ class Sampler(ABC):
         """
         if "cpu" in (self.device.type, device.type) or self.device == device:
             return self
+        return self._moved(device)
+
+    def _moved(self, device: torch.device) -> Self:
+        """A copy for another GPU, see `on`."""
         raise ValueError(f"{type(self).__name__} samples on {self.device}, but this process works on {device}")
+
+    def _with(self, **changes: Any) -> Self:
+        """A copy, without a session, whose attributes have other values."""
+        other = copy.copy(self)
+        other.__dict__.update(changes)
+        return other
 
     @_noted
     def open(self, graph: AnyGraph) -> Session:

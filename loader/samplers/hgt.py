@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from loader import _core
 from loader.graph import HeteroGraph, require_graph
@@ -97,12 +98,8 @@ class HGTSampler(Sampler):
     def asynchronous(self) -> bool:
         return self._device.type == "cuda"
 
-    def on(self, device: torch.device) -> HGTSampler:
-        if "cpu" in (self._device.type, device.type) or self._device == device:
-            return self
-        moved = object.__new__(type(self))
-        moved.__setstate__({**self.__getstate__(), "_device": cuda_device(device)})
-        return moved
+    def _moved(self, device: torch.device) -> Self:
+        return self._with(_device=cuda_device(device))
 
     def counts_of(self, graph: HeteroGraph) -> list[tuple[int, ...]]:
         """`[node types][hops]`, the nodes that each hop draws.

@@ -66,11 +66,7 @@ class LinkOptions(Sampler):
 
     def on(self, device: torch.device) -> Self:
         around = self.around.on(device)
-        if around is self.around:
-            return self
-        moved = self.__class__.__new__(self.__class__)
-        moved.__setstate__({**self.__getstate__(), "around": around})
-        return moved
+        return self if around is self.around else self._with(around=around)
 
     def spec(self) -> dict[str, Any]:
         drawn = self.negatives

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from typing_extensions import Self
 
 from loader import _core
 from loader.graph import Graph, HeteroGraph, induced_edges, induced_edges_by_type, require_graph
@@ -151,13 +152,9 @@ class SubgraphSampler(NeighborSampler):
     def asynchronous(self) -> bool:
         return self._sampler.asynchronous
 
-    def on(self, device: torch.device) -> SubgraphSampler:
+    def on(self, device: torch.device) -> Self:
         moved = self._sampler.on(device)
-        if moved is self._sampler:
-            return self
-        copy: SubgraphSampler = object.__new__(type(self))
-        copy.__setstate__({**self.__getstate__(), "_sampler": moved})
-        return copy
+        return self if moved is self._sampler else self._with(_sampler=moved)
 
     def open(self, graph: AnyGraph) -> Session:
         self.require_open()

@@ -102,12 +102,8 @@ class TreeOptions(GpuOptions):
     def asynchronous(self) -> bool:
         return self._on_gpu
 
-    def on(self, device: torch.device) -> Self:
-        if "cpu" in (self._device.type, device.type) or self._device == device:
-            return self
-        moved = self.__class__.__new__(self.__class__)
-        moved.__setstate__({**self.__getstate__(), "_device": cuda_device(device)})
-        return moved
+    def _moved(self, device: torch.device) -> Self:
+        return self._with(_device=cuda_device(device))
 
     def spec(self) -> dict[str, Any]:
         timed = {"times": self.times, "rule": self.rule, "window": self.window, "bound": self.bound}

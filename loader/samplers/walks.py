@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from loader import _core
 from loader.graph import Graph, require_graph
@@ -144,12 +144,8 @@ class WalkSampler(Sampler):
     def asynchronous(self) -> bool:
         return self._device.type == "cuda"
 
-    def on(self, device: torch.device) -> WalkSampler:
-        if "cpu" in (self._device.type, device.type) or self._device == device:
-            return self
-        moved = copy.copy(self)
-        moved._device = device
-        return moved
+    def _moved(self, device: torch.device) -> Self:
+        return self._with(_device=device)
 
     def _check_weights(self) -> None:
         if not isinstance(self.weights, str) or self.weights not in WEIGHTS:

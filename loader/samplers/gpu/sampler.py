@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from typing_extensions import Self
 
 from loader import _core
 from loader.graph import HeteroGraph, require_graph
@@ -153,12 +153,8 @@ class CudaSampler(GpuOptions):
     def asynchronous(self) -> bool:
         return True
 
-    def on(self, device: torch.device) -> CudaSampler:
-        if device.type == "cpu" or self._device == device:
-            return self
-        moved = copy.copy(self)
-        moved._device = cuda_device(device)
-        return moved
+    def _moved(self, device: torch.device) -> Self:
+        return self._with(_device=cuda_device(device))
 
     def open(self, graph: AnyGraph) -> CudaSession:
         self.require_open()

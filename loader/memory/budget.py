@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -14,16 +13,15 @@ import torch.distributed
 from torch import Tensor
 
 from loader.datasets.hetero import HeteroDataset
-from loader.loaders.nodes import NodeLoader
 from loader.machine.devices import as_device
 from loader.machine.gpu import counted_bytes, free_bytes
-from loader.memory.counting import COUNTED_OF_SPLIT, most_rows
+from loader.memory.counting import COUNTED_OF_SPLIT, first_batches, most_rows
 from loader.memory.graph import COUNTED, GraphMemory
 from loader.memory.plan import MemoryNeeds, MemoryPlan, NarrowerPlan, as_memory, check_budget, readable
 from loader.memory.split import Reads
 from loader.memory.typed import SplitSeeds, locked_bytes, plan_types
 from loader.memory.typed_plan import TypedPlan
-from loader.samplers import FusedSampler, Sampler
+from loader.samplers import Sampler
 from loader.samplers.gpu.needs import SamplerNeeds, check_counted
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samples import MiniBatch
@@ -148,10 +146,8 @@ class MemoryBudget:
         lookahead = _LOOKAHEAD if prefetch and not helped and rows.dtype == rows.storage_dtype else 0
 
         def batches(split: str, sampler: Sampler, size: int, count: int) -> Iterator[MiniBatch]:
-            options: dict[str, Any] = {"shuffle": split == "train", "seed": seed, "prefetch": 0}
-            loader = NodeLoader(data.graph, None, None, data.splits[split], _on_cpu(sampler), size, **options)
-            yield from islice(loader, count)
-            loader.release()
+            options: dict[str, Any] = {"shuffle": split == "train", "seed": seed}
+            return first_batches(data.graph, data.splits[split], _options(sampler), size, count, **options)
 
         (train, size), (other, eval_size) = samplers
         reads = Reads.of(data.graph, batches("train", train, size, COUNTED), _options(train).fanouts)
@@ -356,9 +352,3 @@ def _needs(
 def _options(sampler: Sampler) -> GpuOptions:
     assert isinstance(sampler, GpuOptions)  # as was checked
     return sampler
-
-
-def _on_cpu(sampler: Sampler) -> FusedSampler:
-    """A sampler of the same mini-batches on the CPU: the GPU's memory is not planned yet."""
-    of = _options(sampler)
-    return FusedSampler(of.fanouts, replace=of.replace, seed=of.seed)

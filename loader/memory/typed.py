@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -17,15 +16,12 @@ from torch import Tensor
 
 from loader.datasets.hetero import HeteroDataset
 from loader.graph import HeteroGraph
-from loader.loaders.nodes import NodeLoader
 from loader.machine.gpu import counted_beyond, counted_bytes
-from loader.memory.counting import COUNTED_OF_SPLIT, most_rows
+from loader.memory.counting import COUNTED_OF_SPLIT, first_batches, most_rows
 from loader.memory.graph import COUNTED
 from loader.memory.plan import GATHER_BYTES, GATHER_ROW_BYTES, MemoryNeeds, check_budget, outstanding_batches
 from loader.memory.typed_plan import TypedPlan
 from loader.memory.typed_reads import TypedReads
-from loader.samplers import FusedSampler, Sampler, TreeSampler
-from loader.samplers.base import tell_ignored_times
 from loader.samplers.gpu.needs import SamplerNeeds
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samplers.tree_options import TreeOptions
@@ -116,24 +112,21 @@ def _sampled(
     size: int,
     count: int,
 ) -> Iterator[HeteroMiniBatch]:
-    """The first mini-batches of a split, at most so many."""
-    given = seeds[split]
-    if not given.ids.numel():
-        return
-    if not sampler.timed:
-        tell_ignored_times(sampler, data.graph)  # else the sampler of the CPU would be named
-    options: dict[str, Any] = {"times": given.times, "shuffle": split == "train", "seed": seed, "prefetch": 0}
-    loader = NodeLoader(data.graph, None, None, (data.target, given.ids), _on_cpu(sampler), size, **options)
-    yield from islice(loader, count)
-    loader.release()
+    """The first `count` mini-batches of a split, none of an empty one."""
+    ids, times, _ = seeds[split]
+    if ids.numel():
+        options: dict[str, Any] = {"times": times, "shuffle": split == "train", "seed": seed}
+        yield from first_batches(data.graph, (data.target, ids), sampler, size, count, **options)
 
 
 def _outstanding_rows(rows: RowFormat, nodes: int, counted: Sequence[Tensor], batches: int, graph: HeteroGraph) -> int:
-    """Bytes of the rows of a type of so many mini-batches.
+    """Bytes that the rows of one type take in `batches` mini-batches.
 
     Args:
-        nodes: of a mini-batch, at most.
-        counted: numbers of rows of some mini-batches of each split.
+        rows: of the type.
+        nodes: the most that a mini-batch has.
+        counted: of each split, the numbers of rows of some mini-batches.
+        batches: that are in memory at a time.
     """
     bound, id_bytes = min(nodes, rows.num_rows), graph.lists.indices.itemsize
     one, every = (min(count * bound, max(most_rows(each, count) for each in counted)) for count in (1, batches))
@@ -209,14 +202,3 @@ def _check_times(samplers: Sequence[GpuOptions]) -> None:
             f"memory places the lists of one order, but sampler and eval_sampler read the lists by times {read[0]} and "
             f"{read[1]}; give both the same times and missing_times, or leave memory out"
         )
-
-
-def _on_cpu(sampler: GpuOptions) -> Sampler:
-    """A sampler of the same mini-batches on the CPU: the GPU's memory is not planned yet."""
-    fanouts: Any = sampler.fanouts if sampler.relation_fanouts is None else sampler.relation_fanouts
-    if isinstance(sampler, TreeOptions):
-        names = ("trees", "times", "rule", "window", "bound", "last", "missing_times")
-        return TreeSampler(
-            fanouts, replace=sampler.replace, seed=sampler.seed, **{name: getattr(sampler, name) for name in names}
-        )
-    return FusedSampler(fanouts, replace=sampler.replace, seed=sampler.seed, expand=sampler.expand)

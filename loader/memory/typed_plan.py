@@ -18,7 +18,7 @@ class TypedPlan(NamedTuple):
     Attributes:
         budget: bytes of GPU memory in all.
         needs: what is taken whatever is kept.
-        split: what is kept.
+        split: which rows lie in GPU memory, and whether the graph does.
         shares: node type -> share of its rows that is kept, of types with features.
         nbytes: the most that torch's allocator counts for all of it.
     """
@@ -66,7 +66,7 @@ class TypedPlan(NamedTuple):
 
     @property
     def lists(self) -> str:
-        """Where the graph lies, as `datamodule.graph`."""
+        """Where the graph lies: a value of the option `datamodule.graph`."""
         return "device" if self.split.lists else "pinned"
 
     @property

@@ -1,13 +1,15 @@
 """How GPU memory is best divided over the features of several node types and the graph.
 
-A row in GPU memory saves some bytes over the bus per mini-batch for each byte that it takes. Those that save most are
-kept, whichever type they are of. Beside single rows, a type may be kept as a whole, which needs no table of places, and
-the graph is kept as a whole or not at all. So, once with the graph and once without, what is kept is chosen by a price
-of a byte: of each type the choice that saves most beyond the price of what it takes. This is best for the memory that
-it takes in all (Everett, "Generalized Lagrange Multiplier Method", Operations Research 1963). The price is the lowest
-that the memory allows; what is left then goes to one more type, and to the rows that are worth less than the price. As
-a type that just does not fit would keep the price high for the others, each type is also left out once, and kept
-alone once.
+A row in GPU memory saves some bytes over the bus per mini-batch for each byte that it takes. The rows that save most
+are kept, whichever type they are of. Besides, all rows of a type may be kept, which needs no table of places. The graph
+is kept as a whole or not at all.
+
+The search runs twice, once with the graph and once without. It sets a price for a byte of GPU memory. At this price it
+takes, of each type, the choice (all rows, some, none) that saves most beyond what its bytes cost. No other choice that
+takes as much memory saves more (Everett, "Generalized Lagrange Multiplier Method", Operations Research 1963). The price
+is the lowest that the memory allows. What is left goes to one more type, and to the rows that are worth less than the
+price. A type that just does not fit would keep the price high for the others. So the search also leaves out each type
+once, and keeps each one alone once.
 """
 
 from __future__ import annotations

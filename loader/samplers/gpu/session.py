@@ -26,7 +26,7 @@ _OK, _OVERFLOW, _SEED_RANGE, _SEED_DUPLICATE, _BAD_WEIGHT, _SEED_ORDER = range(6
 
 
 def check_launches(launches: int, num_seeds: int) -> None:
-    """Raises RuntimeError if a mini-batch still does not fit after so many launches."""
+    """Raises RuntimeError if a mini-batch of `num_seeds` seeds was launched too often, see `_MOST_LAUNCHES`."""
     if launches == _MOST_LAUNCHES:
         raise RuntimeError(
             f"a mini-batch of {num_seeds} seeds does not fit after {launches} launches, which should not happen: "

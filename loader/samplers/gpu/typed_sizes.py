@@ -104,8 +104,7 @@ class TypedSizes(Sizes):
                 room = with_headroom(known_rows)
             else:
                 room = min(most_into * new, max(_FIRST_ROWS, 2 * new))
-            if known_rows <= most.rows[hop]:
-                room = min(room, most.rows[hop])
+            room = _capped(room, most.rows[hop], known_rows)
             rows.append(max(min(room, all_rows), 0 if self._once or not rows else rows[-1]))
             bound = rows[-1] * self._most_picks[hop] if self._replace else all_edges
             bound += all_edges if k == -1 and self._replace else 0
@@ -113,9 +112,7 @@ class TypedSizes(Sizes):
                 bound = min(bound, rows[-1] * k)
             if hop < len(known_edges):
                 bound = min(bound, with_headroom(known_edges[hop]))
-                if known_edges[hop] <= most.edges[hop]:
-                    bound = min(bound, most.edges[hop])
-                bound = max(bound, known_edges[hop])
+                bound = max(_capped(bound, most.edges[hop], known_edges[hop]), known_edges[hop])
             else:
                 bound = min(bound, max(_FIRST_EDGES, 2 * rows[-1]), most.edges[hop])
             edges.append(min(bound, self.most_edges))
@@ -123,8 +120,7 @@ class TypedSizes(Sizes):
             known = known_nodes[hop + 1] if hop + 1 < len(known_nodes) else 0
             if known:
                 nodes = min(nodes, with_headroom(known))
-            if known <= most.frontiers[hop + 1]:
-                nodes = min(nodes, most.frontiers[hop + 1])
+            nodes = _capped(nodes, most.frontiers[hop + 1], known)
             frontiers.append(max(frontiers[-1], nodes))
         return frontiers, rows, edges
 
@@ -142,3 +138,8 @@ class TypedSizes(Sizes):
         rows = self.rows_of(new_by_type)[: len(self._fanouts)]
         self._most_rows += [0] * (len(rows) - len(self._most_rows))
         self._most_rows[: len(rows)] = map(max, self._most_rows, rows)
+
+
+def _capped(room: int, most: int, known: int) -> int:
+    """At most what seeds of one type may reach, unless a mini-batch had more."""
+    return room if known > most else min(room, most)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -86,19 +86,29 @@ def milliseconds(contenders: dict[str, Callable[[int], Any]], calls: int, rounds
 
 
 def sampling_on_the_gpu(session: Session, seeds: Tensor, batch: int) -> float:
-    """Milliseconds that the GPU takes for a mini-batch: kernels and the gaps between them.
+    """Milliseconds that the GPU takes for a mini-batch: kernels and the gaps between them."""
+    return ms_on_the_gpu(lambda: session.begin([Request(seeds, 0, batch)], ahead=True))
+
+
+def ms_on_the_gpu(begin: Callable[[], Iterable[Callable[[], Any]]], delay: int = 400_000) -> float:
+    """Milliseconds that the GPU takes for what `begin` puts on its way.
 
     By events around work that was queued behind a delay, which hides the host's part.
+
+    Args:
+        begin: returns what waits for the results.
+        delay: clocks of the GPU, in which the host puts everything on its way; 400,000 are some 0.2 ms.
     """
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
-    torch.cuda._sleep(400_000)  # some 0.2 ms in which the host puts everything on its way
-    begin.record()
-    (finish,) = session.begin([Request(seeds, 0, batch)], ahead=True)
+    torch.cuda._sleep(delay)
+    start.record()
+    finishes = begin()
     end.record()
-    finish()
+    for finish in finishes:
+        finish()
     end.synchronize()
-    return begin.elapsed_time(end)
+    return start.elapsed_time(end)
 
 
 def destinations(indptr: Tensor, num_edges: int) -> Tensor:

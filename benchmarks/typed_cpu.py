@@ -28,27 +28,21 @@ from _gpu_batches import NUM_EDGES, NUM_NODES, products_shaped
 from _threads import GROUP, median_ms
 from _typed_graphs import mag_shaped
 from torch import Tensor
+from typed_gpu import MiniBatches
 
 from loader.graph import Graph, HeteroGraph
 from loader.machine.optional import import_dgl
-from loader.samplers import FusedSampler, Request
+from loader.samplers import FusedSampler
 
 FANOUTS, SIZE = ((10, 10), (15, 10, 5)), 1024
 Call = Callable[[int], Any]
 
 
-def ours(graph: HeteroGraph | Graph, seeds: Tensor, fanouts: tuple[int, ...], threads: int, together: int) -> Call:
-    """A function that samples group `i`."""
+def ours(
+    graph: HeteroGraph | Graph, seeds: Tensor, fanouts: tuple[int, ...], threads: int, together: int
+) -> MiniBatches:
     options: dict[str, Any] = {"expand": "all"} if isinstance(graph, HeteroGraph) else {}
-    session = FusedSampler(fanouts, num_threads=threads, **options).open(graph)
-    parts = seeds.split(SIZE)[:-1]
-
-    def call(i: int) -> list[Any]:
-        numbers = range(together * i, together * (i + 1))
-        given = [Request(parts[n % len(parts)], 0, n) for n in numbers]
-        return [finish() for finish in session.begin(given)]
-
-    return call
+    return MiniBatches(FusedSampler(fanouts, num_threads=threads, **options).open(graph), seeds, SIZE, together)
 
 
 def dgl_graph(graph: HeteroGraph) -> Any:
@@ -95,7 +89,10 @@ def rows_of(scale: float, every: tuple[int, ...], passes: int) -> list[dict[str,
     for threads in every:
         torch.set_num_threads(threads)
         for fanouts in FANOUTS:
-            calls = {"one": ours(graph, seeds, fanouts, threads, 1), "dgl": theirs(of_dgl, papers, fanouts)}
+            calls: dict[str, Call] = {
+                "one": ours(graph, seeds, fanouts, threads, 1),
+                "dgl": theirs(of_dgl, papers, fanouts),
+            }
             if threads > 1:
                 calls["group"] = ours(graph, seeds, fanouts, threads, GROUP)
             found: dict[str, list[float]] = {name: [] for name in calls}

@@ -18,13 +18,14 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from _common import RESULTS, write_json
-from _gpu_batches import products_shaped
+from _gpu_batches import ms_on_the_gpu, products_shaped
 from _typed_graphs import igb_shaped, mag_shaped
 from torch import Tensor
 
@@ -76,23 +77,8 @@ def median_ms(sample: Callable[[int], Any], rounds: int = 40, warm: int = 10) ->
 
 
 def device_ms(groups: MiniBatches, rounds: int = 20) -> float:
-    """Milliseconds that the GPU takes for a group: kernels and the gaps between them, without the host's part.
-
-    By events around work that was queued behind a delay.
-    """
-    times = []
-    for i in range(rounds):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        torch.cuda._sleep(4_000_000)  # some 2 ms, in which the host puts everything on its way
-        begin.record()
-        finishes = groups.begin(i)
-        end.record()
-        for finish in finishes:
-            finish()
-        end.synchronize()
-        times.append(begin.elapsed_time(end))
-    return statistics.median(times)
+    """Milliseconds that the GPU takes for a group: kernels and the gaps between them, without the host's part."""
+    return statistics.median(ms_on_the_gpu(partial(groups.begin, i), delay=4_000_000) for i in range(rounds))
 
 
 def of_one_type(graph: HeteroGraph) -> Graph:

@@ -11,11 +11,11 @@ import torch
 import tree_cases
 from cuda_on_host import module_on_host
 from fake_gpu_sampler import FakeGPU
+from sampler_needs import check_needs
 from typed_graphs import WHOLE_LISTS, with_hubs
 
 from loader import _core
 from loader.graph import HeteroGraph
-from loader.machine.gpu import counted_bytes
 from loader.samplers import Request, TreeSampler
 from loader.samplers.gpu import tree_sizes
 from loader.samplers.gpu import trees as gpu_trees
@@ -81,13 +81,7 @@ def test_a_workspace_takes_no_more_than_its_needs(gpu: FakeGPU, fanouts: list[in
         if sampler.timed:
             seeds = pairs_of(seeds, torch.full((count,), 20 + 10 * i))
         for finish in session.begin([Request(seeds, 1, 3 * i + k) for k in range(1 + i % 3)]):
-            batch = finish()
-            assert batch.nodes.numel() <= needs.nodes
-            space = session._space
-            assert space is not None
-            assert sum(counted_bytes(array.nbytes) for array in space._arrays.values()) <= needs.workspace
-            layouts = [plan.layout for plan in space._plans.values()]
-            assert all(counted_bytes(of.length * of.dtype.itemsize) <= needs.batch for of in layouts)
+            check_needs(session, needs, finish())
     session.close()
 
 

@@ -11,10 +11,10 @@ import torch
 import typed_cases
 from cuda_on_host import module_on_host
 from fake_gpu_sampler import FakeGPU
+from sampler_needs import check_needs
 from typed_graphs import WHOLE_LISTS, with_hubs
 
 from loader.graph import HeteroGraph
-from loader.machine.gpu import counted_bytes
 from loader.samplers import CudaSampler, FusedSampler, HopwiseSampler, Request
 from loader.samplers.gpu.needs import SamplerNeeds
 
@@ -85,13 +85,7 @@ def test_a_workspace_takes_no_more_than_its_needs(gpu: FakeGPU, options: dict[st
     for i, sizes in enumerate(([1], [size] * 5, [2, size], [size] * 4)):
         seeds = [torch.randperm(90, generator=g)[:n].int() for n in sizes]  # of type a
         for finish in session.begin([Request(ids, 1, 5 * i + k) for k, ids in enumerate(seeds)]):
-            batch = finish()
-            assert batch.nodes.numel() <= needs.nodes
-            space = session._space
-            assert space is not None
-            assert sum(counted_bytes(array.nbytes) for array in space._arrays.values()) <= needs.workspace
-            layouts = [plan.layout for plan in space._plans.values()]
-            assert all(counted_bytes(of.length * of.dtype.itemsize) <= needs.batch for of in layouts)
+            check_needs(session, needs, finish())
     session.close()
 
 

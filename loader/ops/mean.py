@@ -147,7 +147,7 @@ def concat_self_mean(x: Tensor, block: Block, *, relu: bool = False, dropout: fl
     Raises:
         As `aggregate_mean`, and ValueError for a probability outside of [0, 1).
     """
-    _check_dropout(dropout)
+    as_fraction("dropout", dropout)
     _check(x, block)
     if not x.is_cuda:
         x = F.relu(x) if relu else x
@@ -201,7 +201,7 @@ def linear_self_mean(
     else:
         _check(x, block, may_be_live=True)
         dtype = working_dtype(x)
-    _check_dropout(dropout)
+    as_fraction("dropout", dropout)
     activation = ops_gpu.draw_activation(relu, dropout, block)
     out: Tensor = ops_gpu.LinearOfSelfAndMean.apply(
         x,
@@ -218,10 +218,6 @@ def linear_self_mean(
         scales,
     )
     return out
-
-
-def _check_dropout(dropout: float) -> None:
-    as_fraction("dropout", dropout)
 
 
 def _check(x: Tensor, block: Block, *, may_be_live: bool = False) -> None:

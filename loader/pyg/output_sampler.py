@@ -150,8 +150,8 @@ class OutputSampler(BaseSampler):
             col={key: pairs[1] for key, pairs in sample.edges.items()},
             edge=sample.edge_ids,
             batch=sample.tree,
-            num_sampled_nodes=of_hops(sample.num_nodes) if sample.by_hop else None,
-            num_sampled_edges=of_hops(sample.num_edges) if sample.by_hop else None,
+            num_sampled_nodes=_of_hops(sample.num_nodes) if sample.by_hop else None,
+            num_sampled_edges=_of_hops(sample.num_edges) if sample.by_hop else None,
         )
         return out if self.by_hop or not sample.by_hop else out.to_bidirectional()
 
@@ -174,7 +174,7 @@ class OutputSampler(BaseSampler):
         )
 
 
-def of_hops(counts: Mapping[Any, tuple[int, ...]]) -> dict[Any, list[int]]:
+def _of_hops(counts: Mapping[Any, tuple[int, ...]]) -> dict[Any, list[int]]:
     return {key: list(of_hop) for key, of_hop in counts.items()}
 
 

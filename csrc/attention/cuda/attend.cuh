@@ -51,7 +51,7 @@ template <typename T>
 struct SomeEntries {
   StridedRows<const T> x;
   int32_t places[kEntriesAtOnce];  // their rows of x
-  int32_t mine;                    // that of the entry with this lane's number
+  int32_t mine;                    // the row of x of entry `lane`
   int count;
 
   __device__ SomeEntries(const AttendedRows<T>& rows, int64_t first, int64_t end)

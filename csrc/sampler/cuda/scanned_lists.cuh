@@ -18,7 +18,7 @@ struct ScannedLists {
   const uint32_t width;  // picks that are kept of a list
   const uint32_t lane;
 
-  // `fanout`: that of the lists. If each row has its own, the widest one.
+  // `fanout` is that of all lists of the hop, or the largest of them.
   __device__ ScannedLists(const Phases& phases, int hop)
       : ScannedLists(phases, hop, phases.args.fanouts[hop - 1]) {}
   __device__ ScannedLists(const Phases& phases, int hop, int64_t fanout)

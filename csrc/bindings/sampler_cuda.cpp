@@ -62,6 +62,7 @@ class Engine {
       args_.num_relations = static_cast<int>(types_.num_relations());
       args_.once = types_.once();
       args_.takes_all = types_.most().second;
+      args_.takes_whole = types_.takes_whole();
       const auto wanted = static_cast<int64_t>(fanouts.size()) * args_.num_relations;
       args_.relation_fanouts =
           device_ < 0 ? nullptr

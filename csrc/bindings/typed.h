@@ -67,6 +67,15 @@ class Types {
     return {all, takes_all};
   }
 
+  // Bit h: each relation takes all neighbors or none at hop h.
+  uint32_t takes_whole() const {
+    uint32_t whole = 0;
+    for (size_t h = 0; h < fanouts_.size(); ++h)
+      if (std::all_of(fanouts_[h].begin(), fanouts_[h].end(), [](int64_t k) { return k <= 0; }))
+        whole |= 1u << h;
+    return whole;
+  }
+
   // The same, but all neighbors where a relation takes them.
   std::vector<int64_t> widest() const {
     auto [all, takes_all] = most();

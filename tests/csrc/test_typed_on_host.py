@@ -71,6 +71,27 @@ def test_several_mini_batches_share_a_launch(gpu: FakeGPU, node_set: str, expand
     session.close()
 
 
+@pytest.mark.parametrize("node_set", ["bitmap", "hash"])
+@pytest.mark.parametrize("expand", ["all", "new"])
+def test_lists_taken_whole_share_out_their_entries(gpu: FakeGPU, node_set: str, expand: str) -> None:
+    graph = with_hubs(5000)
+    fanouts = {
+        ("a", "w", "p"): [-1, 0, -1],
+        ("p", "c", "p"): [-1, -1, 2],
+        ("p", "rev_w", "a"): [-1, -1, -1],
+        ("a", "t", "a"): [0, -1, 0],
+    }
+    options: dict[str, Any] = {"seed": 3, "expand": expand, "edge_ids": True}
+    session = CudaSampler(fanouts, node_set=node_set, batches_per_launch=3, **options).open(graph)
+    on_cpu = FusedSampler(fanouts, **options).open(graph)
+    seeds = [torch.tensor(ids, dtype=torch.int32) for ids in ([0, 7, 5000], [], [5001, 5003], [4, 5000, 5002])]
+    group = [Request(ids, 1, number) for number, ids in enumerate(seeds)]
+    found = [finish() for finish in session.begin(group)]
+    assert found[0].sizes[1] != found[2].sizes[1]
+    assert [each.digest() for each in found] == [finish().digest() for finish in on_cpu.begin(group)]
+    session.close()
+
+
 @pytest.mark.parametrize("expand", ["all", "new"])
 @pytest.mark.parametrize(
     "options", [{}, {"edge_ids": True, "replace": True}, {"node_set": "hash"}, {"node_set": "bitmap"}]

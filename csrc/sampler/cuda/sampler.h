@@ -174,6 +174,7 @@ struct TypedArgs<TypedLists<P, N>> {
   const int16_t* relation_fanouts;  // [hops, num_relations], in device memory
   int num_relations;
   uint32_t takes_all;              // bit h: a relation takes all neighbors at that hop, from 0 on
+  uint32_t takes_whole;            // bit h: each relation takes all or none
   bool once;                       // only what the hop before found is expanded
   int64_t row_capacity[kMaxHops];  // lists of each hop
   N* row_vertex;                   // [rows_capacity]

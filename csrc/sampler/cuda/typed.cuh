@@ -269,6 +269,34 @@ struct TypedPhases : Sets {
     }
   }
 
+  // The row in [low, high) that holds edge `e`, by a warp.
+  __device__ int64_t row_by_warp(const P* indptr, int64_t low, int64_t high, int64_t e) const {
+    while (high - low > 1) {
+      const int64_t step = (high - low + 31) / 32, at = low + step * lane;
+      const int64_t count = __popc(__ballot_sync(kFullMask, at < high && indptr[at] <= e));  // at least 1
+      high = min(high, low + step * count);
+      low += step * (count - 1);
+    }
+    return low;
+  }
+
+  // The same if each list is taken whole or not at all. Entries are shared out, not rows, most of which are
+  // empty where vertices have many relations.
+  __device__ void pick_whole_typed(int hop, int64_t first, int64_t end, int64_t edges) const {
+    const P* const indptr = this->indptr(hop);
+    const Share groups = share((edges + 31) / 32, this->warps(), this->warp());
+    if (groups.begin == groups.end) return;
+    const int64_t begin = groups.begin * 32, last = min(edges, groups.end * 32);
+    const int64_t low = row_by_warp(indptr, 0, end - first, begin);
+    const int64_t high = row_by_warp(indptr, low, end - first, last - 1);
+    for (int64_t e = begin + lane; e - lane < last; e += 32) {
+      const bool valid = e < last;
+      const int64_t at = this->row_of(indptr, low, high + 1, valid ? e : begin);
+      this->take(hop, this->row_begin()[first + at] + static_cast<P>(e - indptr[at]), static_cast<P>(e),
+                 valid);
+    }
+  }
+
   // Gives the vertices that `hop` picked and were not there their places; `vertices` becomes their number.
   template <typename Sync>
   __device__ bool take_found(int hop, int64_t& vertices, uint32_t* words, const Sync& sync) const {
@@ -337,6 +365,8 @@ __device__ void run_typed(const Phases& phases, const Sync& sync, unsigned char*
       with_width<Widest>(args.fanouts[hop - 1], [&](auto width) {
         phases.template pick_typed<decltype(width)::value>(hop, first, rows, reinterpret_cast<N*>(stage));
       });
+    else if (args.takes_whole >> (hop - 1) & 1)
+      phases.pick_whole_typed(hop, first, rows, edges);
     else
       phases.pick_wide_typed(hop, first, rows, edges, reinterpret_cast<uint32_t*>(stage));
     sync();

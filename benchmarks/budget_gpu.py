@@ -7,7 +7,8 @@
 The graphs have the shapes of ogbn-products and ogbn-papers100M, with skewed degrees, and are drawn on the GPU. Of
 papers100M the edges are drawn in one direction. Each row is a `GraphDataModule` with another `memory`: none (all of
 graph and features in GPU memory), what training needs in any case with a share of graph and features, or a number of
-GiB. It is trained by CUDA graphs, GraphSAGE of 3 layers of 256, (15, 10, 5) x 1,024, in a loop written by hand.
+GiB. It is trained by CUDA graphs, GraphSAGE of 3 layers of 256, (15, 10, 5) x 1,024, in a loop written by hand. Rows of
+16 and 8 bits (`--storage-dtype`) train under autocast to BF16 on a GPU.
 
 The bytes over the bus are counted in an epoch without training: the parts of lists that the sampler's kernels counted,
 and the rows that were not in the cache, each in whole lines of 128 bytes. `bus_s` is the time that a plain copy from
@@ -43,6 +44,7 @@ from unittest import mock
 import torch
 from _bus import EpochOverBus
 from _common import RESULTS, write_json
+from narrow_epochs_gpu import Bf16Training
 from pinned_gpu import copy_rate
 from pipeline_gpu import HIDDEN, Training, products_like, ready_batches, session_of
 
@@ -201,9 +203,11 @@ def forget(device: torch.device) -> int:
     return held_bytes(device)
 
 
-def row_options(arguments: argparse.Namespace) -> RowOptions:
-    """Of the stores: the model gets float32 in any case."""
-    return {"storage_dtype": arguments.storage_dtype, "dtype": "float32"}
+def row_options(arguments: argparse.Namespace, budget: str | None) -> RowOptions:
+    """Of the stores. Rows that are gathered have the type of the step; the first layer reads 8 bits as float32."""
+    storage = arguments.storage_dtype
+    as_float = storage == "float32" or (budget is None and storage != "bfloat16")
+    return {"storage_dtype": storage, "dtype": "float32" if as_float else "bfloat16"}
 
 
 def plan_of(data: NodeDataset, budget: int, options: RowOptions) -> MemoryPlan:
@@ -306,7 +310,7 @@ def measure(
     shape: Shape, data: NodeDataset, budget: str | None, needs: int, arguments: argparse.Namespace, log: Log
 ) -> dict[str, Any]:
     """A row."""
-    device, options = torch.device(arguments.device), row_options(arguments)
+    device, options = torch.device(arguments.device), row_options(arguments, budget)
     row_bytes = RowFormat(data.features, **options).nbytes
     wanted = budget_bytes(budget, needs, data, row_bytes)
     rate = copy_rate(data.features.view(-1)) if device.type == "cuda" else 1e10
@@ -328,7 +332,8 @@ def measure(
     bus = count_bus(loader, 0, row_bytes)
     peak = held_bytes(device, peak=True) - before
     log(f"  {held_epochs} epochs without training, at most {peak / 2**30:.3f} GiB; {bus['bus_bytes'] / 1e9:.2f} GB")
-    training = Training(
+    kind = Training if arguments.storage_dtype == "float32" or device.type != "cuda" else Bf16Training
+    training = kind(
         data.num_features, len(FANOUTS), graphed=device.type == "cuda", num_classes=data.num_classes, device=device
     )
     batches, epochs = len(loader), arguments.epochs
@@ -403,7 +408,7 @@ def main() -> None:
             budgets = tuple(None if word == "none" else word for word in arguments.budgets)
         needs = 0
         if any(budget and "%" in budget for budget in budgets):
-            needs = plan_of(data, 2**50, row_options(arguments)).needs.total
+            needs = plan_of(data, 2**50, row_options(arguments, "25 %")).needs.total
             log(f"{name}: {needs / 2**20:,.0f} MiB are needed in any case")
         found = {"num_nodes": data.num_nodes, "num_edges": data.graph.num_edges, "num_features": data.num_features}
         results[name] = {**found, "num_classes": data.num_classes, "needs_bytes": needs, "rows": []}

@@ -77,6 +77,20 @@ __device__ __forceinline__ void prefetch_first(const T* list, uint32_t count) {
   if (first < count) prefetch(list + first);
 }
 
+// The first place in [begin, end) that is not `before`, or `end`; the places until there are. By a warp.
+template <typename F>
+__device__ __forceinline__ int64_t first_by_warp(int64_t begin, int64_t end, const F& before) {
+  const int64_t lane = threadIdx.x % 32;
+  while (end - begin > 32) {  // it is in [begin, end]
+    const int64_t step = (end - begin + 31) / 32, at = begin + step * lane;
+    const int count = __popc(__ballot_sync(kFullMask, at < end && before(at)));
+    if (count == 0) return begin;
+    end = min(end, begin + step * count);
+    begin += step * (count - 1) + 1;
+  }
+  return begin + __popc(__ballot_sync(kFullMask, begin + lane < end && before(begin + lane)));
+}
+
 struct Share {
   int64_t begin, end;
 };

@@ -190,21 +190,10 @@ struct Trees {
 
   // How many of the distinct times are at most `time`, or earlier; by a warp.
   __device__ int32_t times_until(int64_t time, bool with_equal) const {
-    int64_t begin = 0, end = args.times.num_values;
-    const int lane = thread() % 32;
-    const auto before = [&](int64_t at) {
+    return static_cast<int32_t>(first_by_warp(0, args.times.num_values, [&](int64_t at) {
       const int64_t value = load(args.times.values + at);
       return with_equal ? value <= time : value < time;
-    };
-    while (end - begin > 32) {  // it is in [begin, end]
-      const int64_t step = (end - begin + 31) / 32, at = begin + step * lane;
-      const int count = __popc(__ballot_sync(kFullMask, at < end && before(at)));
-      if (count == 0) return static_cast<int32_t>(begin);
-      end = min(end, begin + step * count);
-      begin += step * (count - 1) + 1;
-    }
-    return static_cast<int32_t>(begin +
-                                __popc(__ballot_sync(kFullMask, begin + lane < end && before(begin + lane))));
+    }));
   }
 
   // What the tree of a seed may see. Two warps.

@@ -75,16 +75,7 @@ struct TypedPhases : Sets {
   // The first place in vertices [begin, end) of one of type `t` or a later one, by a warp.
   __device__ int64_t first_of_type(int t, const N* vertices, int64_t begin, int64_t end) const {
     const int64_t id = args.lists.types[t].first;
-    while (end - begin > 32) {  // it is in [begin, end]
-      const int64_t step = (end - begin + 31) / 32, at = begin + step * lane;
-      const bool before = at < end && int64_t{vertices[at]} < id;
-      const int count = __popc(__ballot_sync(kFullMask, before));
-      if (count == 0) return begin;
-      end = min(end, begin + step * count);
-      begin += step * (count - 1) + 1;
-    }
-    const bool before = begin + lane < end && int64_t{vertices[begin + lane]} < id;
-    return begin + __popc(__ballot_sync(kFullMask, before));
+    return first_by_warp(begin, end, [&](int64_t at) { return int64_t{vertices[at]} < id; });
   }
 
   // Finds the segments of the vertices [begin, end), which `hop` found, and tells the host their sizes. Their
@@ -269,17 +260,6 @@ struct TypedPhases : Sets {
     }
   }
 
-  // The row in [low, high) that holds edge `e`, by a warp.
-  __device__ int64_t row_by_warp(const P* indptr, int64_t low, int64_t high, int64_t e) const {
-    while (high - low > 1) {
-      const int64_t step = (high - low + 31) / 32, at = low + step * lane;
-      const int64_t count = __popc(__ballot_sync(kFullMask, at < high && indptr[at] <= e));  // at least 1
-      high = min(high, low + step * count);
-      low += step * (count - 1);
-    }
-    return low;
-  }
-
   // The same if each list is taken whole or not at all. Entries are shared out, not rows, most of which are
   // empty where vertices have many relations.
   __device__ void pick_whole_typed(int hop, int64_t first, int64_t end, int64_t edges) const {
@@ -287,8 +267,10 @@ struct TypedPhases : Sets {
     const Share groups = share((edges + 31) / 32, this->warps(), this->warp());
     if (groups.begin == groups.end) return;
     const int64_t begin = groups.begin * 32, last = min(edges, groups.end * 32);
-    const int64_t low = row_by_warp(indptr, 0, end - first, begin);
-    const int64_t high = row_by_warp(indptr, low, end - first, last - 1);
+    const auto row_with = [&](int64_t from, int64_t e) {
+      return first_by_warp(from, end - first, [&](int64_t at) { return indptr[at] <= e; }) - 1;
+    };
+    const int64_t low = row_with(0, begin), high = row_with(low, last - 1);
     for (int64_t e = begin + lane; e - lane < last; e += 32) {
       const bool valid = e < last;
       const int64_t at = this->row_of(indptr, low, high + 1, valid ? e : begin);

@@ -132,8 +132,9 @@ def write_codes(rows: Tensor, dtype: torch.dtype, scales: Scales, to: Tensor) ->
         end = begin + len(part)
         of = scales.of[begin:end] if scales.by_row else scales.of
         codes = encode(part, dtype, of)
-        for total, of_part in zip((lost, count), _lost(decode(codes, of), part), strict=True):
-            total += of_part
+        lost_here, counted = _lost(decode(codes, of), part)
+        lost += lost_here
+        count += counted
         to[begin:end, :columns].copy_(codes.view(torch.uint8))
         to[begin:end, columns:].zero_()
     return _checked(_loss(lost, count), rows, dtype)

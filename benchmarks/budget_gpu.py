@@ -44,7 +44,7 @@ from unittest import mock
 import torch
 from _bus import EpochOverBus
 from _common import RESULTS, write_json
-from narrow_epochs_gpu import Bf16Training
+from narrow_epochs_gpu import Bf16Training, storage_of
 from pinned_gpu import copy_rate
 from pipeline_gpu import HIDDEN, Training, products_like, ready_batches, session_of
 
@@ -204,10 +204,8 @@ def forget(device: torch.device) -> int:
 
 
 def row_options(arguments: argparse.Namespace, budget: str | None) -> RowOptions:
-    """Of the stores. Rows that are gathered have the type of the step; the first layer reads 8 bits as float32."""
-    storage = arguments.storage_dtype
-    as_float = storage == "float32" or (budget is None and storage != "bfloat16")
-    return {"storage_dtype": storage, "dtype": "float32" if as_float else "bfloat16"}
+    """Of the stores. With a budget rows are gathered, without one the first layer reads them."""
+    return storage_of(arguments.storage_dtype, "lazy" if budget is None else "pinned")
 
 
 def plan_of(data: NodeDataset, budget: int, options: RowOptions) -> MemoryPlan:
@@ -407,8 +405,9 @@ def main() -> None:
         if arguments.budgets:
             budgets = tuple(None if word == "none" else word for word in arguments.budgets)
         needs = 0
-        if any(budget and "%" in budget for budget in budgets):
-            needs = plan_of(data, 2**50, row_options(arguments, "25 %")).needs.total
+        shares = [budget for budget in budgets if budget and "%" in budget]
+        if shares:
+            needs = plan_of(data, 2**50, row_options(arguments, shares[0])).needs.total
             log(f"{name}: {needs / 2**20:,.0f} MiB are needed in any case")
         found = {"num_nodes": data.num_nodes, "num_edges": data.graph.num_edges, "num_features": data.num_features}
         results[name] = {**found, "num_classes": data.num_classes, "needs_bytes": needs, "rows": []}

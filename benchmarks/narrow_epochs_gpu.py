@@ -26,7 +26,7 @@ from pipeline_gpu import NUM_CLASSES, Training, products_like, ready_batches
 from loader.loaders.nodes import NodeLoader
 from loader.samplers import fused
 from loader.samples import MiniBatch
-from loader.stores import DeviceFeatures, PinnedFeatures
+from loader.stores import DeviceFeatures, PinnedFeatures, RowOptions
 
 FANOUTS = [15, 10, 5]
 ROWS = ("float32", "float32, bf16 steps", "bfloat16", "int8", "float8")
@@ -44,14 +44,14 @@ class Bf16Training(Training):
             return super().loss_and_logits(batch)
 
 
-def storage_of(rows: str, place: str) -> dict[str, Any]:
+def storage_of(rows: str, place: str) -> RowOptions:
     """Options of the store. Rows that are gathered have the type of the step."""
     if rows.startswith("float32"):
         return {}
     return {"storage_dtype": rows, "dtype": "bfloat16" if place == "pinned" or rows == "bfloat16" else "float32"}
 
 
-def measure(place: str, make: Callable[[dict[str, Any]], NodeLoader], args: argparse.Namespace) -> list[dict[str, Any]]:
+def measure(place: str, make: Callable[[RowOptions], NodeLoader], args: argparse.Namespace) -> list[dict[str, Any]]:
     loaders = {rows: make(storage_of(rows, place)) for rows in args.rows}
     steps: dict[str, Training] = {}
     ready: dict[str, list[Any]] = {}
@@ -102,7 +102,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for place in args.places:
 
-        def make(storage: dict[str, Any], place: str = place) -> NodeLoader:
+        def make(storage: RowOptions, place: str = place) -> NodeLoader:
             store, sampler = PLACES[place](x, storage), fused(FANOUTS, device="cuda")
             how: dict[str, Any] = {"shuffle": True, "drop_last": True, "prefetch": 2, "device": "cuda"}
             return NodeLoader(graph, store, y, seeds, sampler, args.batch_size, **how)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +13,7 @@ from loader.machine.arguments import as_flag, as_fraction, as_size
 from loader.machine.optional import import_optional
 from loader.machine.renamed import renamed_arguments
 from loader.ops import aggregate_sum
+from loader.ops.branches import beside
 from loader.ops.grouped import Grouped, activated, sum_of_relations
 from loader.ops.live_trees import LiveTrees
 from loader.ops.tree_layout import TreeLayout
@@ -21,6 +22,7 @@ from loader.samples.trees import TreeMiniBatch
 from models.row_encoder import RowEncoder
 
 _DAY = 86_400
+_LANES = 6  # branches of encoders
 
 
 @renamed_arguments({"hidden": "hidden_channels"})
@@ -190,9 +192,19 @@ class RelationalSAGE(nn.Module):
         for i, name in enumerate(names):
             if parts[i] is not None:
                 of_tables.setdefault(name, []).append(i)
-        for name, at in of_tables.items():  # at once, as an encoder prepares its weights each time
-            encoded = self.encoders[name].first(torch.cat([found[i] for i in at]))
-            for i, part in zip(at, encoded.split([sizes[i] for i in at]), strict=True):
+
+        def of_table(name: str, at: list[int]) -> tuple[Tensor, ...]:  # at once, as an encoder prepares its weights
+            parts = [found[i] for i in at]
+            encoded: Tensor = self.encoders[name].first(parts[0] if len(parts) == 1 else torch.cat(parts))
+            return (encoded,) if len(parts) == 1 else encoded.split([sizes[i] for i in at])
+
+        # Launches of a table take longer than the work; those of several tables lie side by side.
+        branches = [
+            (at, beside(("table", i % _LANES), partial(of_table, name, at), [found[j] for j in at]))
+            for i, (name, at) in enumerate(of_tables.items())
+        ]
+        for at, encoded in branches:
+            for i, part in zip(at, encoded(), strict=True):
                 found[i] = part
         return found
 

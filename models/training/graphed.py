@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from loader.machine.freeing import capturing
 from loader.ops.autocast import autocast_dtype
+from loader.ops.branches import Branches, beside
 from loader.ops.live import LiveBatch
 from models.training.exchange import FlatTensors
 
@@ -24,6 +26,7 @@ IGNORED_LABEL = -100  # torch's cross entropy leaves nodes of this class out, an
 _SEEN = 16  # this many mini-batches of a kind are run as usual before it is captured, with room for the largest
 _STEP = 128  # rows: sizes that suit a matrix product
 _WARM_UP = 2
+_COPIERS = 4  # branches that copy gradients
 # Kernels of a training step go before those of sampling, and after those that read over the bus: see the priorities
 # of the stages in loader/stages/.
 PRIORITY = -2
@@ -245,7 +248,8 @@ class _Captured:
         here = torch.cuda.current_stream(live.kind.device)
         stream = torch.cuda.Stream(live.kind.device, priority=PRIORITY)
         stream.wait_stream(here)
-        with torch.cuda.stream(stream), torch.autograd.set_multithreading_enabled(False):
+        self._branches = Branches(live.kind.device, PRIORITY)
+        with torch.cuda.stream(stream), self._branches.open(), torch.autograd.set_multithreading_enabled(False):
             for _ in range(_WARM_UP):
                 gradients = self._gradients_of(self._loss_and_output()[0])
             # Not in the graphs' memory, where the next forward pass would write over them. With the strides of the
@@ -280,10 +284,16 @@ class _Captured:
     def _copy_gradients(self, found: tuple[Tensor | None, ...]) -> None:
         every = [(to, g) for to, g in zip(self.gradients, found, strict=True) if to is not None and g is not None]
         # By a launch each where the strides differ: one of these among the others, and torch would copy all so.
-        for equal in (True, False):
-            some = [(to, g) for to, g in every if (to.stride() == g.stride()) == equal]
-            if some:
-                torch._foreach_copy_([to for to, _ in some], [g for _, g in some])
+        parts = [[(to, g) for to, g in every if to.stride() == g.stride()]]
+        others = [(to, g) for to, g in every if to.stride() != g.stride()]
+        parts += [others[i::_COPIERS] for i in range(_COPIERS)]
+
+        def copy(some: list[tuple[Tensor, Tensor]]) -> None:
+            torch._foreach_copy_([to for to, _ in some], [g for _, g in some])
+
+        # The gradients stay until here, so their memory needs no further care.
+        for done in [beside(("copy", i), partial(copy, part)) for i, part in enumerate(parts) if part]:
+            done()
 
     def _capture_passes(self) -> None:
         """A graph of each pass, in place of that of both: what they work in is there once."""
@@ -316,7 +326,7 @@ class _Captured:
         _forget_workspaces()
         torch.clear_autocast_cache()
         self.live.forget_draws()
-        with torch.autograd.set_multithreading_enabled(False), capturing():
+        with torch.autograd.set_multithreading_enabled(False), self._branches.open(), capturing():
             yield
         _forget_workspaces()
         torch.clear_autocast_cache()

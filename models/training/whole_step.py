@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from loader.machine.freeing import capturing
+from loader.ops.branches import Beside, Branches, beside
 from models.training.graphed import PRIORITY
 from models.training.strategy import OneExchangeStrategy
 
@@ -23,6 +25,9 @@ _BETWEEN = ("on_before_zero_grad", "on_before_backward", "on_after_backward", "o
 _OF_THE_MODULE = (
     *_BETWEEN, "training_step", "loss_of", "backward", "optimizer_zero_grad", "configure_gradient_clipping",
 )  # fmt: skip
+
+_A_LAUNCH = 36  # tensors that torch's fused Adam takes in one launch
+_LANES = 8  # branches of a step of the optimiser
 
 
 class WholeStep:
@@ -163,7 +168,11 @@ def _is_fused(group: dict[str, Any]) -> bool:
 
 
 class ReplayedAdam:
-    """The step of a fused Adam by a CUDA graph. While its options change from step to step it runs as it is."""
+    """The step of a fused Adam by a CUDA graph. While its options change from step to step it runs as it is.
+
+    Torch takes some 36 tensors a launch, one launch after the other, whose blocks do not fill a GPU where the tensors
+    are small. In the graph these launches lie side by side.
+    """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.optimizer = optimizer
@@ -220,10 +229,28 @@ class ReplayedAdam:
             with torch.cuda.stream(torch.cuda.Stream(device, priority=PRIORITY)), capturing():
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
-                    self.optimizer.step()
+                    with Branches(device, PRIORITY).open():
+                        self._step_side_by_side()
                 finally:
                     graph.capture_end()
         finally:
+            self.optimizer.param_groups = groups
             for group, before in zip(groups, capturable, strict=True):
                 group["capturable"] = before
         return graph
+
+    def _step_side_by_side(self) -> None:
+        """The optimiser's step, a few parameters a branch: it takes the parameters of a group one by one."""
+        done: list[Beside[None]] = []
+        for group in self.optimizer.param_groups:
+            # Those that take as long as each other lie beside each other.
+            every = sorted((p for p in group["params"] if p.grad is not None), key=Tensor.numel, reverse=True)
+            for begin in range(0, len(every), _A_LAUNCH):
+                part = {**group, "params": every[begin : begin + _A_LAUNCH]}
+                done.append(beside(len(done) % _LANES, partial(self._step_of, part)))
+        for one in done:
+            one()
+
+    def _step_of(self, group: dict[str, Any]) -> None:
+        self.optimizer.param_groups = [group]
+        self.optimizer.step()

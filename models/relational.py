@@ -13,8 +13,9 @@ from loader.machine.arguments import as_flag, as_fraction, as_size
 from loader.machine.optional import import_optional
 from loader.machine.renamed import renamed_arguments
 from loader.ops import aggregate_sum
-from loader.ops.branches import beside
-from loader.ops.grouped import Grouped, activated, sum_of_relations
+from loader.ops.autocast import working_dtype
+from loader.ops.branches import Beside, beside
+from loader.ops.grouped import Grouped, activated, by_type, sum_of_rows
 from loader.ops.live_trees import LiveTrees
 from loader.ops.tree_layout import TreeLayout
 from loader.samples.segments import EdgeType, Segments
@@ -114,32 +115,21 @@ class RelationalSAGE(nn.Module):
                 f"the mini-batch has {len(batch.sizes) - 1} hops, the model {self.num_layers} layers; "
                 "give the sampler as many fanouts as the model has layers"
             )
-        trees = batch.layout if isinstance(batch, LiveTrees) else TreeLayout.of(batch)
+        self._check_dtype()
         segments, last = batch.segments, self.num_layers
-        encoded, since = self._encoded(trees, segments), self._since(trees)
-        # Each row is encoded once, and the first layer reads it where it lies.
-        places = trees.row if self.unique_rows else None
-        own = trees.nodes_of(last)
-        x = encoded[:own] if places is None else encoded.index_select(0, places[:own])
-        entries = trees.indices
-        if places is not None:
-            entries = places.to(entries.dtype).index_select(0, entries)
-        of_times, slots = self._of_times(segments.names), [len(into) for into in segments.into]
-        group = trees.group(last)
-        x = _with_times(x, since, group, of_times)
-        for i in range(last):
-            hops = last - i
-            if i:
-                sums = aggregate_sum(x[: trees.nodes_of(hops + 1)], trees.rows_of(hops), trees.indices)
-            else:
-                sums = aggregate_sum(encoded, trees.rows_of(hops), entries)
-            weights = self._weights(i, segments)
-            group = trees.group(hops) if i else group
-            found = group.linear(x[: trees.nodes_of(hops)], weights.own)
-            found = found + sum_of_relations(trees.parts(hops), slots, sums, weights.of_sums)
-            if since is not None and not i:
-                found = found + self._sums_of_times(trees, since, weights, of_times, slots)
-            x = group.norm(found, weights.scale, weights.shift, bias=weights.bias, relu=True)
+        # Neither where rows lie nor their times depend on the rows, and weights depend on none of these.
+        weights = beside("layers", lambda: [self._weights(i, segments) for i in range(last)])
+        laid = beside("layout", lambda: batch.layout if isinstance(batch, LiveTrees) else TreeLayout.of(batch))
+        entries = beside("layout", partial(self._entries, laid.made))
+        from_times = beside("layout", partial(self._from_times, laid.made, segments, weights))
+        x = self._encoded(laid.made if self.unique_rows else laid(), segments)
+        trees, found = laid(), from_times()
+        for i, (of, (indptr, indices)) in enumerate(zip(weights(), entries(), strict=True)):
+            # The sums of a node's neighbors by relation, and its own row, have one gradient.
+            rows = aggregate_sum(x, indptr, indices)
+            found = sum_of_rows(trees.parts(last - i), rows.to(of.own[0].dtype), of.relations, own=of.own, base=found)
+            x = trees.group(last - i).norm(found, of.scale, of.shift, bias=of.bias, relu=True)
+            found = None
         out: Tensor = self.head(x[: batch.batch_size])
         return out
 
@@ -149,26 +139,29 @@ class RelationalSAGE(nn.Module):
         Raises:
             ValueError: the seeds have no times, or there are no rows of a table.
         """
+        self._check_dtype()
         trees, segments = TreeLayout.of(batch), batch.segments
         encoded, every = self._encoded(trees, segments), trees.group(len(trees.segments))
         x = encoded.index_select(0, trees.row) if self.unique_rows else encoded
         x = _with_times(x, self._since(trees), every, self._of_times(segments.names))
         return {name: segments.of_type(x, segments.type_of(name)) for name in self.encoders}
 
-    def _encoded(self, trees: TreeLayout, segments: Segments) -> Tensor:
-        """Encoded rows, without the times: of the distinct nodes, or of all nodes without `unique_rows`."""
-        dtype, names = self.head.weight.dtype, segments.names
+    def _check_dtype(self) -> None:
+        dtype = self.head.weight.dtype
         if dtype in (torch.float16, torch.bfloat16):
             raise ValueError(
                 f"the weights have dtype {dtype}, in which codes and days of rows are not exact; give "
                 "trainer.precision=bf16-mixed in place of bf16-true"
             )
-        x: dict[int, Tensor] = {}
-        for t, name in enumerate(names):
-            if name in self.encoders and self.encoders[name].net is not None:
-                if name not in trees.unique_x:
-                    raise ValueError(f"the mini-batch has no rows of {name}; a loader gathers them (features={{...}})")
-                x[t] = trees.unique_x[name].to(dtype)
+
+    def _encoded(self, trees: TreeLayout, segments: Segments) -> Tensor:
+        """Encoded rows, without the times: of the distinct nodes, or of all nodes without `unique_rows`."""
+        names = segments.names
+        x = {
+            t: _rows_of(trees, name).to(self.head.weight.dtype)
+            for t, name in enumerate(names)
+            if name in self.encoders and self.encoders[name].net is not None
+        }
         if self.unique_rows:
             runs = list(enumerate(trees.unique))
             parts = [x.get(t) for t, _ in runs]
@@ -268,7 +261,7 @@ class RelationalSAGE(nn.Module):
         for name, count in zip(trees.names, trees.unique, strict=True):
             # The day and the second, which are exact.
             timed = name in self.timed
-            known.append(trees.unique_x[name][:, -2:].to(dtype) if timed else self.head.weight.new_zeros(count, 2))
+            known.append(_rows_of(trees, name)[:, -2:].to(dtype) if timed else self.head.weight.new_zeros(count, 2))
         own, seeds = torch.cat(known).detach()[trees.row], trees.seed_times[trees.tree]
         days = seeds.div(_DAY, rounding_mode="floor").to(dtype) - own[:, 0]
         found: Tensor = self.encode_time(days + (seeds.remainder(_DAY).to(dtype) - own[:, 1]) / _DAY)
@@ -281,18 +274,31 @@ class RelationalSAGE(nn.Module):
         weight = _stack([None if layer is None else layer.weight for layer in layers], zeros(width, width))
         return weight, _stack([None if layer is None else layer.bias for layer in layers], zeros(width))
 
-    def _sums_of_times(
-        self, trees: TreeLayout, since: Tensor, weights: _Weights, of_times: tuple[Tensor, Tensor], slots: list[int]
-    ) -> Tensor:
-        """What the times of the neighbors add to the first layer: a sum of linear maps is the map of the sum."""
-        hops = self.num_layers
-        indptr = trees.rows_of(hops)
-        sums = aggregate_sum(since, indptr, trees.indices)
-        weight, bias = of_times
-        of_source = torch.bmm(weight[weights.sources].transpose(1, 2), weights.of_sums)
-        of_bias = torch.bmm(bias[weights.sources].unsqueeze(1), weights.of_sums)
-        found = sum_of_relations(trees.parts(hops), slots, sums, of_source)
-        return found + sum_of_relations(trees.parts(hops), slots, indptr.diff().to(bias.dtype).unsqueeze(1), of_bias)
+    def _entries(self, trees: TreeLayout) -> list[tuple[Tensor, Tensor]]:
+        """`indptr` and `indices` of each layer, see `HopLayout.with_own`.
+
+        The first layer reads each distinct row where it lies: it is encoded once.
+        """
+        found = [trees.with_own(self.num_layers - i) for i in range(self.num_layers)]
+        if self.unique_rows:
+            indptr, indices = found[0]
+            found[0] = indptr, trees.row.to(indices.dtype).index_select(0, indices)
+        return found
+
+    def _from_times(self, trees: TreeLayout, segments: Segments, weights: Beside[list[_Weights]]) -> Tensor | None:
+        """What the times add to the first layer, of the neighbors and of the nodes themselves; None without times.
+
+        A sum of linear maps is the map of the sum.
+        """
+        since, hops = self._since(trees), self.num_layers
+        if since is None:
+            return None
+        of = weights()[0].of_times
+        assert of is not None
+        rows = aggregate_sum(since, *trees.with_own(hops)).to(of.own[0].dtype)
+        found = sum_of_rows(trees.parts(hops), rows, of.relations, own=of.own)
+        counts = trees.rows_of(hops).diff().to(found.dtype).unsqueeze(1)
+        return sum_of_rows(trees.parts(hops), counts, of.biases, base=found)
 
     def _ends_of(self, edge_types: Any, names: Any, relations: Sequence[int]) -> tuple[Tensor, Tensor]:
         """`[relations]` types of the sources and of the destinations. They stay, as a CUDA graph needs them."""
@@ -312,17 +318,36 @@ class RelationalSAGE(nn.Module):
         width, zeros = self.head.in_features, self.head.weight.new_zeros
         square, vector = zeros(width, width), zeros(width)
         sources, into = self._ends_of(segments.edge_types, segments.names, relations)
-        own = _stack([None if conv is None else conv.lin_r.weight for conv in convs], square)
+        lefts = _stack([None if conv is None else conv.lin_l.weight for conv in convs], square).transpose(1, 2)
+        rights = _stack([None if conv is None else conv.lin_r.weight for conv in convs], square)
         bias = _stack([None if conv is None else conv.lin_l.bias for conv in convs], vector)
         known = _held(self.norms[i], segments.names)
+        own = zeros(len(known), width, width).index_add(0, into, rights).transpose(1, 2)
+        bias = zeros(len(known), width).index_add(0, into, bias)
+        of_times, dtype, slots = None, working_dtype(square), [len(of_type) for of_type in segments.into]
+        if not i and self.timed:
+            # Times go through a linear map of their table and then through those of the layer: through their product.
+            weight, shift = self._of_times(segments.names)
+            products = torch.bmm(weight.transpose(1, 2), own), torch.bmm(weight[sources].transpose(1, 2), lefts)
+            of_own, shifts = torch.bmm(shift.unsqueeze(1), own), torch.bmm(shift[sources].unsqueeze(1), lefts)
+            bias = bias + of_own.squeeze(1).to(bias.dtype)
+            by_relation = [by_type(of.to(dtype), slots) for of in (products[1], shifts)]
+            of_times = _OfTimes(products[0].to(dtype).unbind(), *by_relation)
         return _Weights(
-            _stack([None if conv is None else conv.lin_l.weight for conv in convs], square).transpose(1, 2),
-            zeros(len(known), width, width).index_add(0, into, own),
-            zeros(len(known), width).index_add(0, into, bias),
+            own.to(dtype).unbind(),
+            by_type(lefts.to(dtype), slots),
+            bias,
             _stack([None if norm is None else norm.weight for norm in known], vector),
             _stack([None if norm is None else norm.bias for norm in known], vector),
-            sources,
+            of_times,
         )
+
+
+def _rows_of(trees: TreeLayout, name: str) -> Tensor:
+    """Of the distinct nodes of a table."""
+    if name not in trees.unique_x:
+        raise ValueError(f"the mini-batch has no rows of {name}; a loader gathers them (features={{...}})")
+    return trees.unique_x[name]
 
 
 def _with_times(x: Tensor, since: Tensor | None, group: Grouped, of_times: tuple[Tensor, Tensor]) -> Tensor:
@@ -331,15 +356,23 @@ def _with_times(x: Tensor, since: Tensor | None, group: Grouped, of_times: tuple
     return x + group.linear(since[: len(x)], *of_times)
 
 
-class _Weights(NamedTuple):
-    """Of a layer: `[relations, in, out]` of the sums; by type those of the row itself, the bias, and the norm's."""
+class _OfTimes(NamedTuple):
+    """Of the times in the first layer, by type: what sums are multiplied by, and what each neighbor adds."""
 
-    of_sums: Tensor
-    own: Tensor
+    own: Sequence[Tensor]
+    relations: Sequence[Tensor]
+    biases: Sequence[Tensor]
+
+
+class _Weights(NamedTuple):
+    """Of a layer, by type: `[in, out]` of the row itself, `[relations * in, out]` of the sums, the bias, the norm's."""
+
+    own: Sequence[Tensor]
+    relations: Sequence[Tensor]
     bias: Tensor
     scale: Tensor
     shift: Tensor
-    sources: Tensor  # [relations] types of the neighbors
+    of_times: _OfTimes | None
 
 
 def _held(modules: Any, names: Iterable[str]) -> list[Any]:

@@ -11,10 +11,13 @@ import torch
 from torch import Tensor
 
 T = TypeVar("T")
+# Torch has it since 2.10.
+_warn_of_streams = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", lambda enabled: None)
 
 
 class _Open(threading.local):
     branches: Branches | None = None
+    in_branch = False
 
 
 _open = _Open()
@@ -32,6 +35,7 @@ class Branches:
     def __init__(self, device: torch.device, priority: int = 0) -> None:
         self._device, self._priority = device, priority
         self._streams: dict[Hashable, torch.cuda.Stream] = {}
+        self.held: list[Tensor] = []  # see `keep`
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -39,10 +43,13 @@ class Branches:
         makes once for a stream.
         """
         before, _open.branches = _open.branches, self
+        _warn_of_streams(False)  # gradients come to a parameter from whichever stream; they are waited for
         try:
             yield
         finally:
+            _warn_of_streams(True)
             _open.branches = before
+            self.held.clear()
 
     def stream(self, lane: Hashable) -> torch.cuda.Stream:
         """That of a lane."""
@@ -88,18 +95,30 @@ def beside(lane: Hashable, work: Callable[[], T], *reads: Any) -> Beside[T]:
     stream = branches.stream(lane)
     stream.wait_stream(torch.cuda.current_stream(stream.device))
     keep(reads, stream)
-    with torch.cuda.stream(stream):
-        return Beside(work(), stream.record_event())
+    outside, _open.in_branch = _open.in_branch, True
+    try:
+        with torch.cuda.stream(stream):
+            return Beside(work(), stream.record_event())
+    finally:
+        _open.in_branch = outside
+
+
+def in_branch() -> bool:
+    """Whether this thread runs `work` of `beside`, in a branch."""
+    return _open.in_branch
 
 
 def keep(of: Any, stream: torch.cuda.Stream) -> None:
-    """Keeps the memory of all tensors in it from being reused before `stream` is done with what it was given so far.
+    """Keeps the memory of all tensors in it from being reused before `stream` is done with what it is given.
 
-    While a graph is captured that is until its end.
+    Within `Branches.open` they are held, too: autograd adds to a gradient in place when nobody else holds it, although
+    another stream may still read it.
     """
     if isinstance(of, Tensor):
         if of.is_cuda:
             of.record_stream(stream)
+            if _open.branches is not None:
+                _open.branches.held.append(of)
     elif isinstance(of, dict):
         keep(list(of.values()), stream)
     elif isinstance(of, (list, tuple)):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from loader.ops.apart import apart
 from loader.ops.autocast import working_dtype
-from loader.ops.tiles import Norm, Tiles, can_norm, norm_of_tiles, spread_over_tiles
+from loader.ops.tiles import Norm, Tiles, can_norm, linear_of_tiles, norm_of_tiles, spread_over_tiles
 
 
 class _Part(Protocol):
@@ -44,23 +46,26 @@ class Grouped:
         of_tiles = [t for t, size in of_runs for _ in range(size // tile)] if tile > 1 else []
         self._tiles = Tiles.of(tile, of_tiles, types, device) if tile > 1 else None
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    def spread(self, weight: Tensor) -> Tensor | None:
+        """Weights `[types, out, in]` as `linear` reads them, for who has the time before: by tile; None for runs."""
+        return None if self._tiles is None else weight.detach().index_select(0, self._tiles.types)
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, spread: Tensor | None = None) -> Tensor:
         """`x @ weight.T + bias` of each row, with the weights of its type.
 
         Args:
             x: `[n, in]`.
             weight: `[types, out, in]`.
             bias: `[types, out]`, if there is one.
+            spread: what `spread` returns of the weight, if that is known.
         """
         tiles = self._tiles
         if tiles is not None:
-            rows = x.view(-1, tiles.size, x.shape[1])
-            matrices = spread_over_tiles(weight, tiles).transpose(1, 2)
-            if bias is None:
-                found = torch.bmm(rows, matrices)
-            else:
-                found = torch.baddbmm(spread_over_tiles(bias, tiles).unsqueeze(1), rows, matrices)
-            return found.view(x.shape[0], weight.shape[1])
+            dtype = working_dtype(x)
+            spread = self.spread(weight) if spread is None else spread
+            assert spread is not None
+            bias = None if bias is None else bias.to(dtype)
+            return linear_of_tiles(x.to(dtype), weight.to(dtype), bias, tiles, spread.to(dtype))
         of_types = weight.unbind(), [None] * len(weight) if bias is None else bias.unbind()
         parts = zip(self._types, x.split(self._sizes), strict=True) if self._sizes else ()
         found_of = [F.linear(part, of_types[0][t], of_types[1][t]) for t, part in parts]
@@ -148,13 +153,41 @@ def sum_of_relations(parts: Iterable[_Part], slots: Sequence[int], rows: Tensor,
         rows: `[rows of the nodes, in]`.
         weight: `[relations, in, out]`, type after type.
     """
-    dtype, width = working_dtype(rows), weight.shape[2]
-    matrices = [of.view(-1, width) for of in weight.to(dtype).contiguous().split(list(slots))]
-    spans, begin = [], 0
-    for part in parts:
-        spans.append(Span(part.node_type, begin, part.size, part.slots * rows.shape[1]))
-        begin += part.size * part.slots * rows.shape[1]
-    return product_by_type(spans, rows.to(dtype).reshape(-1), matrices)
+    dtype = working_dtype(rows)
+    return sum_of_rows(parts, rows.to(dtype), by_type(weight.to(dtype), slots))
+
+
+def sum_of_rows(
+    parts: Iterable[_Part],
+    rows: Tensor,
+    relations: Sequence[Tensor],
+    *,
+    own: Sequence[Tensor] | None = None,
+    base: Tensor | None = None,
+) -> Tensor:
+    """`[nodes, out]`: as `sum_of_relations`, and a row of each node itself times the weight of its type.
+
+    Args:
+        parts: see `sum_of_relations`.
+        rows: `[rows of the nodes, in]`; with `own` those of the nodes themselves first, `[nodes + rows, in]`.
+        relations: `[relations into the type * in, out]` by type, see `by_type`.
+        own: `[in, out]` by type; None for nodes without rows of their own.
+        base: `[nodes, out]` that the sum is added to, in its memory: nothing else may read it.
+    """
+    parts, width, begin, groups = list(parts), rows.shape[1], 0, []
+    for of in (own, relations):
+        spans = []
+        for part in parts if of is not None else ():
+            a_node = (1 if of is own else part.slots) * width
+            spans.append(Span(part.node_type, begin, part.size, a_node))
+            begin += part.size * a_node
+        groups += [] if of is None else [spans]
+    return _product(groups, rows.reshape(-1), [*(own or ()), *relations], base)
+
+
+def by_type(weight: Tensor, slots: Sequence[int]) -> list[Tensor]:
+    """Weights of relations `[relations, in, out]`, type after type, as a matrix for each type."""
+    return [of.view(-1, weight.shape[2]) for of in weight.contiguous().split(list(slots))]
 
 
 class Span(NamedTuple):
@@ -174,8 +207,7 @@ def product_by_type(spans: Sequence[Span], rows: Tensor, matrices: Sequence[Tens
         rows: `[elements]` of all of them.
         matrices: by type, `[elements of a node, out]` each, at least one.
     """
-    found: Tensor = _ProductByType.apply(spans, rows, *matrices)
-    return found
+    return _product([spans], rows, matrices, None)
 
 
 def product_by_head(spans: Sequence[Span], rows: Tensor, matrices: Sequence[Tensor]) -> Tensor:
@@ -185,7 +217,16 @@ def product_by_head(spans: Sequence[Span], rows: Tensor, matrices: Sequence[Tens
         spans, rows: see `product_by_type`. The elements of a node lie head after head.
         matrices: by type, `[heads, elements of a head, out]` each, at least one.
     """
-    found: Tensor = _ProductByType.apply(spans, rows, *matrices)
+    return _product([spans], rows, matrices, None)
+
+
+def _product(groups: Sequence[Sequence[Span]], rows: Tensor, matrices: Sequence[Tensor], base: Tensor | None) -> Tensor:
+    """The sum over groups of spans, each of which has all nodes; the matrices of a group follow on those before."""
+    heads = len(matrices[0]) if matrices[0].dim() == 3 else None
+    shape = sum(span.size for span in groups[0]), (heads or 1) * matrices[0].shape[-1]
+    detached = [of.detach() for of in matrices]
+    weights = apart(partial(_gradients_of_matrices, groups, detached), [rows], matrices, shape)
+    found: Tensor = _ProductByType.apply(groups, rows, base, weights, *detached)
     return found
 
 
@@ -196,44 +237,72 @@ class _ProductByType(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, spans: Sequence[Span], rows: Tensor, *matrices: Tensor) -> Tensor:
-        ctx.save_for_backward(rows, *matrices)
-        ctx.spans = spans
-        by_head = matrices[0].dim() == 3
-        multiply, heads = (torch.bmm, len(matrices[0])) if by_head else (torch.mm, 1)
-        out = rows.new_empty(sum(span.size for span in spans), heads * matrices[0].shape[-1])
-        for span, nodes, wide in _of_spans(spans, out, rows, heads if by_head else None):
-            if span.a_node:
-                multiply(wide, matrices[span.node_type], out=nodes)
-            else:
-                nodes.zero_()
+    def forward(
+        ctx: Any,
+        groups: Sequence[Sequence[Span]],
+        rows: Tensor,
+        base: Tensor | None,
+        weights: Tensor | None,
+        *matrices: Tensor,
+    ) -> Tensor:
+        ctx.save_for_backward(*matrices)
+        ctx.groups, ctx.shape = groups, rows.shape
+        heads, types = len(matrices[0]) if matrices[0].dim() == 3 else None, len(matrices) // len(groups)
+        multiply = torch.mm if heads is None else torch.bmm
+        if base is not None:
+            ctx.mark_dirty(base)
+        nodes_of = sum(span.size for span in groups[0])
+        out = rows.new_empty(nodes_of, (heads or 1) * matrices[0].shape[-1]) if base is None else base
+        for g, spans in enumerate(groups):
+            for span, nodes, wide in _of_spans(spans, out, rows, heads):
+                matrix = matrices[g * types + span.node_type]
+                if g or base is not None:
+                    _add_product(nodes, wide, matrix)
+                elif span.a_node:
+                    multiply(wide, matrix, out=nodes)
+                else:
+                    nodes.zero_()
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        rows, *matrices = ctx.saved_tensors
-        heads = len(matrices[0]) if matrices[0].dim() == 3 else None
-        multiply = torch.mm if heads is None else torch.bmm
-        grad = grad if heads is None else grad.contiguous()
-        grad_rows = torch.empty_like(rows) if ctx.needs_input_grad[1] else None
-        if grad_rows is not None:
-            for span, nodes, wide in _of_spans(ctx.spans, grad, grad_rows, heads):
-                if span.a_node:
-                    multiply(nodes, matrices[span.node_type].transpose(-1, -2), out=wide)
-        grads: list[Tensor | None] = [None for _ in matrices]
-        if any(ctx.needs_input_grad[2:]):
-            for span, nodes, wide in _of_spans(ctx.spans, grad, rows, heads):
-                if span.a_node:
-                    before, t, across = grads[span.node_type], span.node_type, wide.transpose(-1, -2)
-                    if before is None:
-                        grads[t] = multiply(across, nodes)
-                    elif heads is None:
-                        before.addmm_(across, nodes)
-                    else:
-                        before.baddbmm_(across, nodes)
-        every = zip(grads, matrices, strict=True)
-        return None, grad_rows, *(torch.zeros_like(of) if found is None else found for found, of in every)
+        matrices, grad_rows = ctx.saved_tensors, None
+        if ctx.needs_input_grad[1]:
+            heads, types = len(matrices[0]) if matrices[0].dim() == 3 else None, len(matrices) // len(ctx.groups)
+            multiply = torch.mm if heads is None else torch.bmm
+            of_nodes, grad_rows = grad if heads is None else grad.contiguous(), grad.new_empty(ctx.shape)
+            for g, spans in enumerate(ctx.groups):
+                for span, nodes, wide in _of_spans(spans, of_nodes, grad_rows, heads):
+                    if span.a_node:
+                        multiply(nodes, matrices[g * types + span.node_type].transpose(-1, -2), out=wide)
+        others = [grad if ctx.needs_input_grad[i] else None for i in (2, 3)]
+        return None, grad_rows, *others, *(None for _ in matrices)
+
+
+def _gradients_of_matrices(
+    groups: Sequence[Sequence[Span]], matrices: Sequence[Tensor], grad: Tensor, rows: Tensor
+) -> list[Tensor]:
+    """From the gradient of the result of `_product`."""
+    heads, types = len(matrices[0]) if matrices[0].dim() == 3 else None, len(matrices) // len(groups)
+    multiply = torch.mm if heads is None else torch.bmm
+    grad = grad if heads is None else grad.contiguous()
+    found: list[Tensor | None] = [None for _ in matrices]
+    for g, spans in enumerate(groups):
+        for span, nodes, wide in _of_spans(spans, grad, rows, heads):
+            if span.a_node:
+                at, across = g * types + span.node_type, wide.transpose(-1, -2)
+                before = found[at]
+                if before is None:
+                    found[at] = multiply(across, nodes)
+                else:
+                    _add_product(before, across, nodes)
+    return [torch.zeros_like(of) if one is None else one for one, of in zip(found, matrices, strict=True)]
+
+
+def _add_product(to: Tensor, left: Tensor, right: Tensor) -> None:
+    if left.shape[-1]:
+        to.addmm_(left, right) if to.dim() == 2 else to.baddbmm_(left, right)
 
 
 def _of_spans(

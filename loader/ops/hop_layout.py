@@ -155,6 +155,12 @@ class HopLayout:
         """`indices` of these rows. There may be more than the last row ends at."""
         return self.indices if self.edges is None else self.indices[: self.edges[hops - 1]]
 
+    def with_own(self, hops: int) -> tuple[Tensor, Tensor]:
+        """`rows_of` and `entries_of`, behind a row for each of these nodes, which has the node itself as its entry."""
+        nodes, indptr, entries = self.arange(self.nodes_of(hops)), self.rows_of(hops), self.entries_of(hops)
+        begins = torch.cat([nodes.to(indptr.dtype), indptr + len(nodes)])
+        return begins, torch.cat([nodes.to(entries.dtype), entries])
+
     def parts(self, hops: int) -> Iterator[Segment]:
         """The segments of the first hops that have nodes, in the order of the nodes."""
         for of_hop in self.segments[:hops]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.machine.gpu import current_stream_handle
+from loader.ops.apart import apart
 
 EPSILON = 1e-5  # of the norm, as in torch.nn.LayerNorm
 
@@ -56,6 +58,23 @@ def can_norm(x: Tensor) -> bool:
     return x.is_cuda and x.dtype == torch.float32 and x.shape[1] % 4 == 0 and x.shape[1] <= _core.cuda_most_normed
 
 
+def linear_of_tiles(x: Tensor, weight: Tensor, bias: Tensor | None, tiles: Tiles, of_tiles: Tensor) -> Tensor:
+    """`x @ weight.T + bias` of each row, with the weights of its type.
+
+    Args:
+        x: `[n, in]`.
+        weight, bias: `[types, out, in]` and `[types, out]`, in the dtype of `x`; there may be no bias.
+        tiles: of the rows.
+        of_tiles: `[tiles, out, in]`, see `spread_over_tiles`; no gradient comes this way.
+    """
+    weights = apart(
+        partial(_gradients_of_weights, tiles, bias is not None), [x], [weight, bias], (len(x), weight.shape[1])
+    )
+    of_bias = None if bias is None else bias.detach().index_select(0, tiles.types)
+    found: Tensor = _LinearOfTiles.apply(x, weights, of_tiles.detach(), of_bias, tiles.size)
+    return found
+
+
 def norm_of_tiles(
     x: Tensor, weight: Tensor, shift: Tensor, bias: Tensor | None, residual: Tensor | None, tiles: Tiles, after: Norm
 ) -> Tensor:
@@ -69,7 +88,11 @@ def norm_of_tiles(
         tiles: of the rows.
         after: what follows the norm.
     """
-    found: Tensor = _NormOfTiles.apply(x, weight, shift, bias, residual, tiles, after)
+    every = [weight, shift, bias]
+    shape = len(tiles.types), 2 if bias is None else 3, x.shape[1]
+    weights = apart(partial(_sums_of_vectors, tiles), [], every, shape)
+    detached = [None if of is None else of.detach() for of in every]
+    found: Tensor = _NormOfTiles.apply(x, weights, *detached, residual, tiles, after)
     return found
 
 
@@ -114,11 +137,46 @@ class _SpreadOverTiles(torch.autograd.Function):
         return _sums(grad, ctx.tiles), None
 
 
+class _LinearOfTiles(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weights: Tensor | None, of_tiles: Tensor, of_bias: Tensor | None, size: int
+    ) -> Tensor:
+        ctx.save_for_backward(of_tiles)
+        ctx.size = size
+        rows, matrices = x.view(-1, size, x.shape[1]), of_tiles.transpose(1, 2)
+        found = torch.bmm(rows, matrices) if of_bias is None else torch.baddbmm(of_bias.unsqueeze(1), rows, matrices)
+        return found.view(len(x), of_tiles.shape[1])
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (of_tiles,) = ctx.saved_tensors
+        grad_x = None
+        if ctx.needs_input_grad[0]:
+            grad_x = torch.bmm(grad.reshape(-1, ctx.size, grad.shape[1]), of_tiles).view(len(grad), of_tiles.shape[2])
+        return grad_x, grad if ctx.needs_input_grad[1] else None, None, None, None
+
+
+def _gradients_of_weights(tiles: Tiles, has_bias: bool, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Of the weights and, where there is one, the bias of `linear_of_tiles`."""
+    of_tiles = grad.reshape(-1, tiles.size, grad.shape[1])
+    grad_weight = torch.bmm(of_tiles.transpose(1, 2), x.view(-1, tiles.size, x.shape[1]))
+    return _sums(grad_weight, tiles), _sums(of_tiles.sum(1), tiles) if has_bias else None
+
+
+def _sums_of_vectors(tiles: Tiles, grad: Tensor) -> Sequence[Tensor | None]:
+    """Of `norm_of_tiles`: weight, shift and bias."""
+    grad_weight, grad_shift, *others = _sums(grad, tiles).unbind(1)
+    return grad_weight, grad_shift, others[0] if others else None
+
+
 class _NormOfTiles(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
         x: Tensor,
+        weights: Tensor | None,
         weight: Tensor,
         shift: Tensor,
         bias: Tensor | None,
@@ -130,9 +188,9 @@ class _NormOfTiles(torch.autograd.Function):
         bias = None if bias is None else _vectors(bias)
         residual = None if residual is None else _vectors(residual)
         out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        moments = x.new_empty(len(x), 2) if any(ctx.needs_input_grad[:4]) else None
-        weights, activation = (tiles.types, tiles.size, weight, shift, bias), (EPSILON, *after)
-        _core.cuda_norm(_where(x), x, weights, activation, residual, out, moments)
+        moments = x.new_empty(len(x), 2) if any(ctx.needs_input_grad[:2]) else None
+        by_type, activation = (tiles.types, tiles.size, weight, shift, bias), (EPSILON, *after)
+        _core.cuda_norm(_where(x), x, by_type, activation, residual, out, moments)
         ctx.save_for_backward(x, weight, shift, bias, moments, after.key)
         ctx.tiles, ctx.after = tiles, after._replace(key=None)
         return out
@@ -141,7 +199,7 @@ class _NormOfTiles(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, shift, bias, moments, key = ctx.saved_tensors
-        grad_x = grad_weight = grad_shift = grad_bias = None
+        grad_x = sums = None
         if moments is not None:
             tiles: Tiles = ctx.tiles
             grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
@@ -151,7 +209,5 @@ class _NormOfTiles(torch.autograd.Function):
                 (EPSILON, *ctx.after._replace(key=key)),
             )
             _core.cuda_norm_gradient(_where(x), x, weights, activation, _vectors(grad), moments, grad_x, sums)
-            grad_weight, grad_shift, *others = _sums(sums, tiles).unbind(1)
-            grad_bias = others[0] if others else None
-        grad_residual = grad if ctx.needs_input_grad[4] else None
-        return grad_x, grad_weight, grad_shift, grad_bias, grad_residual, None, None
+        grad_residual = grad if ctx.needs_input_grad[5] else None
+        return grad_x, sums if ctx.needs_input_grad[1] else None, None, None, None, grad_residual, None, None

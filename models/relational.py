@@ -75,7 +75,8 @@ class RelationalSAGE(nn.Module):
         if encoder_norm not in ("layer", "none"):
             way = ": copies of a row would count once or often" if encoder_norm == "batch" else ""
             raise ValueError(f"encoder_norm is {encoder_norm!r}; it must be layer or none{way}")
-        as_size("encoder_layers", encoder_layers)
+        self.encoder_layers, self.width = as_size("encoder_layers", encoder_layers), hidden_channels
+        self.normed = encoder_norm == "layer"
         gnn = import_optional("torch_geometric.nn", "a model of tables", "relational")
         # Unlike torch's, it takes tables that are called as one of its methods, such as items or type.
         table_dict = import_optional("torch_geometric.nn.module_dict", "a model of tables", "relational").ModuleDict
@@ -174,8 +175,9 @@ class RelationalSAGE(nn.Module):
                 for t, begin, size, *_ in every
             ]
         group = trees.group_of(runs)
+        weights = beside("encoders", lambda: self._encoder_weights(group, names))
         firsts = self._first_layers([names[t] for t, _ in runs], [size for _, size in runs], parts)
-        return self._rest_of_encoders(torch.cat(firsts), group, names)
+        return self._rest_of_encoders(torch.cat(firsts), group, weights())
 
     def _first_layers(self, names: Sequence[str], sizes: Sequence[int], parts: Sequence[Tensor | None]) -> list[Tensor]:
         """`RowEncoder.first` of each part, zeros of a part of a table without columns."""
@@ -201,42 +203,50 @@ class RelationalSAGE(nn.Module):
                 found[i] = part
         return found
 
-    def _rest_of_encoders(self, first: Tensor, group: Grouped, names: Sequence[str]) -> Tensor:
-        """What the residual networks make of their first layers: those of all tables together."""
+    def _encoder_weights(self, group: Grouped, names: Sequence[str]) -> _EncoderWeights:
+        """Those of what follows on the first layers of all encoders: one stack for all vectors, and one for all
+        matrices, as launches take longer than the work.
+        """
         encoders = _held(self.encoders, names)
         nets = [None if encoder is None else encoder.net for encoder in encoders]
         some = next((net for net in nets if net is not None), None)
-        width = self.head.in_features
         lone = [None if encoder is None else encoder.row for encoder in encoders]
-        rows = _stack(lone, self.head.weight.new_zeros(width))
+        rows = None if all(row is None for row in lone) else _stack(lone, self.head.weight.new_zeros(self.width))
         if some is None:
-            return group.rows(rows)
-
-        normed, count = some.backbone[0].norm1 is not None, len(some.backbone)
-        # One stack for all vectors, and one for all matrices: launches take longer than the work.
+            return _EncoderWeights({}, {}, {}, rows)
+        count = len(some.backbone)
         blocks = [*[f"backbone.{number}.lin{half}." for number in range(count) for half in (1, 2)][1:], "decoder.2."]
-        norms = [f"backbone.{n}.norm{half}." for n in range(count) for half in (1, 2)] if normed else []
+        norms = [f"backbone.{n}.norm{half}." for n in range(count) for half in (1, 2)] if self.normed else []
         norms.append("decoder.0.")
         paths = [f"{at}bias" for at in blocks] + [f"{at}{kind}" for at in norms for kind in ("weight", "bias")]
         vectors = dict(zip(paths, _table(nets, paths, some).unbind(1), strict=True))
         paths = [f"{at}weight" for at in blocks]
         matrices = dict(zip(paths, _table(nets, paths, some).unbind(1), strict=True))
+        return _EncoderWeights(vectors, matrices, {at: group.spread(of) for at, of in matrices.items()}, rows)
+
+    def _rest_of_encoders(self, first: Tensor, group: Grouped, weights: _EncoderWeights) -> Tensor:
+        """What the residual networks make of their first layers: those of all tables together."""
+        vectors, matrices, spread, rows = weights
+        if not matrices:
+            assert rows is not None
+            return group.rows(rows)
         dropout = self.dropout if self.training else 0.0
+        count = self.encoder_layers
         keys = iter(group.keys(2 * count) if dropout else [None] * (2 * count))
 
-        def linear(x: Tensor, at: str) -> Tensor:
-            return group.linear(x, matrices[f"{at}weight"])
+        def linear(x: Tensor, at: str, bias: Tensor | None = None) -> Tensor:
+            return group.linear(x, matrices[f"{at}weight"], bias, spread[f"{at}weight"])
 
         def end(x: Tensor, norm: str, bias: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
             key = next(keys)
-            if normed:
+            if self.normed:
                 scale, shift = vectors[f"{norm}weight"], vectors[f"{norm}bias"]
                 drop: dict[str, Any] = {"dropout": dropout, "key": key, "residual": residual}
                 return group.norm(x, scale, shift, bias=bias, relu=True, **drop)
             x = x if bias is None else x + group.rows(bias)
             return activated(x, relu=True, dropout=dropout, residual=residual)
 
-        x, shortcut = first.split(width, 1)
+        x, shortcut = first.split(self.width, 1)
         for number in range(count):
             at = f"backbone.{number}."
             bias = vectors[f"{at}lin1.bias"] if number else None  # `RowEncoder.first` adds the first block's bias
@@ -245,11 +255,9 @@ class RelationalSAGE(nn.Module):
             x = end(x, f"{at}norm1.", bias)
             x = end(linear(x, f"{at}lin2."), f"{at}norm2.", vectors[f"{at}lin2.bias"], shortcut)
         x = group.norm(x, vectors["decoder.0.weight"], vectors["decoder.0.bias"], relu=True)
-        x = group.linear(x, matrices["decoder.2.weight"], vectors["decoder.2.bias"])
-        if all(row is None for row in lone):
-            return x
+        x = linear(x, "decoder.2.", vectors["decoder.2.bias"])
         # A table without columns has zeros for weights, and its one row.
-        return x + group.rows(rows)
+        return x if rows is None else x + group.rows(rows)
 
     def _since(self, trees: TreeLayout) -> Tensor | None:
         """`[nodes, hidden_channels]` encoded differences of seeds' times and the rows'; of tables with times only."""
@@ -354,6 +362,19 @@ def _with_times(x: Tensor, since: Tensor | None, group: Grouped, of_times: tuple
     if since is None:
         return x
     return x + group.linear(since[: len(x)], *of_times)
+
+
+class _EncoderWeights(NamedTuple):
+    """Of encoders behind their first layers.
+
+    Vectors and matrices are by table, `spread` as `Grouped.spread` returns them, each by its path in a net, and `rows`
+    those of tables without columns, if there are any.
+    """
+
+    vectors: dict[str, Tensor]
+    matrices: dict[str, Tensor]
+    spread: dict[str, Tensor | None]
+    rows: Tensor | None
 
 
 class _OfTimes(NamedTuple):

@@ -16,6 +16,7 @@ from loader.ops import aggregate_sum
 from loader.ops.autocast import working_dtype
 from loader.ops.branches import Beside, beside
 from loader.ops.grouped import Grouped, activated, by_type, sum_of_rows
+from loader.ops.halves import halves, place
 from loader.ops.live_trees import LiveTrees
 from loader.ops.tree_layout import TreeLayout
 from loader.samples.segments import EdgeType, Segments
@@ -23,7 +24,7 @@ from loader.samples.trees import TreeMiniBatch
 from models.row_encoder import RowEncoder
 
 _DAY = 86_400
-_LANES = 6  # branches of encoders
+_LANES = 8  # branches of encoders
 
 
 @renamed_arguments({"hidden": "hidden_channels"})
@@ -177,31 +178,34 @@ class RelationalSAGE(nn.Module):
         group = trees.group_of(runs)
         weights = beside("encoders", lambda: self._encoder_weights(group, names))
         firsts = self._first_layers([names[t] for t, _ in runs], [size for _, size in runs], parts)
-        return self._rest_of_encoders(torch.cat(firsts), group, weights())
+        return self._rest_of_encoders(firsts, group, weights())
 
     def _first_layers(self, names: Sequence[str], sizes: Sequence[int], parts: Sequence[Tensor | None]) -> list[Tensor]:
-        """`RowEncoder.first` of each part, zeros of a part of a table without columns."""
-        zeros, width = self.head.weight.new_zeros, 2 * self.head.in_features
-        found = [zeros(n, width) if part is None else part for n, part in zip(sizes, parts, strict=True)]
-        of_tables: dict[str, list[int]] = {}
+        """The halves of `RowEncoder.first` of all parts, zeros of a part of a table without columns."""
+        memory = self.head.weight.new_empty(sum(sizes), 2 * self.width)
+        places, of_tables = memory.split(list(sizes)), dict[str, list[int]]()
         for i, name in enumerate(names):
-            if parts[i] is not None:
+            if parts[i] is None:
+                places[i].zero_()
+            else:
                 of_tables.setdefault(name, []).append(i)
 
-        def of_table(name: str, at: list[int]) -> tuple[Tensor, ...]:  # at once, as an encoder prepares its weights
-            parts = [found[i] for i in at]
-            encoded: Tensor = self.encoders[name].first(parts[0] if len(parts) == 1 else torch.cat(parts))
-            return (encoded,) if len(parts) == 1 else encoded.split([sizes[i] for i in at])
+        def of_table(name: str, at: list[int]) -> list[tuple[Tensor, Tensor]]:
+            given = [of for of in (parts[i] for i in at) if of is not None]
+            # At once, as an encoder prepares its weights each time.
+            rows = self.encoders[name].first(given[0] if len(given) == 1 else torch.cat(given))
+            each = [rows] if len(at) == 1 else rows.split([sizes[i] for i in at])
+            return [place(one, places[i]) for one, i in zip(each, at, strict=True)]
 
         # Launches of a table take longer than the work; those of several tables lie side by side.
         branches = [
-            (at, beside(("table", i % _LANES), partial(of_table, name, at), [found[j] for j in at]))
-            for i, (name, at) in enumerate(of_tables.items())
+            (at, beside(("table", n % _LANES), partial(of_table, name, at), memory, [parts[i] for i in at]))
+            for n, (name, at) in enumerate(of_tables.items())
         ]
-        for at, encoded in branches:
-            for i, part in zip(at, encoded(), strict=True):
-                found[i] = part
-        return found
+        placed = {i: one for at, found in branches for i, one in zip(at, found(), strict=True)}
+        nothing = [memory.new_empty(1).expand(len(of), self.width) for of in places]
+        both = [placed.get(i, (none, none)) for i, none in enumerate(nothing)]
+        return halves(memory, sizes, *zip(*both, strict=True))
 
     def _encoder_weights(self, group: Grouped, names: Sequence[str]) -> _EncoderWeights:
         """Those of what follows on the first layers of all encoders: one stack for all vectors, and one for all
@@ -224,7 +228,7 @@ class RelationalSAGE(nn.Module):
         matrices = dict(zip(paths, _table(nets, paths, some).unbind(1), strict=True))
         return _EncoderWeights(vectors, matrices, {at: group.spread(of) for at, of in matrices.items()}, rows)
 
-    def _rest_of_encoders(self, first: Tensor, group: Grouped, weights: _EncoderWeights) -> Tensor:
+    def _rest_of_encoders(self, first: Sequence[Tensor], group: Grouped, weights: _EncoderWeights) -> Tensor:
         """What the residual networks make of their first layers: those of all tables together."""
         vectors, matrices, spread, rows = weights
         if not matrices:
@@ -246,7 +250,7 @@ class RelationalSAGE(nn.Module):
             x = x if bias is None else x + group.rows(bias)
             return activated(x, relu=True, dropout=dropout, residual=residual)
 
-        x, shortcut = first.split(self.width, 1)
+        x, shortcut = first
         for number in range(count):
             at = f"backbone.{number}."
             bias = vectors[f"{at}lin1.bias"] if number else None  # `RowEncoder.first` adds the first block's bias

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from loader.machine.optional import import_optional
+from loader.ops import aggregate_sum
 
 
 class RowEncoder(nn.Module):
@@ -154,7 +155,13 @@ class RowEncoder(nn.Module):
         none, rows = weight[:1].detach(), weight[1:].split(self._categories)
         table = torch.cat([torch.cat([none, of]) @ to for of, to in zip(rows, of_columns, strict=True)])
         # In float32 also under autocast: many rows share an embedding, whose gradient is their sum.
-        return nn.functional.embedding_bag(codes + self._firsts, table.to(weight.dtype), mode="sum").to(table.dtype)
+        places, rows_of = codes + self._firsts, table.to(weight.dtype)
+        if codes.is_cuda:  # torch's would sort the codes for the gradient
+            begins = torch.arange(0, places.numel() + 1, places.shape[1], dtype=torch.int32, device=codes.device)
+            found = aggregate_sum(rows_of, begins, places.to(torch.int32).flatten())
+        else:
+            found = nn.functional.embedding_bag(places, rows_of, mode="sum")
+        return found.to(table.dtype)
 
     def _values_of(self, kind: str, x: Tensor) -> Tensor:
         """Columns of a kind: codes as int64, and of times the seven parts, `[count, columns, 7]`."""

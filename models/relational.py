@@ -14,7 +14,8 @@ from loader.machine.optional import import_optional
 from loader.machine.renamed import renamed_arguments
 from loader.ops import aggregate_sum
 from loader.ops.autocast import working_dtype
-from loader.ops.branches import Beside, beside
+from loader.ops.branches import Beside, are_open, beside
+from loader.ops.gpu import Entries, entries_of, sum_of_entries
 from loader.ops.grouped import Grouped, activated, by_type, sum_of_rows
 from loader.ops.halves import halves, place
 from loader.ops.live_trees import LiveTrees
@@ -126,9 +127,9 @@ class RelationalSAGE(nn.Module):
         from_times = beside("layout", partial(self._from_times, laid.made, segments, weights))
         x = self._encoded(laid.made if self.unique_rows else laid(), segments)
         trees, found = laid(), from_times()
-        for i, (of, (indptr, indices)) in enumerate(zip(weights(), entries(), strict=True)):
+        for i, (of, (indptr, indices), both) in enumerate(zip(weights(), *entries(), strict=True)):
             # The sums of a node's neighbors by relation, and its own row, have one gradient.
-            rows = aggregate_sum(x, indptr, indices)
+            rows = aggregate_sum(x, indptr, indices) if both is None else sum_of_entries(x, both())
             found = sum_of_rows(trees.parts(last - i), rows.to(of.own[0].dtype), of.relations, own=of.own, base=found)
             x = trees.group(last - i).norm(found, of.scale, of.shift, bias=of.bias, relu=True)
             found = None
@@ -286,8 +287,8 @@ class RelationalSAGE(nn.Module):
         weight = _stack([None if layer is None else layer.weight for layer in layers], zeros(width, width))
         return weight, _stack([None if layer is None else layer.bias for layer in layers], zeros(width))
 
-    def _entries(self, trees: TreeLayout) -> list[tuple[Tensor, Tensor]]:
-        """`indptr` and `indices` of each layer, see `HopLayout.with_own`.
+    def _entries(self, trees: TreeLayout) -> tuple[list[tuple[Tensor, Tensor]], Sequence[Beside[Entries] | None]]:
+        """`indptr` and `indices` of each layer, see `HopLayout.with_own`; and, in a captured step, by source as well.
 
         The first layer reads each distinct row where it lies: it is encoded once.
         """
@@ -295,7 +296,12 @@ class RelationalSAGE(nn.Module):
         if self.unique_rows:
             indptr, indices = found[0]
             found[0] = indptr, trees.row.to(indices.dtype).index_select(0, indices)
-        return found
+        if not are_open():
+            return found, [None] * len(found)
+        sizes = [trees.nodes_of(self.num_layers - i + 1) for i in range(self.num_layers)]
+        sizes[0] = sum(trees.unique) if self.unique_rows else sizes[0]
+        every = zip(found, sizes, strict=True)
+        return found, [beside("sources", partial(entries_of, *of, size), of) for of, size in every]
 
     def _from_times(self, trees: TreeLayout, segments: Segments, weights: Beside[list[_Weights]]) -> Tensor | None:
         """What the times add to the first layer, of the neighbors and of the nodes themselves; None without times.

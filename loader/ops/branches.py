@@ -103,6 +103,11 @@ def beside(lane: Hashable, work: Callable[[], T], *reads: Any) -> Beside[T]:
         _open.in_branch = outside
 
 
+def are_open() -> bool:
+    """Whether this thread is within `Branches.open`."""
+    return _open.branches is not None
+
+
 def in_branch() -> bool:
     """Whether this thread runs `work` of `beside`, in a branch."""
     return _open.in_branch

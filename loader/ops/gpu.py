@@ -164,6 +164,47 @@ class Mean(torch.autograd.Function):
         return _backward(edges, ctx.num_src, None, grad_mean), None, None, None, None, None
 
 
+class Entries(NamedTuple):
+    """Entries of rows, and of sources: `[sources + 1]` where the rows of each begin in `rows`. See `entries_of`."""
+
+    indptr: Tensor
+    indices: Tensor
+    begins: Tensor
+    rows: Tensor
+
+
+def entries_of(indptr: Tensor, indices: Tensor, num_src: int) -> Entries:
+    """Entries by row, see `loader.ops.aggregate_sum`, and by source, there in the order of the rows.
+
+    It takes some ten launches. The host does not wait for the device.
+    """
+    entry = torch.arange(indices.shape[0], device=indices.device)
+    # Those behind the last row go behind those of all sources.
+    sources, order = torch.sort(torch.where(entry < indptr[-1], indices, num_src), stable=True)
+    begins = torch.searchsorted(sources, torch.arange(num_src + 1, dtype=sources.dtype, device=sources.device))
+    rows = torch.bucketize(order.to(indptr.dtype), indptr[1:], right=True)
+    return Entries(indptr, indices, begins.to(indptr.dtype), rows.to(indices.dtype))
+
+
+def sum_of_entries(x: Tensor, entries: Entries) -> Tensor:
+    """`loader.ops.aggregate_sum`, whose gradient is a sum of the same kind: it has no order to find first."""
+    found: Tensor = _SumOfEntries.apply(x, *entries)
+    return found
+
+
+class _SumOfEntries(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, indptr: Tensor, indices: Tensor, begins: Tensor, rows: Tensor) -> Tensor:
+        ctx.save_for_backward(begins, rows)
+        return mean_of(x, Edges(indptr, indices, indptr.shape[0] - 1, None, True))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        begins, rows = ctx.saved_tensors
+        return mean_of(grad, Edges(begins, rows, begins.shape[0] - 1, None, True)), None, None, None, None
+
+
 class SelfAndMean(torch.autograd.Function):
     @staticmethod
     def forward(

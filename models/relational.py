@@ -13,6 +13,7 @@ from loader.machine.arguments import as_flag, as_fraction, as_size
 from loader.machine.optional import import_optional
 from loader.machine.renamed import renamed_arguments
 from loader.ops import aggregate_sum
+from loader.ops.apart import with_dense_gradient
 from loader.ops.autocast import working_dtype
 from loader.ops.branches import Beside, are_open, beside
 from loader.ops.gpu import Entries, entries_of, sum_of_entries
@@ -336,8 +337,13 @@ class RelationalSAGE(nn.Module):
         width, zeros = self.head.in_features, self.head.weight.new_zeros
         square, vector = zeros(width, width), zeros(width)
         sources, into = self._ends_of(segments.edge_types, segments.names, relations)
-        lefts = _stack([None if conv is None else conv.lin_l.weight for conv in convs], square).transpose(1, 2)
-        rights = _stack([None if conv is None else conv.lin_r.weight for conv in convs], square)
+        lefts, rights = (
+            with_dense_gradient(
+                _stack([None if conv is None else getattr(conv, side).weight for conv in convs], square)
+            )
+            for side in ("lin_l", "lin_r")
+        )
+        lefts = lefts.transpose(1, 2)
         bias = _stack([None if conv is None else conv.lin_l.bias for conv in convs], vector)
         known = _held(self.norms[i], segments.names)
         own = zeros(len(known), width, width).index_add(0, into, rights).transpose(1, 2)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from loader.machine.optional import import_optional
 from loader.ops import aggregate_sum
+from loader.ops.apart import with_dense_gradient
 
 
 class RowEncoder(nn.Module):
@@ -112,6 +113,10 @@ class RowEncoder(nn.Module):
         """
         assert self.net is not None
         block, width = self.net.backbone[0], self.hidden_channels
+        if not len(x):  # its weights need no launches
+            parts = [of for of in (self.net.encoder, block.lin1, block.shortcut) if of is not None]
+            nothing: Tensor = _NoRows.apply(2 * width, *(one for part in parts for one in part.parameters()))
+            return nothing
         weight, bias = block.lin1.weight, block.lin1.bias
         if block.shortcut is None:  # of a single column
             weight = torch.cat([weight, torch.eye(width, dtype=weight.dtype, device=weight.device)])
@@ -120,7 +125,7 @@ class RowEncoder(nn.Module):
             weight = torch.cat([weight, block.shortcut.weight])
             bias = torch.cat([bias, block.shortcut.bias])
         # [columns, hidden_channels, 2 * hidden_channels], in the order of the kinds
-        every, begin = weight.view(2 * width, -1, width).permute(1, 2, 0), 0
+        every, begin = with_dense_gradient(weight).view(2 * width, -1, width).permute(1, 2, 0), 0
         looked_at, maps, codes = [], [], None
         for kind, of_kind in self._kinds.items():
             encoder, values = self.net.encoder.encoder_dict[of_kind.value], self._values_of(kind, x)
@@ -178,6 +183,22 @@ class RowEncoder(nn.Module):
         if times is not None:
             parts[times] = parts[times].long()
         return self._frame(parts, self.names)
+
+
+class _NoRows(torch.autograd.Function):
+    """`[0, width]` of some weights, whose gradients are zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, width: int, *weights: Tensor) -> Tensor:
+        ctx.shapes = [of.shape for of in weights]
+        return weights[0].new_empty(0, width)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        zeros = grad.new_zeros(sum(shape.numel() for shape in ctx.shapes))
+        each = zeros.split([shape.numel() for shape in ctx.shapes])
+        return None, *(of.view(shape) for of, shape in zip(each, ctx.shapes, strict=True))
 
 
 class _Angles(nn.Module):

@@ -60,3 +60,23 @@ class _Apart(torch.autograd.Function):
             keep([grad, *saved], torch.cuda.current_stream(grad.device))
         found = zip(ctx.gradients(grad, *saved), ctx.needs_input_grad[3:], strict=True)
         return None, None, None, *(of if needed else None for of, needed in found)
+
+
+def with_dense_gradient(x: Tensor) -> Tensor:
+    """`x`, whose gradient lies in memory as a contiguous tensor does.
+
+    For a stack of parameters that is read transposed: one copy of the gradient of all of them, not one for each.
+    """
+    found: Tensor = _WithDenseGradient.apply(x)
+    return found
+
+
+class _WithDenseGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad.contiguous()

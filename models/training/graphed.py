@@ -284,15 +284,14 @@ class _Captured:
     def _copy_gradients(self, found: tuple[Tensor | None, ...]) -> None:
         every = [(to, g) for to, g in zip(self.gradients, found, strict=True) if to is not None and g is not None]
         # By a launch each where the strides differ: one of these among the others, and torch would copy all so.
-        parts = [[(to, g) for to, g in every if to.stride() == g.stride()]]
-        others = [(to, g) for to, g in every if to.stride() != g.stride()]
-        parts += [others[i::_COPIERS] for i in range(_COPIERS)]
+        same = [[pair for pair in every if (pair[0].stride() == pair[1].stride()) == equal] for equal in (True, False)]
+        parts = [some[i::_COPIERS] for some in same for i in range(_COPIERS)]
 
         def copy(some: list[tuple[Tensor, Tensor]]) -> None:
             torch._foreach_copy_([to for to, _ in some], [g for _, g in some])
 
         # The gradients stay until here, so their memory needs no further care.
-        for done in [beside(("copy", i), partial(copy, part)) for i, part in enumerate(parts) if part]:
+        for done in [beside(("copy", i % _COPIERS), partial(copy, part)) for i, part in enumerate(parts) if part]:
             done()
 
     def _capture_passes(self) -> None:

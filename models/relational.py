@@ -20,6 +20,7 @@ from loader.ops.gpu import Entries, entries_of, sum_of_entries
 from loader.ops.grouped import Grouped, activated, by_type, sum_of_rows
 from loader.ops.halves import halves, place
 from loader.ops.live_trees import LiveTrees
+from loader.ops.mapped_rows import MappedRows
 from loader.ops.tree_layout import TreeLayout
 from loader.samples.segments import EdgeType, Segments
 from loader.samples.trees import TreeMiniBatch
@@ -122,16 +123,23 @@ class RelationalSAGE(nn.Module):
         self._check_dtype()
         segments, last = batch.segments, self.num_layers
         # Neither where rows lie nor their times depend on the rows, and weights depend on none of these.
-        weights = beside("layers", lambda: [self._weights(i, segments) for i in range(last)])
         laid = beside("layout", lambda: batch.layout if isinstance(batch, LiveTrees) else TreeLayout.of(batch))
-        entries = beside("layout", partial(self._entries, laid.made))
+        mapped = self._mapped(laid.made, segments)
+        weights = beside("layers", lambda: [self._weights(i, segments, None if i else mapped) for i in range(last)])
+        entries = beside("layout", partial(self._entries, laid.made, mapped))
         from_times = beside("layout", partial(self._from_times, laid.made, segments, weights))
         x = self._encoded(laid.made if self.unique_rows else laid(), segments)
         trees, found = laid(), from_times()
         for i, (of, (indptr, indices), both) in enumerate(zip(weights(), *entries(), strict=True)):
+            if of.mapped is not None and mapped is not None:
+                x = mapped.products(x.to(of.mapped[0].dtype), of.mapped)
             # The sums of a node's neighbors by relation, and its own row, have one gradient.
             rows = aggregate_sum(x, indptr, indices) if both is None else sum_of_entries(x, both())
-            found = sum_of_rows(trees.parts(last - i), rows.to(of.own[0].dtype), of.relations, own=of.own, base=found)
+            if of.mapped is None:
+                rows, parts = rows.to(of.own[0].dtype), trees.parts(last - i)
+                found = sum_of_rows(parts, rows, of.relations, own=of.own, base=found)
+            else:
+                found = rows if found is None else rows + found
             x = trees.group(last - i).norm(found, of.scale, of.shift, bias=of.bias, relu=True)
             found = None
         out: Tensor = self.head(x[: batch.batch_size])
@@ -288,19 +296,35 @@ class RelationalSAGE(nn.Module):
         weight = _stack([None if layer is None else layer.weight for layer in layers], zeros(width, width))
         return weight, _stack([None if layer is None else layer.bias for layer in layers], zeros(width))
 
-    def _entries(self, trees: TreeLayout) -> tuple[list[tuple[Tensor, Tensor]], Sequence[Beside[Entries] | None]]:
+    def _mapped(self, trees: TreeLayout, segments: Segments) -> MappedRows | None:
+        """Products that the first layer sums, where they are fewer than its sums would be; None where they are not, and
+        without `unique_rows` or fixed segments.
+        """
+        if not self.unique_rows or trees.fixed is None:
+            return None
+        hops, relations = self.num_layers, [r for of_type in segments.into for r in of_type]
+        sources = [segments.names.index(segments.edge_types[r][0]) for r in relations]
+        made: MappedRows = trees.once(("mapped", hops, *sources), lambda: MappedRows(trees, hops, sources))
+        return made if made.size <= sum(part.size * (part.slots + 1) for part in trees.parts(hops)) else None
+
+    def _entries(
+        self, trees: TreeLayout, mapped: MappedRows | None
+    ) -> tuple[list[tuple[Tensor, Tensor]], Sequence[Beside[Entries] | None]]:
         """`indptr` and `indices` of each layer, see `HopLayout.with_own`; and, in a captured step, by source as well.
 
         The first layer reads each distinct row where it lies: it is encoded once.
         """
         found = [trees.with_own(self.num_layers - i) for i in range(self.num_layers)]
-        if self.unique_rows:
+        if mapped is not None:
+            found[0] = mapped.entries(trees, self.num_layers)
+        elif self.unique_rows:
             indptr, indices = found[0]
             found[0] = indptr, trees.row.to(indices.dtype).index_select(0, indices)
         if not are_open():
             return found, [None] * len(found)
         sizes = [trees.nodes_of(self.num_layers - i + 1) for i in range(self.num_layers)]
-        sizes[0] = sum(trees.unique) if self.unique_rows else sizes[0]
+        if self.unique_rows:
+            sizes[0] = sum(trees.unique) if mapped is None else mapped.size
         every = zip(found, sizes, strict=True)
         return found, [beside("sources", partial(entries_of, *of, size), of) for of, size in every]
 
@@ -329,7 +353,7 @@ class RelationalSAGE(nn.Module):
                 )
         return self._ends[key]
 
-    def _weights(self, i: int, segments: Segments) -> _Weights:
+    def _weights(self, i: int, segments: Segments, mapped: MappedRows | None) -> _Weights:
         """Those of layer `i`, those of tables beside each other, in the order of the types and of their relations."""
         relations = [r for of_type in segments.into for r in of_type]
         keys = ["__".join(segments.edge_types[r]) for r in relations]
@@ -364,6 +388,7 @@ class RelationalSAGE(nn.Module):
             _stack([None if norm is None else norm.weight for norm in known], vector),
             _stack([None if norm is None else norm.bias for norm in known], vector),
             of_times,
+            None if mapped is None else mapped.weights(own.to(dtype), lefts.to(dtype)),
         )
 
 
@@ -410,6 +435,7 @@ class _Weights(NamedTuple):
     scale: Tensor
     shift: Tensor
     of_times: _OfTimes | None
+    mapped: Sequence[Tensor] | None  # see `MappedRows.weights`
 
 
 def _held(modules: Any, names: Iterable[str]) -> list[Any]:

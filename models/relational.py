@@ -16,9 +16,9 @@ from loader.ops import aggregate_sum
 from loader.ops.apart import with_dense_gradient
 from loader.ops.autocast import working_dtype
 from loader.ops.branches import Beside, are_open, beside
+from loader.ops.first_layers import halves
 from loader.ops.gpu import Entries, entries_of, sum_of_entries
 from loader.ops.grouped import Grouped, activated, by_type, sum_of_rows
-from loader.ops.halves import halves, place
 from loader.ops.live_trees import LiveTrees
 from loader.ops.mapped_rows import MappedRows
 from loader.ops.tree_layout import TreeLayout
@@ -191,7 +191,7 @@ class RelationalSAGE(nn.Module):
         return self._rest_of_encoders(firsts, group, weights())
 
     def _first_layers(self, names: Sequence[str], sizes: Sequence[int], parts: Sequence[Tensor | None]) -> list[Tensor]:
-        """The halves of `RowEncoder.first` of all parts, zeros of a part of a table without columns."""
+        """The halves of what `RowEncoder.write_first` gives of all parts, zeros of tables without columns."""
         memory = self.head.weight.new_empty(sum(sizes), 2 * self.width)
         places, of_tables = memory.split(list(sizes)), dict[str, list[int]]()
         for i, name in enumerate(names):
@@ -203,18 +203,20 @@ class RelationalSAGE(nn.Module):
         def of_table(name: str, at: list[int]) -> list[tuple[Tensor, Tensor]]:
             given = [of for of in (parts[i] for i in at) if of is not None]
             # At once, as an encoder prepares its weights each time.
-            rows = self.encoders[name].first(given[0] if len(given) == 1 else torch.cat(given))
-            each = [rows] if len(at) == 1 else rows.split([sizes[i] for i in at])
-            return [place(one, places[i]) for one, i in zip(each, at, strict=True)]
+            x = given[0] if len(given) == 1 else torch.cat(given)
+            found: list[tuple[Tensor, Tensor]] = self.encoders[name].write_first(x, [places[i] for i in at])
+            return found
 
         # Launches of a table take longer than the work; those of several tables lie side by side.
         branches = [
             (at, beside(("table", n % _LANES), partial(of_table, name, at), memory, [parts[i] for i in at]))
             for n, (name, at) in enumerate(of_tables.items())
         ]
-        placed = {i: one for at, found in branches for i, one in zip(at, found(), strict=True)}
-        nothing = [memory.new_empty(1).expand(len(of), self.width) for of in places]
-        both = [placed.get(i, (none, none)) for i, none in enumerate(nothing)]
+        nothing = [memory.new_empty(1).expand(size, self.width) for size in sizes]
+        both = list(zip(nothing, nothing, strict=True))
+        for at, found in branches:
+            for i, one in zip(at, found(), strict=True):
+                both[i] = one
         return halves(memory, sizes, *zip(*both, strict=True))
 
     def _encoder_weights(self, group: Grouped, names: Sequence[str]) -> _EncoderWeights:

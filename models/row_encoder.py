@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from loader.machine.optional import import_optional
-from loader.ops import aggregate_sum
 from loader.ops.apart import with_dense_gradient
+from loader.ops.first_layers import FirstLayer, write_to
 
 
 class RowEncoder(nn.Module):
@@ -65,7 +65,7 @@ class RowEncoder(nn.Module):
         self.places = {kind: at for kind, at in places.items() if at}
         self.names = {kinds[kind]: names[kind] for kind in self.places}
         self._kinds = {kind: kinds[kind] for kind in self.places}
-        # Of the table of `_sum_of_codes`: a column has a row for each category, after one for codes that are missing.
+        # Of `_table_of_codes`: a column has a row for each category, after one for codes that are missing.
         self._categories = [column["categories"] for column in columns if column["kind"] == "category"]
         firsts = [sum(self._categories[:c]) + c + 1 for c in range(len(self._categories))]
         self.register_buffer("_firsts", torch.tensor(firsts), persistent=False)
@@ -105,8 +105,8 @@ class RowEncoder(nn.Module):
         out: Tensor = self.net(self._frame_of(x))
         return out
 
-    def first(self, x: Tensor) -> Tensor:
-        """`[count, 2 * hidden_channels]`: what the first product of the first block and its shortcut give.
+    def write_first(self, x: Tensor, at: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """Writes what the first product of the first block and its shortcut give, see `loader.ops.first_layers`.
 
         Encoders of columns are linear maps of what they look at, so they are multiplied by that product once, and rows
         of all columns times `hidden_channels` are never made.
@@ -115,8 +115,8 @@ class RowEncoder(nn.Module):
         block, width = self.net.backbone[0], self.hidden_channels
         if not len(x):  # its weights need no launches
             parts = [of for of in (self.net.encoder, block.lin1, block.shortcut) if of is not None]
-            nothing: Tensor = _NoRows.apply(2 * width, *(one for part in parts for one in part.parameters()))
-            return nothing
+            nothing = _NoRows.apply(width, *(one for part in parts for one in part.parameters()))
+            return [nothing] * len(at)
         weight, bias = block.lin1.weight, block.lin1.bias
         if block.shortcut is None:  # of a single column
             weight = torch.cat([weight, torch.eye(width, dtype=weight.dtype, device=weight.device)])
@@ -125,14 +125,16 @@ class RowEncoder(nn.Module):
             weight = torch.cat([weight, block.shortcut.weight])
             bias = torch.cat([bias, block.shortcut.bias])
         # [columns, hidden_channels, 2 * hidden_channels], in the order of the kinds
-        every, begin = with_dense_gradient(weight).view(2 * width, -1, width).permute(1, 2, 0), 0
-        looked_at, maps, codes = [], [], None
+        weight, begin = with_dense_gradient(weight), 0
+        every = weight.view(2 * width, -1, width).permute(1, 2, 0)
+        looked_at, maps, codes, table = [], [], None, None
         for kind, of_kind in self._kinds.items():
             encoder, values = self.net.encoder.encoder_dict[of_kind.value], self._values_of(kind, x)
-            of_columns = every[begin : begin + len(self.names[of_kind])]
-            begin += len(of_columns)
+            end = begin + len(self.names[of_kind])
+            of_columns, of_biases = every[begin:end], weight[:, begin * width : end * width]
+            begin = end
             if kind == "category":
-                codes = self._sum_of_codes(encoder.emb.weight, values, of_columns)
+                codes, table = values + self._firsts, self._table_of_codes(encoder.emb.weight, of_columns)
                 continue
             # Missing numbers and times were filled when the rows were made.
             if kind == "number":
@@ -144,29 +146,18 @@ class RowEncoder(nn.Module):
                 angles = encoder.positional_encoding(year), encoder.cyclic_encoding(parts)
                 looked_at.append(torch.cat(angles, 2).flatten(1))
                 maps.append((encoder.weight.flatten(1, 2) @ of_columns).flatten(0, 1))
-            bias = bias + (encoder.bias.unsqueeze(1) @ of_columns).sum((0, 1))
-        if not maps:
-            assert codes is not None
-            return codes + bias
-        matrix = torch.cat(maps)
-        found = torch.addmm(bias.to(matrix.dtype), torch.cat(looked_at, 1).to(matrix.dtype), matrix)
-        return found if codes is None else found + codes
+            bias = bias + of_biases @ encoder.bias.flatten()
+        numbers, matrix = (torch.cat(looked_at, 1), torch.cat(maps)) if maps else (None, None)
+        first = self._categories[0] + 1 if self._categories else 0
+        return write_to(FirstLayer(bias, numbers, matrix, codes, table, first), at)
 
-    def _sum_of_codes(self, weight: Tensor, codes: Tensor, of_columns: Tensor) -> Tensor:
-        """`[count, out]`: embeddings of codes `[count, columns]`, each times the map of its column, summed.
+    def _table_of_codes(self, weight: Tensor, of_columns: Tensor) -> Tensor:
+        """`[codes, out]`: the embedding of each code of each column times the map of the column.
 
         A code that is missing, -1, has the embedding that gets no gradient, as in torch_frame.
         """
         none, rows = weight[:1].detach(), weight[1:].split(self._categories)
-        table = torch.cat([torch.cat([none, of]) @ to for of, to in zip(rows, of_columns, strict=True)])
-        # In float32 also under autocast: many rows share an embedding, whose gradient is their sum.
-        places, rows_of = codes + self._firsts, table.to(weight.dtype)
-        if codes.is_cuda:  # torch's would sort the codes for the gradient
-            begins = torch.arange(0, places.numel() + 1, places.shape[1], dtype=torch.int32, device=codes.device)
-            found = aggregate_sum(rows_of, begins, places.to(torch.int32).flatten())
-        else:
-            found = nn.functional.embedding_bag(places, rows_of, mode="sum")
-        return found.to(table.dtype)
+        return torch.cat([torch.cat([none, of]) @ to for of, to in zip(rows, of_columns, strict=True)])
 
     def _values_of(self, kind: str, x: Tensor) -> Tensor:
         """Columns of a kind: codes as int64, and of times the seven parts, `[count, columns, 7]`."""
@@ -186,18 +177,18 @@ class RowEncoder(nn.Module):
 
 
 class _NoRows(torch.autograd.Function):
-    """`[0, width]` of some weights, whose gradients are zeros."""
+    """`[0, width]` twice, of some weights, whose gradients are zeros."""
 
     @staticmethod
-    def forward(ctx: Any, width: int, *weights: Tensor) -> Tensor:
+    def forward(ctx: Any, width: int, *weights: Tensor) -> tuple[Tensor, Tensor]:
         ctx.shapes = [of.shape for of in weights]
-        return weights[0].new_empty(0, width)
+        return weights[0].new_empty(0, width), weights[0].new_empty(0, width)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        zeros = grad.new_zeros(sum(shape.numel() for shape in ctx.shapes))
-        each = zeros.split([shape.numel() for shape in ctx.shapes])
+    def backward(ctx: Any, left: Tensor, right: Tensor) -> tuple[Tensor | None, ...]:
+        sizes = [shape.numel() for shape in ctx.shapes]
+        each = left.new_zeros(sum(sizes)).split(sizes)
         return None, *(of.view(shape) for of, shape in zip(each, ctx.shapes, strict=True))
 
 

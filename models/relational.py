@@ -378,11 +378,11 @@ class RelationalSAGE(nn.Module):
         if not i and self.timed:
             # Times go through a linear map of their table and then through those of the layer: through their product.
             weight, shift = self._of_times(segments.names)
-            products = torch.bmm(weight.transpose(1, 2), own), torch.bmm(weight[sources].transpose(1, 2), lefts)
-            of_own, shifts = torch.bmm(shift.unsqueeze(1), own), torch.bmm(shift[sources].unsqueeze(1), lefts)
-            bias = bias + of_own.squeeze(1).to(bias.dtype)
-            by_relation = [by_type(of.to(dtype), slots) for of in (products[1], shifts)]
-            of_times = _OfTimes(products[0].to(dtype).unbind(), *by_relation)
+            maps = torch.cat([weight.transpose(1, 2), shift.unsqueeze(1)], 1)
+            of_own, of_lefts = torch.bmm(maps, own), torch.bmm(maps.index_select(0, sources), lefts)
+            bias = bias + of_own[:, -1].to(bias.dtype)
+            by_relation = [by_type(of.to(dtype), slots) for of in of_lefts.split([width, 1], 1)]
+            of_times = _OfTimes(of_own[:, :-1].to(dtype).unbind(), *by_relation)
         return _Weights(
             own.to(dtype).unbind(),
             by_type(lefts.to(dtype), slots),

@@ -836,7 +836,7 @@ def cuda_mean_backward_workspace(num_src: int, num_edges: int, /) -> int: ...
 
 cuda_mean_dtypes: tuple[str, ...]
 cuda_mean_codes: tuple[str, ...]
-cuda_mean_long_row: int  # rows with more edges are summed by thread blocks of their own
+cuda_mean_long_row: int  # rows with more edges may be summed by thread blocks of their own
 
 class SubgraphSampler:
     def __init__(

@@ -177,7 +177,7 @@ void forward(const WhereArgs& where, const BlockArgs& block_args, py::handle x, 
   const int64_t num_edges = block.indices.size;
   void* const scratch =
       optional_view<uint8_t>(workspace, "workspace", mean_forward_workspace(num_edges), place);
-  if (!scratch && num_edges > kLongRow)
+  if (!scratch && num_edges > kLongRowInTurns)
     throw py::value_error("workspace is None; a block of " + std::to_string(num_edges) + " edges needs it");
   // The rows of a live block are those of a table that is not known yet.
   const Scales scales = scales_of(coding, on_meta ? -1 : from.num_rows, dim, place);
@@ -300,7 +300,7 @@ void bind_aggregate_cuda(py::module_& m) {
   m.def("cuda_mean_backward_workspace", &mean_backward_workspace);
   m.attr("cuda_mean_dtypes") = py::make_tuple("float32", "float64", "float16", "bfloat16");
   m.attr("cuda_mean_codes") = py::make_tuple("int8", "float8_e4m3fn");  // their numbers follow
-  m.attr("cuda_mean_long_row") = kLongRow;
+  m.attr("cuda_mean_long_row") = kLongRowInTurns;
   m.def("cuda_write_live_blocks", &write_live);
   m.attr("cuda_live_block_bytes") = sizeof(LiveBlock);
   m.attr("cuda_max_live_blocks") = kMaxLiveBlocks;

@@ -231,7 +231,7 @@ void write_live_blocks(const LiveBlock* blocks, int count, LiveBlock* to, const 
 }
 
 int64_t mean_forward_workspace(int64_t num_edges) {
-  return static_cast<int64_t>(sizeof(int64_t)) * (1 + num_edges / (kLongRow + 1));
+  return static_cast<int64_t>(sizeof(int64_t)) * (1 + num_edges / (kLongRowInTurns + 1));
 }
 
 int64_t mean_backward_workspace(int64_t num_src, int64_t num_edges) {
@@ -244,7 +244,7 @@ void launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x,
                          void* workspace, int device, gpu::Stream stream, Scales scales) {
   auto* const words = static_cast<int64_t*>(workspace);
   const LongRows long_rows{reinterpret_cast<unsigned long long*>(words), words + 1};
-  const int64_t max_long = block.num_edges / (kLongRow + 1);
+  const int64_t max_long = block.num_edges / ((in_turns(block) ? kLongRowInTurns : kLongRow) + 1);
   if (max_long > 0) gpu::set_bytes(words, 0, sizeof(*words), stream);
   const MeanArgs<P, I, T, O> args{
       block, x, nodes, mean, own, padding, activation, activation.identity(), dim, block.num_dst};

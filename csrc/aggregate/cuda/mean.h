@@ -70,8 +70,10 @@ struct Activation {
   bool identity() const { return !relu && threshold == 0; }
 };
 
-// Rows longer than this are summed by a thread block for each slice of their columns.
-constexpr int64_t kLongRow = 256;
+// Rows longer than this are summed by a thread block for each slice of their columns. A group of lanes that
+// takes rows in turns (see rows.cuh) may be given few of them: one of 256 picks would then take longer than
+// all others.
+constexpr int64_t kLongRow = 256, kLongRowInTurns = 64;
 
 struct LiveBlocks {
   LiveBlock of[kMaxLiveBlocks];

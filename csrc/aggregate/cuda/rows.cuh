@@ -1,7 +1,7 @@
 // Sums of rows that are picked by index: what the mean and its gradient have in common.
 //
 // A group of 2^k neighboring lanes sums a row, each lane up to two vectors of 16 bytes (less where the
-// layout is not so well aligned), loads of four picked rows under way at a time. Rows beyond kLongRow go to a
+// layout is not so well aligned), loads of four picked rows under way at a time. Long rows go to a
 // list that a second kernel works off, a thread block for each slice of their columns.
 #pragma once
 
@@ -16,10 +16,10 @@ constexpr int kLongRowLoads = 4;
 // The first picks of a row, asked for while the row before it is summed.
 template <typename Pass>
 __device__ __forceinline__ void first_picks(const Pass& pass, const Span<typename Pass::Index>& span,
-                                            typename Pass::Id (&picks)[Pass::kLoads]) {
+                                            int64_t longest, typename Pass::Id (&picks)[Pass::kLoads]) {
 #pragma unroll
   for (int u = 0; u < Pass::kLoads; ++u)
-    picks[u] = u < span.length && span.length <= kLongRow ? pass.pick(span.begin + u) : Pass::kNone;
+    picks[u] = u < span.length && span.length <= longest ? pass.pick(span.begin + u) : Pass::kNone;
 }
 
 // The columns of one row that belong to this lane, from `tile` on.
@@ -89,16 +89,17 @@ __global__ void __launch_bounds__(kShortThreads, Pass::kBlocksPerProcessor)
   const int64_t end = in_turns ? pass.num_rows() : min(row + rows_per_group, pass.num_rows());
   if (row >= end) return;
   const int64_t tile = int64_t{lane} * N, step = int64_t{lanes} * N * kVectors<N>;
+  const int64_t longest = in_turns && Pass::kListsLongRows ? kLongRowInTurns : kLongRow;
   Span<typename Pass::Index> span = pass.span(row), next_span{};
   if (row + apart < end) next_span = pass.span(row + apart);
   Id picks[Pass::kLoads];
-  first_picks(pass, span, picks);
+  first_picks(pass, span, longest, picks);
   for (; row < end; row += apart) {
     Id next_picks[Pass::kLoads];
-    first_picks(pass, next_span, next_picks);
+    first_picks(pass, next_span, longest, next_picks);
     Span<typename Pass::Index> span_after{};
     if (row + 2 * apart < end) span_after = pass.span(row + 2 * apart);
-    if (span.length > kLongRow) {
+    if (span.length > longest) {
       if (Pass::kListsLongRows && lane == 0) long_rows.rows[atomicAdd(long_rows.count, 1ULL)] = row;
     } else {
       for (int64_t t = tile; t < pass.dim; t += step) sum_tile<N>(pass, row, span, picks, t, lanes);

@@ -39,6 +39,22 @@ def test_sources_have_the_transpose(dtype: torch.dtype) -> None:
 class TestOnAGpu:
     pytestmark = needs_gpu
 
+    @pytest.mark.parametrize("dim", [8, 128, 300])
+    def test_long_rows_are_summed(self, dim: int) -> None:
+        """Few rows and sources with many entries, on both sides of what a group of lanes sums."""
+        lengths = torch.tensor([63, 64, 65, 0, 256, 257, 3000, 1])
+        indptr = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int().cuda()
+        g = torch.Generator().manual_seed(0)
+        indices = torch.randint(40, (int(lengths.sum()),), generator=g).int().cuda()
+        x = torch.randn(40, dim, device="cuda", requires_grad=True)
+        found = sum_of_entries(x, entries_of(indptr, indices, 40))
+        matrix = dense(indptr, indices, 40).cuda()
+        torch.testing.assert_close(found, matrix @ x, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(aggregate_sum(x, indptr, indices), found, rtol=1e-4, atol=1e-4)
+        mix = torch.randn_like(found)
+        (mine,) = torch.autograd.grad(found, x, mix)
+        torch.testing.assert_close(mine, matrix.t() @ mix, rtol=1e-4, atol=1e-4)
+
     @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
     def test_sums_and_gradients_are_the_same(self, dtype: torch.dtype) -> None:
         indptr, indices = (of.cuda() for of in some(dtype))

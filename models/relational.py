@@ -21,6 +21,7 @@ from loader.ops.gpu import Entries, entries_of, sum_of_entries
 from loader.ops.grouped import Grouped, activated, by_type, sum_of_rows
 from loader.ops.live_trees import LiveTrees
 from loader.ops.mapped_rows import MappedRows
+from loader.ops.tiles import Spread
 from loader.ops.tree_layout import TreeLayout
 from loader.samples.segments import EdgeType, Segments
 from loader.samples.trees import TreeMiniBatch
@@ -238,7 +239,9 @@ class RelationalSAGE(nn.Module):
         vectors = dict(zip(paths, _table(nets, paths, some).unbind(1), strict=True))
         paths = [f"{at}weight" for at in blocks]
         matrices = dict(zip(paths, _table(nets, paths, some).unbind(1), strict=True))
-        return _EncoderWeights(vectors, matrices, {at: group.spread(of) for at, of in matrices.items()}, rows)
+        biases = {"decoder.2.weight": vectors["decoder.2.bias"]}  # the others are added by what follows
+        spread = {at: group.spread(of, biases.get(at)) for at, of in matrices.items()}
+        return _EncoderWeights(vectors, matrices, spread, rows)
 
     def _rest_of_encoders(self, first: Sequence[Tensor], group: Grouped, weights: _EncoderWeights) -> Tensor:
         """What the residual networks make of their first layers: those of all tables together."""
@@ -416,7 +419,7 @@ class _EncoderWeights(NamedTuple):
 
     vectors: dict[str, Tensor]
     matrices: dict[str, Tensor]
-    spread: dict[str, Tensor | None]
+    spread: dict[str, Spread | None]
     rows: Tensor | None
 
 

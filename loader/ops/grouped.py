@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from loader.ops.apart import apart
 from loader.ops.autocast import working_dtype
-from loader.ops.tiles import Norm, Tiles, can_norm, linear_of_tiles, norm_of_tiles, spread_over_tiles
+from loader.ops.tiles import Norm, Spread, Tiles, can_norm, linear_of_tiles, norm_of_tiles, spread_over_tiles
 
 
 class _Part(Protocol):
@@ -46,26 +46,29 @@ class Grouped:
         of_tiles = [t for t, size in of_runs for _ in range(size // tile)] if tile > 1 else []
         self._tiles = Tiles.of(tile, of_tiles, types, device) if tile > 1 else None
 
-    def spread(self, weight: Tensor) -> Tensor | None:
-        """Weights `[types, out, in]` as `linear` reads them, for who has the time before: by tile; None for runs."""
-        return None if self._tiles is None else weight.detach().index_select(0, self._tiles.types)
+    def spread(self, weight: Tensor, bias: Tensor | None = None) -> Spread | None:
+        """Weights as one call of `linear` reads them, for who has the time before: by tile; None for runs."""
+        if self._tiles is None:
+            return None
+        dtype = working_dtype(weight)
+        return Spread.of(weight.to(dtype), None if bias is None else bias.to(dtype), self._tiles)
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, spread: Tensor | None = None) -> Tensor:
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, spread: Spread | None = None) -> Tensor:
         """`x @ weight.T + bias` of each row, with the weights of its type.
 
         Args:
             x: `[n, in]`.
             weight: `[types, out, in]`.
             bias: `[types, out]`, if there is one.
-            spread: what `spread` returns of the weight, if that is known.
+            spread: what `spread` returned of these.
         """
         tiles = self._tiles
         if tiles is not None:
-            dtype = working_dtype(x)
-            spread = self.spread(weight) if spread is None else spread
+            spread = self.spread(weight, bias) if spread is None else spread
             assert spread is not None
+            dtype = spread.matrices.dtype
             bias = None if bias is None else bias.to(dtype)
-            return linear_of_tiles(x.to(dtype), weight.to(dtype), bias, tiles, spread.to(dtype))
+            return linear_of_tiles(x.to(dtype), weight.to(dtype), bias, tiles, spread)
         of_types = weight.unbind(), [None] * len(weight) if bias is None else bias.unbind()
         parts = zip(self._types, x.split(self._sizes), strict=True) if self._sizes else ()
         found_of = [F.linear(part, of_types[0][t], of_types[1][t]) for t, part in parts]

@@ -58,20 +58,40 @@ def can_norm(x: Tensor) -> bool:
     return x.is_cuda and x.dtype == torch.float32 and x.shape[1] % 4 == 0 and x.shape[1] <= _core.cuda_most_normed
 
 
-def linear_of_tiles(x: Tensor, weight: Tensor, bias: Tensor | None, tiles: Tiles, of_tiles: Tensor) -> Tensor:
+class Spread(NamedTuple):
+    """Weights by type as `linear_of_tiles` reads them; no gradient comes this way.
+
+    Attributes:
+        matrices: `[tiles, out, in]`.
+        bias: `[n, out]`, which the result takes the place of; None without.
+    """
+
+    matrices: Tensor
+    bias: Tensor | None
+
+    @classmethod
+    def of(cls, weight: Tensor, bias: Tensor | None, tiles: Tiles) -> Spread:
+        """That of `[types, out, in]` and `[types, out]`."""
+        matrices = weight.detach().index_select(0, tiles.types)
+        if bias is None:
+            return cls(matrices, None)
+        of_tiles = bias.detach().index_select(0, tiles.types).unsqueeze(1)
+        return cls(matrices, of_tiles.expand(-1, tiles.size, -1).contiguous().view(-1, bias.shape[1]))
+
+
+def linear_of_tiles(x: Tensor, weight: Tensor, bias: Tensor | None, tiles: Tiles, spread: Spread) -> Tensor:
     """`x @ weight.T + bias` of each row, with the weights of its type.
 
     Args:
         x: `[n, in]`.
-        weight, bias: `[types, out, in]` and `[types, out]`, in the dtype of `x`; there may be no bias.
+        weight, bias: `[types, out, in]` and `[types, out]`; there may be no bias.
         tiles: of the rows.
-        of_tiles: `[tiles, out, in]`, see `spread_over_tiles`; no gradient comes this way.
+        spread: the same by tile, in the dtype of `x`, which no other call may be given.
     """
     weights = apart(
         partial(_gradients_of_weights, tiles, bias is not None), [x], [weight, bias], (len(x), weight.shape[1])
     )
-    of_bias = None if bias is None else bias.detach().index_select(0, tiles.types)
-    found: Tensor = _LinearOfTiles.apply(x, weights, of_tiles.detach(), of_bias, tiles.size)
+    found: Tensor = _LinearOfTiles.apply(x, weights, spread, tiles.size)
     return found
 
 
@@ -139,14 +159,14 @@ class _SpreadOverTiles(torch.autograd.Function):
 
 class _LinearOfTiles(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weights: Tensor | None, of_tiles: Tensor, of_bias: Tensor | None, size: int
-    ) -> Tensor:
-        ctx.save_for_backward(of_tiles)
+    def forward(ctx: Any, x: Tensor, weights: Tensor | None, spread: Spread, size: int) -> Tensor:
+        ctx.save_for_backward(spread.matrices)
         ctx.size = size
-        rows, matrices = x.view(-1, size, x.shape[1]), of_tiles.transpose(1, 2)
-        found = torch.bmm(rows, matrices) if of_bias is None else torch.baddbmm(of_bias.unsqueeze(1), rows, matrices)
-        return found.view(len(x), of_tiles.shape[1])
+        rows, matrices, out = x.view(-1, size, x.shape[1]), spread.matrices.transpose(1, 2), spread.bias
+        if out is None:
+            return torch.bmm(rows, matrices).view(len(x), matrices.shape[2])
+        out.view(-1, size, matrices.shape[2]).baddbmm_(rows, matrices)
+        return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -155,7 +175,7 @@ class _LinearOfTiles(torch.autograd.Function):
         grad_x = None
         if ctx.needs_input_grad[0]:
             grad_x = torch.bmm(grad.reshape(-1, ctx.size, grad.shape[1]), of_tiles).view(len(grad), of_tiles.shape[2])
-        return grad_x, grad if ctx.needs_input_grad[1] else None, None, None, None
+        return grad_x, grad if ctx.needs_input_grad[1] else None, None, None
 
 
 def _gradients_of_weights(tiles: Tiles, has_bias: bool, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -26,7 +26,7 @@ _OF_THE_MODULE = (
     *_BETWEEN, "training_step", "loss_of", "backward", "optimizer_zero_grad", "configure_gradient_clipping",
 )  # fmt: skip
 
-_A_LAUNCH = 36  # tensors that torch's fused Adam takes in one launch
+_A_LAUNCH, _A_PIECE = 36, 8192  # tensors of a launch of torch's fused Adam, and elements of each
 _LANES = 8  # branches of a step of the optimiser
 
 
@@ -170,8 +170,8 @@ def _is_fused(group: dict[str, Any]) -> bool:
 class ReplayedAdam:
     """The step of a fused Adam by a CUDA graph. While its options change from step to step it runs as it is.
 
-    Torch takes some 36 tensors a launch, one launch after the other, whose blocks do not fill a GPU where the tensors
-    are small. In the graph these launches lie side by side.
+    Torch takes some 36 tensors a launch, one launch after the other, and has a thread block for 65536 elements: that
+    does not fill a GPU. In the graph tensors are in pieces, and the launches lie side by side.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
@@ -218,39 +218,51 @@ class ReplayedAdam:
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
-        groups = self.optimizer.param_groups
-        capturable = [group["capturable"] for group in groups]
-        device = groups[0]["params"][0].device
+        device = self.optimizer.param_groups[0]["params"][0].device
         # Not by `torch.cuda.graph`, which gives torch's spare memory back first: a schedule of learning rates may
         # want a new graph in each epoch. The step takes no memory.
-        try:
-            for group in groups:
-                group["capturable"] = True  # the fused form always is; torch asks all the same
-            with torch.cuda.stream(torch.cuda.Stream(device, priority=PRIORITY)), capturing():
-                graph.capture_begin(capture_error_mode="thread_local")
-                try:
-                    with Branches(device, PRIORITY).open():
-                        self._step_side_by_side()
-                finally:
-                    graph.capture_end()
-        finally:
-            self.optimizer.param_groups = groups
-            for group, before in zip(groups, capturable, strict=True):
-                group["capturable"] = before
+        with torch.cuda.stream(torch.cuda.Stream(device, priority=PRIORITY)), capturing():
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                with Branches(device, PRIORITY).open():
+                    self._step_side_by_side()
+            finally:
+                graph.capture_end()
         return graph
 
     def _step_side_by_side(self) -> None:
-        """The optimiser's step, a few parameters a branch: it takes the parameters of a group one by one."""
+        """As the optimiser's step, which is the same for each element, a few pieces of parameters a branch."""
         done: list[Beside[None]] = []
         for group in self.optimizer.param_groups:
-            # Those that take as long as each other lie beside each other.
-            every = sorted((p for p in group["params"] if p.grad is not None), key=Tensor.numel, reverse=True)
-            for begin in range(0, len(every), _A_LAUNCH):
-                part = {**group, "params": every[begin : begin + _A_LAUNCH]}
-                done.append(beside(len(done) % _LANES, partial(self._step_of, part)))
+            pieces: dict[torch.dtype, list[tuple[Tensor, ...]]] = {}
+            parameters = [p for p in group["params"] if p.grad is not None]
+            torch._foreach_add_([self.optimizer.state[p]["step"] for p in parameters], 1)
+            for p in parameters:
+                pieces.setdefault(p.dtype, []).extend(_pieces(p, self.optimizer.state[p], group["amsgrad"]))
+            for some in pieces.values():
+                some.sort(key=lambda piece: piece[0].numel(), reverse=True)  # equal ones are done at the same time
+                for begin in range(0, len(some), _A_LAUNCH):
+                    work = partial(_adam, group, some[begin : begin + _A_LAUNCH])
+                    done.append(beside(len(done) % _LANES, work))
         for one in done:
             one()
 
-    def _step_of(self, group: dict[str, Any]) -> None:
-        self.optimizer.param_groups = [group]
-        self.optimizer.step()
+
+def _pieces(parameter: Tensor, state: dict[str, Tensor], amsgrad: bool) -> list[tuple[Tensor, ...]]:
+    """Parts of a parameter, its gradient and its moments, each with the number of steps."""
+    assert parameter.grad is not None
+    moments = ["exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if amsgrad else [])]
+    whole = [parameter.detach(), parameter.grad, *(state[name] for name in moments)]
+    if not all(of.is_contiguous() for of in whole):
+        return [(*whole, state["step"])]
+    return [(*parts, state["step"]) for parts in zip(*(of.view(-1).split(_A_PIECE) for of in whole), strict=True)]
+
+
+def _adam(group: dict[str, Any], pieces: Sequence[tuple[Tensor, ...]]) -> None:
+    """A launch of torch's fused Adam, as its optimiser calls it."""
+    parameters, gradients, first, second, *largest, steps = map(list, zip(*pieces, strict=True))
+    launch = torch._fused_adamw_ if group.get("decoupled_weight_decay") else torch._fused_adam_
+    options = {name: group[name] for name in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
+    beta1, beta2 = map(float, group["betas"])
+    most = largest[0] if largest else []
+    launch(parameters, gradients, first, second, most, steps, beta1=beta1, beta2=beta2, **options)

@@ -231,3 +231,28 @@ class TestOnGPU:
                 assert torch.equal(p, q)
         assert len(graphs) == 4  # none, and three sets of options that stayed
         assert not optimizer.param_groups[0]["capturable"]
+
+
+@pytest.mark.parametrize("options", [{}, {"amsgrad": True, "weight_decay": 0.1}, {"maximize": True, "eps": 1e-3}])
+def test_adam_in_pieces_is_adam(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.training.whole_step._A_PIECE", 7)
+    monkeypatch.setattr("models.training.whole_step._A_LAUNCH", 3)
+    g = torch.Generator().manual_seed(0)
+    first = [torch.randn(shape, generator=g) for shape in ((5, 6), (3,), (), (4, 2))]
+    first.append(torch.randn(6, 5, generator=g).t())
+    both = [[torch.nn.Parameter(of.clone(memory_format=torch.preserve_format)) for of in first] for _ in range(2)]
+    optimizers = [
+        torch.optim.Adam([{"params": of[:2], "lr": 0.1}, {"params": of[2:]}], fused=True, **options) for of in both
+    ]
+    replayed = ReplayedAdam(optimizers[1])
+    for step in range(4):
+        for mine, theirs in zip(*both, strict=True):
+            mine.grad = torch.randn(mine.shape, generator=g)
+            theirs.grad = mine.grad.clone()
+        both[0][1].grad = both[1][1].grad = None
+        optimizers[0].step()
+        optimizers[1].step() if not step else replayed._step_side_by_side()  # a first step makes the moments
+    for mine, theirs in zip(*both, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-7)
+    for mine, theirs in zip(*(of.state.values() for of in optimizers), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-7)

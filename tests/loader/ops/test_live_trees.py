@@ -67,6 +67,27 @@ def test_model_finds_the_same(batches: Any, unique_rows: bool, step: int) -> Non
         assert torch.equal(live.y, batch.y)
 
 
+def test_products_of_distinct_rows_are_the_same(batches: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the products of sums by relation, which the first layer has where those would be more."""
+    module, found = batches
+    sizes = module.sizes
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"hidden_channels": 8, "dropout": 0.0}
+    net = RelationalSAGE(sizes["columns"], sizes["edge_types"], sizes["target"], 1, **options).double()
+    live = LiveTrees(found[0], room_for(found).widened(0.1, 32))
+    live.load(found[1])
+    assert net._mapped(live.layout, live.segments) is not None
+    results = []
+    for _ in range(2):
+        net.zero_grad()
+        out = net(live)
+        (out * torch.linspace(-1, 1, len(out), dtype=out.dtype).unsqueeze(1)).sum().backward()
+        results.append([out.detach(), *(p.grad.clone() for p in net.parameters())])
+        monkeypatch.setattr(net, "_mapped", lambda *_: None)
+    for one, other in zip(*results, strict=True):
+        assert torch.allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
 def test_model_takes_weights_of_a_graph(batches: Any) -> None:
     """As a capture calls it: with tensors in the place of the parameters, whose gradients are asked for."""
     module, found = batches

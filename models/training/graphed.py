@@ -39,8 +39,8 @@ class GraphedLoss:
     A step of a GNN is some sixty launches, for which the host takes longer than the GPU for the work. A CUDA graph
     (https://developer.nvidia.com/blog/cuda-graphs/) launches them all at once. Graphs want fixed sizes, which
     mini-batches do not have; here the kernels look up the sizes when they run (`loader.ops.live`), and torch's matrix
-    products run over room for the largest mini-batch, with zeros in the rows that are too many. What the function gives to
-    `loader.ops.branches.beside` runs side by side.
+    products run over room for the largest mini-batch, with zeros in the rows that are too many. What the function gives
+    to `loader.ops.branches.beside` runs side by side.
 
     The first mini-batches run as they are and show how large they get. From then on those that fit are replayed, and
     others run as they are: one that is larger than any before and, without `ignored_label`, one of fewer seeds, as the

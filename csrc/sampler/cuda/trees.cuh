@@ -449,31 +449,53 @@ struct Trees {
     __syncthreads();
   }
 
-  // Makes each of the picks of a hop a vertex.
+  // Makes each of the picks of a hop a vertex: they are ordered by type. Of four types at a time the counts
+  // of a turn of the block are 16 bits each of one number, so one prefix sum serves all.
   __device__ bool grow_paths(int64_t tree, int hop, uint32_t known, uint32_t edges,
                              uint32_t first_pick) const {
+    constexpr int kTogether = 4;
     if (!take(state().vertices, edges, args.vertices_capacity - trees())) return false;
     const uint32_t first = static_cast<uint32_t>(trees()) + shared.taken;
     uint32_t found = 0;
-    for (int t = 0; t < types(); ++t) {
-      const int64_t low = args.lists.types[t].first;
-      const int64_t high = t + 1 < types() ? args.lists.types[t + 1].first : args.num_nodes;
-      const uint32_t before = found;
+    const auto part = [](uint64_t sums, int k) { return static_cast<uint32_t>(sums >> 16 * k) & 0xFFFFu; };
+    for (int t = 0; t < types(); t += kTogether) {
+      int64_t v = -1;
+      int mine = -1;  // the type of the thread's pick, from t on
+      uint64_t before = 0, total = 0;
+      const auto count = [&](uint32_t pick) {
+        v = pick < edges ? int64_t{args.sources[pick_number(first_pick + pick)]} : -1;
+        mine = pick < edges ? args.lists.type_of(v) - t : -1;
+        if (mine >= kTogether) mine = -1;
+        before = exclusive(mine >= 0 ? uint64_t{1} << 16 * mine : 0, total);
+      };
+      uint32_t to[kTogether] = {};
+      for (uint32_t begin = 0; begin < edges; begin += size()) {
+        count(begin + thread());
+#pragma unroll
+        for (int k = 0; k < kTogether; ++k) to[k] += part(total, k);
+      }
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+        if (thread() == 0 && t + k < types()) by_type(args.found)[entry(hop, t + k, tree)] = to[k];
+        const uint32_t of_type = to[k];
+        to[k] = found;
+        found += of_type;
+      }
       for (uint32_t begin = 0; begin < edges; begin += size()) {
         const uint32_t pick = begin + thread();
-        const int64_t at = pick_number(first_pick + pick);
-        const int64_t v = pick < edges ? int64_t{args.sources[at]} : -1;
-        const bool mine = v >= low && v < high;
-        uint64_t sum;
-        const uint32_t number = found + static_cast<uint32_t>(exclusive(mine, sum));
-        if (mine) {
-          vertices()[first + number] = static_cast<N>(v);
-          if (args.bounds.of_edge) vertex_bounds()[first + number] = args.pick_bounds[at];
-          args.picks[at] = known + number;
+        if (edges > static_cast<uint32_t>(size())) count(pick);
+        uint32_t number = 0;
+#pragma unroll
+        for (int k = 0; k < kTogether; ++k) {
+          if (k == mine) number = to[k] + part(before, k);
+          to[k] += part(total, k);
         }
-        found += static_cast<uint32_t>(sum);
+        if (mine < 0) continue;
+        const int64_t at = pick_number(first_pick + pick);
+        vertices()[first + number] = static_cast<N>(v);
+        if (args.bounds.of_edge) vertex_bounds()[first + number] = args.pick_bounds[at];
+        args.picks[at] = known + number;
       }
-      if (thread() == 0) by_type(args.found)[entry(hop, t, tree)] = found - before;
     }
     if (thread() == 0) {
       by_tree(args.vertices_at, hop, tree) = first;

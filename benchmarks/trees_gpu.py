@@ -2,7 +2,8 @@
 
     PYTHONPATH=. python benchmarks/trees_gpu.py --data-dir data
 
-Milliseconds per mini-batch, median over mini-batches of different seeds, synchronised at both ends, as in typed_gpu.py.
+Milliseconds per mini-batch, median over mini-batches of different seeds, as in typed_gpu.py: synchronised at both ends,
+and of the GPU's part alone.
 Seeds are papers of a graph of the size of ogbn-mag, each at its own time; no edge is later than its seed, and each seed
 has a tree of its own. A fanout holds for each of the eight relations. "igb" has the sizes of IGB's medium heterogeneous
 graph instead. "rel-f1" is the database of RelBench; its seeds are the items of driver-dnf. Interactions: 10 million
@@ -15,7 +16,6 @@ mini-batches of one type: Y1 and Y3 with bitmaps on a graph of the size of ogbn-
 from __future__ import annotations
 
 import argparse
-import statistics
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from _gpu_batches import products_shaped
 from _typed_graphs import igb_shaped, mag_shaped, paper_times, timed
 from sampler_gpu_paper import regular_graph
 from torch import Tensor
-from typed_gpu import Cases, MiniBatches, median_ms
+from typed_gpu import Cases, MiniBatches, take_times
 
 from loader.datamodules.tasks import TaskDataModule
 from loader.datasets import RelationalDataset
@@ -122,25 +122,13 @@ def main() -> None:
             session = TreeSampler(fanouts, device="cuda", batches_per_launch=together, **options).open(graph)
             sample = MiniBatches(session, of, size, together)
             (found, *_) = sample(0)
-            row = {"graph": name, "fanouts": fanouts, "batch": size, "together": together, "unit": unit, **options}
+            row = {"graph": name, "fanouts": fanouts, "batch": size, "together": together, "of": unit, **options}
             row |= {"nodes": found.nodes.numel(), "edges": found.num_edges}
             if on_cpu is not None:
                 wanted = TreeSampler(fanouts, **options).open(on_cpu).begin([Request(of[:size].cpu(), 0, 0)])[0]()
                 row["equal_to_the_cpu"] = found.digest() == wanted.digest()
             cases.append((row, sample))
-    for row, _ in cases:
-        row["all_ms"] = []
-    for _ in range(arguments.passes):
-        for row, sample in cases:
-            row["all_ms"].append(median_ms(sample) / sample.together)
-    of_unit: dict[str, float] = {}
-    for row, _ in cases:
-        row["ms"] = statistics.median(row["all_ms"])
-        if "graph" in row:
-            row["of_unit"] = row["ms"] / of_unit[row["unit"]]
-        else:
-            of_unit[row["unit"]] = row["ms"]
-        print(row, flush=True)
+    take_times(cases, arguments.passes)
     write_json(
         arguments.json,
         {

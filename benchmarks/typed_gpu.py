@@ -134,6 +134,26 @@ def add_typed(cases: Cases, name: str, graph: HeteroGraph) -> None:
         cases.append((row, sample))
 
 
+def take_times(cases: Cases, passes: int) -> None:
+    """Times all cases in turns, and adds medians to their rows: as a whole, and of the GPU's part; in milliseconds, and
+    as multiples of the unit that a row names by "of".
+    """
+    for row, _ in cases:
+        row["all_ms"], row["all_device_ms"] = [], []
+    for _ in range(passes):
+        for row, sample in cases:
+            row["all_ms"].append(median_ms(sample) / sample.together)
+            row["all_device_ms"].append(device_ms(sample) / sample.together)
+    units = dict[str, tuple[float, float]]()
+    for row, _ in cases:
+        row["ms"], row["device_ms"] = ms = tuple(statistics.median(row[of]) for of in ("all_ms", "all_device_ms"))
+        if "of" in row:
+            row["of_unit"], row["device_of_unit"] = (a / b for a, b in zip(ms, units[row["of"]], strict=True))
+        else:
+            units[row["unit"]] = ms[0], ms[1]
+        print(row, flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passes", type=int, default=5)
@@ -151,23 +171,7 @@ def main() -> None:
     for name, graph in graphs.items():
         print(torch.cuda.get_device_name(), name, graph, flush=True)
         add_typed(cases, name, graph)
-    for row, _ in cases:
-        row["all_ms"], row["all_device_ms"] = [], []
-    for _ in range(arguments.passes):
-        for row, sample in cases:
-            row["all_ms"].append(median_ms(sample) / sample.together)
-            row["all_device_ms"].append(device_ms(sample) / sample.together)
-    of_unit = dict[str, tuple[float, float]]()
-    for row, _ in cases:
-        row["ms"], row["device_ms"] = (statistics.median(row[of]) for of in ("all_ms", "all_device_ms"))
-        if "unit" in row:
-            of_unit[row["unit"]] = row["ms"], row["device_ms"]
-        else:
-            row["of_unit"], row["device_of_unit"] = (
-                row["ms"] / of_unit[row["of"]][0],
-                row["device_ms"] / of_unit[row["of"]][1],
-            )
-        print(row, flush=True)
+    take_times(cases, arguments.passes)
     sizes = {name: {"nodes": graph.num_nodes, "edges": graph.num_edges} for name, graph in graphs.items()}
     found = {"gpu": torch.cuda.get_device_name(), "passes": arguments.passes, "graphs": sizes}
     write_json(arguments.json, found | {"rows": [row for row, _ in cases]})

@@ -39,6 +39,13 @@ struct TimedLists : TypedLists<P, N> {
   LOADER_HD P first_from(int32_t rank, const ListOf<P>& list) const {
     P begin = list.begin, end = list.end;                           // it is in [begin, end]
     if (begin < end && load(ranks + (end - 1)) < rank) return end;  // of most lists: they are older
+    while (end - begin > 3) {  // three looks at once: half as many that wait for one another
+      const P part = (end - begin) / 4, first = begin + part, second = first + part, third = second + part;
+      const bool after_first = load(ranks + first) < rank, after_second = load(ranks + second) < rank,
+                 after_third = load(ranks + third) < rank;
+      begin = after_third ? third + 1 : after_second ? second + 1 : after_first ? first + 1 : begin;
+      end = after_third ? end : after_second ? third : after_first ? second : first;
+    }
     while (begin < end) {
       const P middle = begin + (end - begin) / 2;
       if (load(ranks + middle) < rank)

@@ -163,22 +163,19 @@ class MemoryBudget:
         beside = partial(gpu_bytes, rows) if helped else None
         out_bytes = rows.dim * rows.dtype.itemsize
         needs = needs.with_rows(rows_of, out_bytes, prefetch, loaders, beside)
-        make = partial(MemoryPlan.make, whole_row_bytes=rows.gpu_nbytes)
-        plan = make(budget, needs, data.graph, rows.nbytes, reads)
+        plan = MemoryPlan.make(budget, needs, data.graph, rows.nbytes, reads)
         if lookahead and plan.rows == "cached":
             needs, _ = _needs(data, samplers, prefetch, 0, loaders, lookahead)  # without codes, which are not renewed
             together = max(lookahead, *(_options(sampler).batches_per_launch for sampler, _ in samplers))
             needs = needs.with_rows(rows_of, out_bytes, prefetch, loaders, announced=together)
             if budget >= needs.total:
-                renewed = make(budget, needs, data.graph, rows.nbytes, reads, lookahead)
+                renewed = MemoryPlan.make(budget, needs, data.graph, rows.nbytes, reads, lookahead)
                 batches_cached = renewed.share_of_rows * data.num_nodes / float(reads.rows_of.double().mean())
                 if renewed.lookahead and _LEAST_RENEWED <= batches_cached <= _MOST_RENEWED:
                     plan = renewed
         if plan.rows != "device" and not rows.coded and (eight := narrower_rows(data.features, **self.options)):
             name, codes = list(eight.items())[-1]
-            narrow = MemoryPlan.make(
-                budget, plan.needs, data.graph, codes.nbytes, reads, whole_row_bytes=codes.gpu_nbytes
-            )
+            narrow = MemoryPlan.make(budget, plan.needs, data.graph, codes.nbytes, reads)
             plan = plan._replace(narrower=NarrowerPlan(name, narrow.share_of_rows, narrow.split.bus))
         locked = 0 if plan.rows == "device" else rows.num_rows * rows.nbytes
         if plan.lists != "device":

@@ -209,8 +209,6 @@ class MemoryPlan(NamedTuple):
         row_bytes: int,
         reads: Reads,
         lookahead: int = 0,
-        *,
-        whole_row_bytes: int | None = None,
     ) -> MemoryPlan:
         """The plan with the fewest bytes over the bus.
 
@@ -221,7 +219,6 @@ class MemoryPlan(NamedTuple):
             row_bytes: of a feature row, as it is kept.
             reads: what mini-batches read.
             lookahead: of a cache of rows, if one is chosen.
-            whole_row_bytes: see `split_memory`.
 
         Raises:
             ValueError: the budget is less than the needs.
@@ -232,16 +229,13 @@ class MemoryPlan(NamedTuple):
         arrays = 8 if lookahead else 4
         room = max(0, min(room, 2**20) - arrays * 512, room - arrays * (2**20 + 512))
         beside = (BYTES_PER_SLOT, BYTES_PER_ROW) if lookahead else (0, 0)
-        split = split_memory(
-            room + graph.indptr.nbytes, graph, row_bytes, reads, beside, whole_row_bytes=whole_row_bytes
-        )
+        split = split_memory(room + graph.indptr.nbytes, graph, row_bytes, reads, beside)
         if split.rows is None or not split.rows.numel():
             lookahead = 0
         degrees = graph.in_degrees()
         edges = graph.num_edges if split.lists is None else int(degrees[split.lists].sum())
         rows = graph.num_nodes if split.rows is None else split.rows.numel()
-        each = row_bytes if split.rows is not None or whole_row_bytes is None else whole_row_bytes
-        pieces = _pieces(split, graph, edges, rows, each)
+        pieces = _pieces(split, graph, edges, rows, row_bytes)
         if lookahead:  # see `Renewal`
             pieces += [4 * rows, 8 * rows, BYTES_PER_ROW * graph.num_nodes, 512]
         held = needs.total + sum(map(counted_bytes, pieces))

@@ -97,8 +97,6 @@ def split_memory(
     row_bytes: int,
     reads: Reads,
     beside: tuple[int, int] = (0, 0),
-    *,
-    whole_row_bytes: int | None = None,
 ) -> Split:
     """The split of `room` bytes of GPU memory with the fewest bytes over the bus.
 
@@ -108,15 +106,11 @@ def split_memory(
         row_bytes: of a feature row.
         reads: what mini-batches read.
         beside: what a cache of rows takes beside them and the table of their places: bytes per cached row, and per row.
-        whole_row_bytes: of a row where all rows lie in GPU memory; None: as many as of others.
     """
     degrees = graph.in_degrees().cpu().long()
     all_lists = graph.indptr.nbytes + graph.indices.nbytes
     n, list_table = graph.num_nodes, 2 * graph.indptr.nbytes  # with `indptr`, which is copied for pinned lists, too
-    all_rows, row_table = (
-        n * (row_bytes if whole_row_bytes is None else whole_row_bytes),
-        n * (_PLACE_BYTES + beside[1]),
-    )
+    all_rows, row_table = n * row_bytes, n * (_PLACE_BYTES + beside[1])
     whole_row = -(-row_bytes // LINE_BYTES) * LINE_BYTES
     lists = _Items.of(degrees * graph.indices.itemsize, reads.lists)
     rows = _Items.of(torch.full((n,), row_bytes + beside[0]), reads.rows * whole_row)

@@ -99,8 +99,7 @@ def plan_types(
     with_rows = outstanding_batches(prefetch, 1, 0, loaders)[1]
     of_types = (_outstanding_rows(rows[name], nodes, counted[name], with_rows, data.graph) for name in rows)
     needs = needs._replace(outstanding_rows=sum(of_types))
-    single, whole = ({name: getattr(of, size) for name, of in rows.items()} for size in ("nbytes", "gpu_nbytes"))
-    return TypedPlan.make(budget, needs, data.graph, single, reads, whole)
+    return TypedPlan.make(budget, needs, data.graph, {name: of.nbytes for name, of in rows.items()}, reads)
 
 
 def _sampled(

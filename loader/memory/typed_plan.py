@@ -37,7 +37,6 @@ class TypedPlan(NamedTuple):
         graph: HeteroGraph,
         rows: Mapping[str, int],
         reads: TypedReads,
-        whole_rows: Mapping[str, int] | None = None,
     ) -> TypedPlan:
         """The plan with the fewest bytes over the bus.
 
@@ -47,21 +46,19 @@ class TypedPlan(NamedTuple):
             graph: only its sizes are read.
             rows: node type -> bytes of a feature row, as it is kept.
             reads: what mini-batches read.
-            whole_rows: see `split_types`.
 
         Raises:
             ValueError: the budget is less than the needs.
         """
         check_budget(budget, needs)
         list_bytes = graph.lists.indices.nbytes
-        split = split_types(budget - needs.total, list_bytes, reads.lists, rows, reads.rows, whole_rows)
+        split = split_types(budget - needs.total, list_bytes, reads.lists, rows, reads.rows)
         held, shares = needs.total + counted_bytes(split.list_bytes), {}
         for name, row_bytes in rows.items():
             count, ids = len(graph.node_types[name]), split.rows[name]
             here = count if ids is None else ids.numel()
             shares[name] = here / max(count, 1)
-            nbytes = row_bytes if ids is not None or whole_rows is None else whole_rows[name]
-            held += counted_bytes(here * nbytes) + (0 if ids is None or not here else counted_bytes(4 * count))
+            held += counted_bytes(here * row_bytes) + (0 if ids is None or not here else counted_bytes(4 * count))
         return cls(budget, needs, split, shares, held)
 
     @property

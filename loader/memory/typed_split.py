@@ -51,7 +51,6 @@ def split_types(
     list_reads: float,
     rows: Mapping[str, int],
     reads: Mapping[str, Tensor],
-    whole_rows: Mapping[str, int] | None = None,
 ) -> TypedSplit:
     """The split of `room` bytes of GPU memory with the fewest bytes over the bus.
 
@@ -63,10 +62,8 @@ def split_types(
         list_reads: bytes that a mini-batch reads of them.
         rows: node type -> bytes of a row.
         reads: node type -> `[nodes of the type]` float64, how often a mini-batch reads each row.
-        whole_rows: node type -> bytes of a row where all of the type lie in GPU memory; None: those of `rows`.
     """
-    whole_rows = rows if whole_rows is None else whole_rows
-    types = {name: _Type.of(row_bytes, reads[name], whole_rows[name]) for name, row_bytes in rows.items()}
+    types = {name: _Type.of(row_bytes, reads[name]) for name, row_bytes in rows.items()}
     whole_graph = counted_bytes(list_bytes)
     lists = _Lists(whole_graph, list_reads)
     every = _State(True, frozenset(types), frozenset())
@@ -124,7 +121,7 @@ class _Type(NamedTuple):
     table: int
 
     @classmethod
-    def of(cls, row_bytes: int, reads: Tensor, whole_row_bytes: int) -> _Type:
+    def of(cls, row_bytes: int, reads: Tensor) -> _Type:
         n, whole_row = reads.numel(), -(-row_bytes // LINE_BYTES) * LINE_BYTES
         saved = reads * whole_row
         worth = saved / max(row_bytes, 1)
@@ -135,7 +132,7 @@ class _Type(NamedTuple):
             torch.bincount(at, saved, minlength=levels.numel()),
         )
         counts, sums = (np.concatenate([[0], part.flip(0).cumsum(0).numpy()]) for part in of_level)
-        whole = counted_bytes(n * whole_row_bytes)
+        whole = counted_bytes(n * row_bytes)
         table = counted_bytes(4 * n) + counted_beyond(n * row_bytes)
         return cls(row_bytes, saved, worth, level, -levels.flip(0).numpy(), counts, sums, whole, table)
 
@@ -251,9 +248,7 @@ class _Filled(NamedTuple):
         """`[kept]` ascending ids of the rows of a type in part; None: all."""
         mask = of.level >= self.level
         mask[self.also[name]] = True
-        # All rows as a table of their own may be longer than all of them in a cache.
-        fits = of.whole <= of.table + mask.numel() * of.row_bytes
-        return None if fits and bool(mask.all()) else mask.nonzero().view(-1)
+        return None if bool(mask.all()) else mask.nonzero().view(-1)
 
 
 def _bytes_upto(part: Mapping[str, _Type], level: int) -> int:

@@ -11,7 +11,7 @@ from loader.machine.gpu import cuda_device, require_cuda
 from loader.samples import LazyRows
 from loader.stores.abilities import Abilities
 from loader.stores.kernel import KernelStore
-from loader.stores.rows import GPU_SECTOR, RowFormat, RowOptions
+from loader.stores.rows import RowFormat, RowOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -47,7 +47,7 @@ class DeviceFeatures(KernelStore):
         lazy: bool | None = False,
         **options: Unpack[RowOptions],
     ) -> None:
-        rows = RowFormat(tensor, ("cpu", "cuda"), line=GPU_SECTOR, **options)
+        rows = RowFormat(tensor, ("cpu", "cuda"), **options)
         as_stored = rows.coded or (rows.dtype.is_floating_point and rows.storage_dtype == rows.dtype)
         possible = len(rows.shape) == 1 and as_stored and rows.num_rows <= _MOST_LAZY
         if lazy and not possible:

@@ -16,7 +16,6 @@ from loader.stores import codes
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-GPU_SECTOR = 32  # bytes that a GPU reads of its memory at a time
 CONVERTIBLE = (torch.float32, torch.float16, torch.bfloat16)
 _NAMES = {"float8": "float8_e4m3fn"}  # of torch's types, where they differ
 
@@ -178,11 +177,6 @@ class RowFormat:
         """Chooses whether codes have a scale for each row, by a sample of `tensor`, the format's own."""
         if self.by_row is None:
             self.by_row = codes.better_by_row(tensor.view(self.num_rows, self.dim), self.storage_dtype)
-
-    @property
-    def gpu_nbytes(self) -> int:
-        """Bytes of a row where the whole table lies in GPU memory, which is read in shorter lines."""
-        return codes.pitch_of(self.dim, GPU_SECTOR) if self.coded else self.nbytes
 
     @property
     def all_scale_bytes(self) -> int:

@@ -109,11 +109,13 @@ void sum_long_rows(const Pass& pass, const LongRows& long_rows, int64_t max_long
                               {wanted, kLongThreads, 0, stream}, pass, long_rows);
 }
 
-// As many rows for a group as leave every processor twice the groups that it can hold at a time.
-int64_t rows_of_group(int64_t num_rows, int64_t groups_per_block, int blocks_per_processor, int device) {
+// As many rows for a group as leave every processor twice the groups that it can hold at a time, up to
+// `most`.
+int64_t rows_of_group(int64_t num_rows, int64_t groups_per_block, int blocks_per_processor, int device,
+                      int64_t most = kMaxRowsPerGroup) {
   const int processors = gpu::attribute(device, gpu::Attribute::kMultiprocessors);
   const int64_t plenty = groups_per_block * blocks_per_processor * processors * 2;
-  return std::clamp<int64_t>(num_rows / plenty, 1, kMaxRowsPerGroup);
+  return std::clamp<int64_t>(num_rows / plenty, 1, most);
 }
 
 // Sums all rows; `max_long` bounds the number of long rows, and 0 leaves their kernel out.
@@ -145,7 +147,8 @@ void sum_plain_rows(const Pass& pass, int64_t num_rows, const LongRows& long_row
   if (max_long > 0)
     gpu::load(device, {&short_rows, &gpu::kernel<SumLongRows, gpu::Int<kPlainColumns>, Pass>()});
   constexpr int64_t kWarps = kShortThreads / 32;
-  const int64_t rows_per_warp = rows_of_group(num_rows, kWarps, kPlainBlocks, device);
+  const int64_t rows_per_warp =
+      rows_of_group(num_rows, kWarps, kPlainBlocks<typename Pass::In>, device, kPlainRows);
   gpu::launch<Pass, LongRows, int>(
       short_rows, device,
       {gpu::blocks_for(num_rows, kWarps * rows_per_warp, "rows"), kShortThreads, 0, stream}, pass, long_rows,

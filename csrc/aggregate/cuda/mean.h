@@ -132,8 +132,10 @@ template <int N>
 constexpr int kVectors = N == 1 ? 4 : 8 / N;
 // Thread blocks of sum_short_rows that a multiprocessor shall have room for.
 constexpr int kMeanBlocks = 2, kGradientBlocks = 3;
-// The same of sum_plain_rows, and the columns of a lane there.
-constexpr int kPlainBlocks = 4, kPlainColumns = 4;
+// The same of sum_plain_rows: codes need fewer registers. The rows of a warp and the columns of a lane there.
+template <typename T>
+constexpr int kPlainBlocks = kIsCode<T> ? 4 : 3;
+constexpr int kPlainRows = 32, kPlainColumns = 4;
 
 // All launches are on a stream of `device`, whose context is the current one, and throw std::runtime_error if
 // a kernel cannot be compiled or a launch is refused.

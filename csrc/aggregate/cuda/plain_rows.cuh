@@ -1,7 +1,9 @@
 // Means of rows as they are, without ReLU and dropout: what the first layer reads of a table of features.
 //
-// A warp takes a row, each lane four neighboring columns. Without the random numbers of dropout a lane needs
-// few registers, so a multiprocessor has room for the loads that its memory takes at once.
+// A warp has some neighboring rows, each lane four neighboring columns. Their entries follow on each other,
+// so the warp reads them one after the other, several at once, and ends a row where its list ends. Without
+// the random numbers of dropout a lane needs few registers, so a multiprocessor has room for the loads that
+// its memory takes at once.
 #pragma once
 
 #include <cstdint>
@@ -50,120 +52,175 @@ __device__ __forceinline__ void values_of(const Vector<float8, kPlainColumns>& i
 #endif
 #endif
 
-// The rows [row, end) of a warp, and of them the columns that its lanes begin with at `column`.
+// Rows of a warp, at most 32, and of them the columns that its lanes begin with at `column`.
 template <bool kByRow, typename Pass>
-__device__ __forceinline__ void mean_of_rows(const Pass& pass, const LongRows& long_rows, int64_t row,
-                                             int64_t end, int64_t column) {
+struct PlainRows {
   using T = typename Pass::In;
+  using Out = typename Pass::Out;
   using Id = typename Pass::Id;
-  using Rows = Span<typename Pass::Index>;
   using Bits = Word<sizeof(T) * kPlainColumns>;  // of a lane's columns, taken apart when they are there
-  constexpr int kWarp = 32, kLoads = 4;
-  constexpr unsigned kAll = 0xFFFFFFFFu;
-  const int lane = threadIdx.x % kWarp;
-  const bool has = column < pass.dim, first = column == lane * kPlainColumns;
+  static constexpr unsigned kAll = 0xFFFFFFFFu;
+  static constexpr int kWarp = 32, kLoads = sizeof(Bits) > 8 ? 4 : 8;
+
+  const Pass& pass;
+  const int lane;
+  const int64_t column;
+  const bool has, first;
+  const T* const from;  // these columns of x; those of the first lane where there are no more
   decltype(pass.template common<kPlainColumns>(0)) common{};
-  if (has) common = pass.template common<kPlainColumns>(column);
-  const auto columns_of = [&](Id of) { return reinterpret_cast<const Bits*>(pass.row_of(of) + column); };
-  // f of the columns of a row `of`, whose scale is `of_row` if there is one for each row.
-  const auto decoded = [&](const Bits& bits, float of_row, float(&values)[kPlainColumns]) {
+
+  __device__ PlainRows(const Pass& of, int64_t of_column)
+      : pass(of),
+        lane(threadIdx.x % kWarp),
+        column(of_column),
+        has(column < pass.dim),
+        first(column == lane * kPlainColumns),
+        from(pass.x.data + (has ? column : column - lane * kPlainColumns)) {
+    if (has) common = pass.template common<kPlainColumns>(column);
+  }
+
+  // A row of x for each lane, and its scale if there is one for each row.
+  struct Picks {
+    Id row;
+    float scale;
+
+    __device__ Picks(const Pass& pass, Id of) : row(of) {
+      if constexpr (kByRow) scale = __ldg(pass.scales.of + of);
+    }
+  };
+
+  __device__ __forceinline__ void decode(const Bits& bits, float scale,
+                                         float (&values)[kPlainColumns]) const {
     Vector<T, kPlainColumns> in;
     memcpy(&in, &bits, sizeof(in));
     values_of(in, values);
     if constexpr (kIsCode<T>) {
 #pragma unroll
-      for (int i = 0; i < kPlainColumns; ++i) values[i] = scaled(values[i], kByRow ? of_row : common.v[i]);
+      for (int i = 0; i < kPlainColumns; ++i) values[i] = scaled(values[i], kByRow ? scale : common.v[i]);
     }
-  };
-  const auto scale_of = [&](Id of) {
-    if constexpr (kByRow) return __ldg(pass.scales.of + of);
-    return 0.0f;
-  };
-  // What comes next is asked for while a row is summed: its picks, a lane each, and the span after it.
-  const auto span_of = [&](int64_t r) { return r < end ? pass.span(r) : Rows{}; };
-  const auto pick_of = [&](const Rows& span) {
-    return lane < span.length ? pass.pick(span.begin + lane) : Id{0};
-  };
-  const bool owns = pass.own.data != nullptr;
-  const auto own_of = [&](int64_t r) {
-    return owns && r < end && r < pass.block.num_dst ? pass.row_of_source(r) : Id{0};
-  };
-  Rows span = span_of(row), next = span_of(row + 1);
-  Id picks = pick_of(span), own = own_of(row);
-#pragma unroll 1
-  for (; row < end; ++row) {
-    const Id next_picks = pick_of(next), next_own = own_of(row + 1);
-    const Rows after = span_of(row + 2);
-    if (span.length > kLongRow) {
-      if (first && lane == 0) long_rows.rows[atomicAdd(long_rows.count, 1ULL)] = row;
-    } else {
-      const bool own_here = owns && has && row < pass.block.num_dst;
-      Bits of_own{};
-      if (own_here) of_own = *columns_of(own);
-      const int length = static_cast<int>(span.length);
-      float sum[kPlainColumns] = {};
-#pragma unroll 1
-      for (int done = 0; done < length; done += kWarp) {
-        if (done > 0) picks = done + lane < length ? pass.pick(span.begin + done + lane) : Id{0};
-        const int here = min(length - done, kWarp);
-#pragma unroll
-        for (int u0 = 0; u0 < kWarp; u0 += kLoads) {
-          if (u0 >= here) break;
-          Bits bits[kLoads];
-          float of_row[kLoads];
-#pragma unroll
-          for (int u = 0; u < kLoads; ++u) {
-            const Id picked = __shfl_sync(kAll, picks, u0 + u);
-            if (!has || u0 + u >= here) continue;
-            bits[u] = *columns_of(picked);
-            of_row[u] = scale_of(picked);
-          }
-#pragma unroll
-          for (int u = 0; u < kLoads; ++u) {
-            if (!has || u0 + u >= here) continue;
-            float values[kPlainColumns];
-            decoded(bits[u], of_row[u], values);
-#pragma unroll
-            for (int i = 0; i < kPlainColumns; ++i) sum[i] += values[i];
-          }
-        }
-      }
-      if (has)
-        store_scaled<typename Pass::Out, kPlainColumns, float>(
-            pass.mean.data + row * pass.mean.stride + column, sum,
-            length == 0 ? 0.0f : 1.0f / static_cast<float>(length));
-      if (owns && has) {
-        float values[kPlainColumns] = {};
-        if (own_here) decoded(of_own, scale_of(own), values);
-        store_scaled<typename Pass::Out, kPlainColumns, float>(pass.own.data + row * pass.own.stride + column,
-                                                               values, 1.0f);
-      }
-      if (first) pass.pad(row, lane, kWarp);
-    }
-    span = next;
-    next = after;
-    picks = next_picks;
-    own = next_own;
   }
-}
+
+  // Calls f(i, bits, scale) for the rows of x that lanes [0, count) pick, several loads at once. To ask less
+  // often, all lanes read, and rows that other lanes pick, too.
+  template <typename F>
+  __device__ __forceinline__ void each(const Picks& picks, int count, const F& f) const {
+#pragma unroll 1
+    for (int i = 0; i < count; i += kLoads) {
+      Bits in[kLoads];
+#pragma unroll
+      for (int u = 0; u < kLoads; ++u) {
+        const Id picked = __shfl_sync(kAll, picks.row, i + u);
+        in[u] = *reinterpret_cast<const Bits*>(from + int64_t{picked} * pass.x.stride);
+      }
+#pragma unroll
+      for (int u = 0; u < kLoads; ++u) {
+        float scale = 0;
+        if constexpr (kByRow) scale = __shfl_sync(kAll, picks.scale, i + u);
+        if (i + u < count) f(i + u, in[u], scale);
+      }
+    }
+  }
+
+  // The destinations' own rows.
+  __device__ __forceinline__ void own(int64_t row, int count) const {
+    Out* const to = pass.own.data + row * pass.own.stride + column;
+    const int here = static_cast<int>(max(min(row + count, pass.block.num_dst) - row, int64_t{0}));
+    const Picks picks(pass, lane < here ? pass.row_of_source(row + lane) : Id{0});
+    each(picks, here, [&](int i, const Bits& bits, float scale) {
+      if (!has) return;
+      float values[kPlainColumns];
+      decode(bits, scale, values);
+      store_scaled<Out, kPlainColumns, float>(to + i * pass.own.stride, values, 1.0f);
+    });
+    if (!has) return;
+    for (int i = here; i < count; ++i)
+      store_scaled<Out, kPlainColumns, float>(to + i * pass.own.stride, {}, 1.0f);
+  }
+
+  // The means of rows whose lists are short and follow on each other: a lane has the length of a list, and
+  // all begin at `begin`. So loads of one row's entries need not wait for the sum of the row before.
+  __device__ __forceinline__ void means(int64_t row, int count, typename Pass::Index begin,
+                                        int length) const {
+    int end = length;  // of the list, from `begin` on
+#pragma unroll
+    for (int offset = 1; offset < kWarp; offset *= 2) {
+      const int before = __shfl_up_sync(kAll, end, offset);
+      if (lane >= offset) end += before;
+    }
+    const int total = __shfl_sync(kAll, end, count - 1);
+    Out* to = pass.mean.data + row * pass.mean.stride + column;
+    int now = 0, now_begin = 0, now_end = __shfl_sync(kAll, end, 0);
+    float sum[kPlainColumns] = {};
+    const auto finish = [&] {
+      const int entries = now_end - now_begin;
+      if (has)
+        store_scaled<Out, kPlainColumns, float>(to, sum,
+                                                entries == 0 ? 0.0f : 1.0f / static_cast<float>(entries));
+      to += pass.mean.stride;
+#pragma unroll
+      for (int i = 0; i < kPlainColumns; ++i) sum[i] = 0;
+      now_begin = now_end;
+      now_end = __shfl_sync(kAll, end, ++now);
+    };
+    const auto picks_from = [&](int e) {
+      return Picks(pass, e + lane < total ? pass.pick(begin + e + lane) : Id{0});
+    };
+    Picks picks = picks_from(0);
+#pragma unroll 1
+    for (int done = 0; done < total; done += kWarp) {
+      const Picks next = picks_from(done + kWarp);
+      each(picks, min(total - done, kWarp), [&](int i, const Bits& bits, float scale) {
+#pragma unroll 1
+        while (done + i == now_end) finish();
+        float values[kPlainColumns];
+        decode(bits, scale, values);
+#pragma unroll
+        for (int c = 0; c < kPlainColumns; ++c) sum[c] += values[c];
+      });
+      picks = next;
+    }
+#pragma unroll 1
+    while (now < count) finish();
+  }
+
+  __device__ __forceinline__ void all(const LongRows& long_rows, int64_t row, int count) const {
+    if (pass.own.data != nullptr) own(row, count);
+    const auto span = lane < count ? pass.span(row + lane) : Span<typename Pass::Index>{};
+    const unsigned is_long = __ballot_sync(kAll, span.length > kLongRow);
+#pragma unroll 1
+    for (int at = 0; at < count; ++at) {
+      const unsigned left = is_long >> at;
+      const int here = min(count - at, left == 0 ? kWarp : __ffs(static_cast<int>(left)) - 1);
+      if (here > 0) {
+        const auto begin = __shfl_sync(kAll, span.begin, at);
+        const int length = __shfl_down_sync(kAll, static_cast<int>(span.length), at);
+        means(row + at, here, begin, lane < here ? length : 0);
+        if (first)
+          for (int i = 0; i < here; ++i) pass.pad(row + at + i, lane, kWarp);
+      }
+      at += here;
+      if (at < count && first && lane == 0) long_rows.rows[atomicAdd(long_rows.count, 1ULL)] = row + at;
+    }
+  }
+};
 
 template <typename Pass>
-__global__ void __launch_bounds__(kShortThreads, kPlainBlocks)
+__global__ void __launch_bounds__(kShortThreads, kPlainBlocks<typename Pass::In>)
     sum_plain_rows(Pass pass, LongRows long_rows, int rows_per_warp) {
   pass.settle();
   const int64_t row = (int64_t{blockIdx.x} * kShortThreads + threadIdx.x) / 32 * rows_per_warp;
-  const int64_t end = min(row + rows_per_warp, pass.num_rows());
-  if (row >= end) return;
+  const int count = static_cast<int>(min(int64_t{rows_per_warp}, pass.num_rows() - row));
+  if (count <= 0) return;
 #pragma unroll 1
   for (int64_t tile = 0; tile < pass.dim; tile += 32 * kPlainColumns) {
     const int64_t column = tile + threadIdx.x % 32 * kPlainColumns;
     if constexpr (kIsCode<typename Pass::In>) {
       if (pass.scales.by_row) {
-        mean_of_rows<true>(pass, long_rows, row, end, column);
+        PlainRows<true, Pass>(pass, column).all(long_rows, row, count);
         continue;
       }
     }
-    mean_of_rows<false>(pass, long_rows, row, end, column);
+    PlainRows<false, Pass>(pass, column).all(long_rows, row, count);
   }
 }
 

@@ -12,6 +12,8 @@
 #include "sampler/cuda/device_pick.cuh"
 #include "sampler/cuda/space.cuh"
 #include "sampler/cuda/tree_scan.cuh"
+#include "sampler/cuda/tree_table.cuh"
+#include "sampler/cuda/tree_write.cuh"
 #include "sampler/cuda/trees.h"
 
 namespace loader {
@@ -59,15 +61,6 @@ struct Trees {
     uint32_t number_at[(kMaxHops + 1) * kMaxTypes + 1], place_at[(kMaxHops + 1) * kMaxTypes + 1];
     // Of a type: its first row in the block of a hop, and its first edge.
     uint32_t first_row[kMaxTypes], edge_at[kMaxTypes];
-  };
-
-  // The table of a tree, and room for its new vertices.
-  struct Table {
-    Key* keys;
-    uint32_t* numbers;
-    uint32_t mask;
-    N* sorted;
-    uint32_t* sorted_places;
   };
 
   const Args& args;
@@ -311,7 +304,7 @@ struct Trees {
     if (good) {
       pick_rows<K>(tree, hop, rows, first_row, count, first_pick);
       good = args.paths ? grow_paths(tree, hop, known, count, first_pick)
-                        : grow_unique(tree, hop, known, count, first_pick);
+                        : TreeTable<Trees>{*this}.grow_unique(tree, hop, known, count, first_pick);
     }
     if (!good) find_nothing(tree, hop);
     __syncthreads();
@@ -456,162 +449,58 @@ struct Trees {
     __syncthreads();
   }
 
-  // Makes each of the picks of a hop a vertex.
+  // Makes each of the picks of a hop a vertex: they are ordered by type. Of four types at a time the counts
+  // of a turn of the block are 16 bits each of one number, so one prefix sum serves all.
   __device__ bool grow_paths(int64_t tree, int hop, uint32_t known, uint32_t edges,
                              uint32_t first_pick) const {
+    constexpr int kTogether = 4;
     if (!take(state().vertices, edges, args.vertices_capacity - trees())) return false;
     const uint32_t first = static_cast<uint32_t>(trees()) + shared.taken;
     uint32_t found = 0;
-    for (int t = 0; t < types(); ++t) {
-      const int64_t low = args.lists.types[t].first;
-      const int64_t high = t + 1 < types() ? args.lists.types[t + 1].first : args.num_nodes;
-      const uint32_t before = found;
+    const auto part = [](uint64_t sums, int k) { return static_cast<uint32_t>(sums >> 16 * k) & 0xFFFFu; };
+    for (int t = 0; t < types(); t += kTogether) {
+      int64_t v = -1;
+      int mine = -1;  // the type of the thread's pick, from t on
+      uint64_t before = 0, total = 0;
+      const auto count = [&](uint32_t pick) {
+        v = pick < edges ? int64_t{args.sources[pick_number(first_pick + pick)]} : -1;
+        mine = pick < edges ? args.lists.type_of(v) - t : -1;
+        if (mine >= kTogether) mine = -1;
+        before = exclusive(mine >= 0 ? uint64_t{1} << 16 * mine : 0, total);
+      };
+      uint32_t to[kTogether] = {};
+      for (uint32_t begin = 0; begin < edges; begin += size()) {
+        count(begin + thread());
+#pragma unroll
+        for (int k = 0; k < kTogether; ++k) to[k] += part(total, k);
+      }
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+        if (thread() == 0 && t + k < types()) by_type(args.found)[entry(hop, t + k, tree)] = to[k];
+        const uint32_t of_type = to[k];
+        to[k] = found;
+        found += of_type;
+      }
       for (uint32_t begin = 0; begin < edges; begin += size()) {
         const uint32_t pick = begin + thread();
-        const int64_t at = pick_number(first_pick + pick);
-        const int64_t v = pick < edges ? int64_t{args.sources[at]} : -1;
-        const bool mine = v >= low && v < high;
-        uint64_t sum;
-        const uint32_t number = found + static_cast<uint32_t>(exclusive(mine, sum));
-        if (mine) {
-          vertices()[first + number] = static_cast<N>(v);
-          if (args.bounds.of_edge) vertex_bounds()[first + number] = args.pick_bounds[at];
-          args.picks[at] = known + number;
+        if (edges > static_cast<uint32_t>(size())) count(pick);
+        uint32_t number = 0;
+#pragma unroll
+        for (int k = 0; k < kTogether; ++k) {
+          if (k == mine) number = to[k] + part(before, k);
+          to[k] += part(total, k);
         }
-        found += static_cast<uint32_t>(sum);
+        if (mine < 0) continue;
+        const int64_t at = pick_number(first_pick + pick);
+        vertices()[first + number] = static_cast<N>(v);
+        if (args.bounds.of_edge) vertex_bounds()[first + number] = args.pick_bounds[at];
+        args.picks[at] = known + number;
       }
-      if (thread() == 0) by_type(args.found)[entry(hop, t, tree)] = found - before;
     }
     if (thread() == 0) {
       by_tree(args.vertices_at, hop, tree) = first;
       by_tree(args.vertices_count, hop, tree) = edges;
     }
-    return true;
-  }
-
-  __device__ static uint32_t power_of_two(uint64_t least) {
-    uint32_t size = 64;
-    while (size < least) size *= 2;
-    return size;
-  }
-
-  // An empty table for `most` vertices, of which `edges` may be new. False where there is no room.
-  __device__ bool make_table(uint64_t most, uint32_t edges, Table& table) const {
-    if (most > static_cast<uint64_t>(kMostTreePlaces) / 2) {
-      if (thread() == 0) atomicMax(&state().table.value, static_cast<unsigned long long>(4 * most));
-      if (thread() == 0) fail(SampleStatus::kOverflow, 0);
-      return false;
-    }
-    uint32_t places = power_of_two(2 * most);
-    const uint32_t sorted = power_of_two(edges);
-    const int64_t mine = (int64_t{slot} * blocks + block) * args.table_capacity;
-    auto* const keys = reinterpret_cast<Key*>(memory + tree_stage_bytes(args.widest, size()));
-    auto* const ids = reinterpret_cast<N*>(keys + args.shared_places);
-    auto* const numbers = reinterpret_cast<uint32_t*>(ids + args.shared_sorted);
-    table.keys = keys;
-    table.numbers = numbers;
-    table.sorted = ids;
-    table.sorted_places = numbers + args.shared_places;
-    const bool far = places > static_cast<uint32_t>(args.shared_places);
-    const bool far_order = sorted > static_cast<uint32_t>(args.shared_sorted);
-    const uint64_t needed = max(far ? uint64_t{places} : 0, far_order ? 4 * uint64_t{sorted} : 0);
-    if (needed > static_cast<uint64_t>(args.table_capacity)) {
-      if (thread() == 0) atomicMax(&state().table.value, static_cast<unsigned long long>(needed));
-      if (thread() == 0) fail(SampleStatus::kOverflow, 0);
-      return false;
-    }
-    if (far) {
-      table.keys = args.keys + mine;
-      table.numbers = args.numbers + mine;
-    }
-    if (far_order) {
-      table.sorted = args.sorted + mine / 2;
-      table.sorted_places = args.sorted_places + mine / 2;
-    }
-    table.mask = places - 1;
-    for (uint32_t i = thread(); i < places; i += size()) table.keys[i] = 0;
-    if (thread() == 0) shared.fresh = 0;
-    __syncthreads();
-    return true;
-  }
-
-  __device__ static uint32_t home(N v) {  // MurmurHash3's fmix, see hash_set.cuh
-    auto x = static_cast<Key>(v);
-    if constexpr (sizeof(N) == 4) {
-      x = (x ^ x >> 16) * 0x85EBCA6Bu;
-      x = (x ^ x >> 13) * 0xC2B2AE35u;
-      x ^= x >> 16;
-    } else {
-      x = (x ^ x >> 33) * 0xFF51AFD7ED558CCDull;
-      x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53ull;
-      x ^= x >> 33;
-    }
-    return static_cast<uint32_t>(x);
-  }
-
-  // The place of a vertex in the table, which is at most half full; whether it was not there.
-  __device__ static uint32_t insert(const Table& table, N v, bool& fresh) {
-    const Key key = static_cast<Key>(v) + 1;
-    for (uint32_t at = home(v) & table.mask;; at = (at + 1) & table.mask) {
-      Key there = *const_cast<volatile Key*>(table.keys + at);
-      if (there == 0) there = atomicCAS(table.keys + at, Key{0}, key);
-      fresh = there == 0;
-      if (fresh || there == key) return at;
-    }
-  }
-
-  // Makes those of the picks of a hop vertices that are not in the tree.
-  __device__ bool grow_unique(int64_t tree, int hop, uint32_t known, uint32_t edges,
-                              uint32_t first_pick) const {
-    Table table;
-    if (!make_table(uint64_t{known} + edges, edges, table)) return false;
-    uint32_t number = 0;
-    for (int h = 0; h < hop; ++h) {
-      const uint32_t first = by_tree(args.vertices_at, h, tree);
-      const uint32_t count = by_tree(args.vertices_count, h, tree);
-      for (uint32_t i = thread(); i < count; i += size()) {
-        bool fresh;
-        table.numbers[insert(table, vertices()[first + i], fresh)] = number + i;
-      }
-      number += count;
-    }
-    __syncthreads();
-    uint32_t* const picks = args.picks + pick_number(first_pick);
-    const N* const sources = args.sources + pick_number(first_pick);
-    in_fours(
-        edges, [&](uint32_t pick) { return sources[pick]; },
-        [&](uint32_t pick, N v) {
-          bool fresh;
-          const uint32_t in_table = insert(table, v, fresh);
-          if (fresh) {
-            const uint32_t to = atomicAdd(&shared.fresh, 1u);
-            table.sorted[to] = v;
-            table.sorted_places[to] = in_table;
-          }
-          picks[pick] = in_table;
-        });
-    __syncthreads();
-    const uint32_t found = shared.fresh;
-    sort(table, found);
-    if (!take(state().vertices, found, args.vertices_capacity - trees())) return false;
-    const uint32_t first = static_cast<uint32_t>(trees()) + shared.taken;
-    for (uint32_t i = thread(); i < found; i += size()) {
-      vertices()[first + i] = table.sorted[i];
-      table.numbers[table.sorted_places[i]] = known + i;
-    }
-    for (int t = thread(); t < types(); t += size()) {
-      const int64_t high = t + 1 < types() ? args.lists.types[t + 1].first : args.num_nodes;
-      by_type(args.found)[entry(hop, t, tree)] =
-          first_from(table.sorted, found, high) - first_from(table.sorted, found, args.lists.types[t].first);
-    }
-    if (thread() == 0) {
-      by_tree(args.vertices_at, hop, tree) = first;
-      by_tree(args.vertices_count, hop, tree) = found;
-    }
-    __syncthreads();
-    in_fours(
-        edges, [&](uint32_t pick) { return table.numbers[picks[pick]]; },
-        [&](uint32_t pick, uint32_t number_of) { picks[pick] = number_of; });
     return true;
   }
 
@@ -627,87 +516,6 @@ struct Trees {
       for (int k = 0; k < 4; ++k)
         if (first + k * size() < count) put(first + k * size(), got[k]);
     }
-  }
-
-  // How many of the ascending ids[0..count) are smaller than `id`.
-  __device__ static uint32_t first_from(const N* ids, uint32_t count, int64_t id) {
-    uint32_t low = 0, high = count;
-    while (low < high) {
-      const uint32_t middle = (low + high) / 2;
-      if (ids[middle] < id)
-        low = middle + 1;
-      else
-        high = middle;
-    }
-    return low;
-  }
-
-  // Sorts ids and what belongs to them, a power of two of them: bitonic (Batcher, AFIPS 1968).
-  __device__ void sort_part(N* ids, uint32_t* places, uint32_t count) const {
-    __syncthreads();
-    for (uint32_t width = 2; width <= count; width *= 2)
-      for (uint32_t step = width / 2; step > 0; step /= 2) {
-        for (uint32_t i = thread(); i < count / 2; i += size()) {
-          const uint32_t a = (i & ~(step - 1)) * 2 | (i & (step - 1)), b = a + step;
-          const N left = ids[a], right = ids[b];
-          if ((left > right) == ((a & width) == 0) && left != right) {
-            ids[a] = right;
-            ids[b] = left;
-            const uint32_t place = places[a];
-            places[a] = places[b];
-            places[b] = place;
-          }
-        }
-        __syncthreads();
-      }
-  }
-
-  // Sorts the new vertices by id. What does not fit shared memory is sorted there in parts; how many of each
-  // other part are smaller tells where an id goes.
-  __device__ void sort(Table& table, uint32_t count) const {
-    constexpr N kLast = static_cast<N>(~(Key{1} << (8 * sizeof(N) - 1)));  // behind all ids
-    const auto most = static_cast<uint32_t>(args.shared_sorted);
-    auto* const ids = reinterpret_cast<N*>(
-        reinterpret_cast<Key*>(memory + tree_stage_bytes(args.widest, size())) + args.shared_places);
-    auto* const places = reinterpret_cast<uint32_t*>(ids + most) + args.shared_places;
-    const bool near = table.sorted == ids;
-    for (uint32_t first = 0; first < count; first += most) {
-      const uint32_t mine = min(count - first, most);
-      uint32_t size_of = 1;
-      while (size_of < mine) size_of *= 2;
-      __syncthreads();
-      if (!near)
-        for (uint32_t i = thread(); i < mine; i += size()) {
-          ids[i] = table.sorted[first + i];
-          places[i] = table.sorted_places[first + i];
-        }
-      for (uint32_t i = mine + thread(); i < size_of; i += size()) ids[i] = kLast;
-      sort_part(ids, places, size_of);
-      if (count <= most) break;
-      for (uint32_t i = thread(); i < mine; i += size()) {
-        table.sorted[first + i] = ids[i];
-        table.sorted_places[first + i] = places[i];
-      }
-    }
-    __syncthreads();
-    if (count <= most) {
-      table.sorted = ids;
-      table.sorted_places = places;
-      return;
-    }
-    N* const to = table.sorted + args.table_capacity / 4;
-    uint32_t* const places_to = table.sorted_places + args.table_capacity / 4;
-    for (uint32_t i = thread(); i < count; i += size()) {
-      const N v = table.sorted[i];
-      uint32_t rank = 0;
-      for (uint32_t first = 0; first < count; first += most)
-        rank += first_from(table.sorted + first, min(count - first, most), v);
-      to[rank] = v;
-      places_to[rank] = table.sorted_places[i];
-    }
-    table.sorted = to;
-    table.sorted_places = places_to;
-    __syncthreads();
   }
 
   // Prefix sums: at[i] becomes `carry` and the sum of counts[begin..i). The end is written, too.
@@ -758,156 +566,12 @@ struct Trees {
     return by_type(array)[entry(hop, type, 0)];
   }
 
-  // Whether the outputs hold it; the host is told the sizes. All threads of a block get the answer.
-  __device__ bool tell() const {
-    const bool sampled = status() == SampleStatus::kOk;
-    const int segments = (args.hops + 1) * types();
-    // Where the vertices of each hop and type begin, and the edges of their rows.
-    uint32_t *const vertices_from = shared.number_at, *const edges_from = shared.place_at;
-    __syncthreads();
-    for (int i = thread(); i <= segments; i += size()) {
-      vertices_from[i] = by_type(args.found_at)[i * trees()];
-      if (i <= segments - types()) edges_from[i] = by_type(args.edges_at)[i * trees()];
-    }
-    __syncthreads();
-    if (thread() == 0) {
-      bool fits = sampled;
-      for (int h = 0; h <= args.hops; ++h)
-        fits = fits && vertices_from[(h + 1) * types()] <= args.frontier_capacity[h];
-      for (int h = 0; h < args.hops; ++h) {
-        int64_t rows = 0;
-        for (int t = 0; t < types(); ++t) {
-          const int i = h * types() + t;
-          rows += int64_t{vertices_from[i + 1] - vertices_from[i]} * args.lists.types[t].relations;
-        }
-        const uint32_t edges = edges_from[(h + 1) * types()] - edges_from[h * types()];
-        fits = fits && rows <= args.row_capacity[h] && edges <= args.edge_capacity[h];
-        if (fits && block == 0) indptr(h + 1)[rows] = static_cast<P>(edges);
-      }
-      shared.good = fits;
-    }
-    __syncthreads();
-    const bool fits = shared.good;
-    if (block != 0) return fits;
-    auto* const host = static_cast<TypedHeader*>(batch().host_header)->new_by_type;
-    for (int i = thread(); i < segments && sampled; i += size())
-      host[i / types() * kMaxTypes + i % types()] = vertices_from[i + 1] - vertices_from[i];
-    __threadfence_system();
-    __syncthreads();
-    if (thread() == 0) {
-      SampleHeader& header = state().header;
-      for (int h = 0; h <= args.hops; ++h)
-        header.frontiers[h] = sampled ? int64_t{vertices_from[(h + 1) * types()]} : trees();
-      for (int h = 0; h < args.hops; ++h)
-        header.edges[h] =
-            sampled ? int64_t{edges_from[(h + 1) * types()]} - edges_from[h * types()] : int64_t{-1};
-      header.hops_done = sampled ? args.hops : 0;
-      header.counted = static_cast<int64_t>(state().picks.value);
-      if (sampled && !fits) fail(SampleStatus::kOverflow, 0);
-      if (status() == SampleStatus::kOverflow) header.detail = static_cast<int64_t>(state().table.value);
-      hand_over(header, batch().host_header, args.hops, status(), static_cast<int64_t>(state().rows.value),
-                batch().sequence);
-    }
-    return fits;
-  }
-
   // Leaves the counters as the next launch wants them. One thread, once nobody counts any more.
   __device__ void reset() const {
     TreeState& own = state();
     own.vertices.value = own.rows.value = own.picks.value = own.table.value = 0;
     for (int hop = 0; hop < kMaxHops; ++hop) own.tickets.of_hop[hop] = 0;
     own.tickets.value = 0;
-  }
-
-  // Copies the trees to where they go.
-  __device__ void write() const {
-    for (int64_t tree = block; tree < trees(); tree += blocks) write_tree(tree);
-  }
-
-  __device__ P* indptr(int hop) const { return static_cast<P*>(batch().edges) + args.indptr_at[hop - 1]; }
-
-  __device__ void write_tree(int64_t tree) const {
-    const int segments = (args.hops + 1) * types();
-    __syncthreads();
-    for (int i = thread(); i < segments; i += size()) {
-      const int64_t at = entry(i / types(), i % types(), tree);
-      shared.number_at[i] = by_type(args.found)[at];
-      shared.place_at[i] = by_type(args.found_at)[at];
-    }
-    __syncthreads();
-    if (thread() == 0) {
-      uint32_t sum = 0;
-      for (int i = 0; i < segments; ++i) {
-        const uint32_t count = shared.number_at[i];
-        shared.number_at[i] = sum;
-        sum += count;
-      }
-      shared.number_at[segments] = sum;
-    }
-    __syncthreads();
-    const auto place_of = [&](uint32_t number) {
-      const int i = last_before(shared.number_at, segments, number);
-      return shared.place_at[i] + (number - shared.number_at[i]);
-    };
-    N* const nodes = static_cast<N*>(batch().vertices);
-    for (int h = 0; h <= args.hops; ++h) {
-      const uint32_t first = shared.number_at[h * types()], end = shared.number_at[(h + 1) * types()];
-      const uint32_t at = by_tree(args.vertices_at, h, tree);
-      for (uint32_t i = thread(); i < end - first; i += size()) {
-        const uint32_t place = place_of(first + i);
-        nodes[place] = vertices()[at + i];
-        batch().trees[place] = static_cast<int32_t>(tree);
-      }
-    }
-    for (int hop = 1; hop <= args.hops; ++hop) write_hop(tree, hop, place_of);
-  }
-
-  template <typename PlaceOf>
-  __device__ void write_hop(int64_t tree, int hop, const PlaceOf& place_of) const {
-    const uint32_t rows = read_types(tree, hop), first_row = by_tree(args.rows_at, hop - 1, tree);
-    const uint32_t edges = by_tree(args.picks_count, hop - 1, tree);
-    const uint32_t first_pick = by_tree(args.picks_at, hop - 1, tree);
-    const uint32_t* const firsts = args.row_first + row_number(first_row);
-    // Where the rows of each type begin in the block, and the edges of this tree's.
-    if (thread() == 0) {
-      uint32_t before = 0;
-      for (int t = 0; t < types(); ++t) {
-        const auto relations = static_cast<uint32_t>(args.lists.types[t].relations);
-        const uint32_t first = begin_of(args.found_at, hop - 1, t),
-                       end = begin_of(args.found_at, hop - 1, t + 1);
-        shared.first_row[t] = before + (by_type(args.found_at)[entry(hop - 1, t, tree)] - first) * relations;
-        before += (end - first) * relations;
-      }
-    }
-    for (int t = thread(); t < types(); t += size()) {
-      shared.pick_at[t] = shared.row_at[t] < rows ? firsts[shared.row_at[t]] : edges;
-      shared.edge_at[t] =
-          by_type(args.edges_at)[entry(hop - 1, t, tree)] - begin_of(args.edges_at, hop - 1, 0);
-    }
-    __syncthreads();
-    for (uint32_t i = thread(); i < rows; i += size()) {
-      const int t = last_before(shared.row_at, types(), i);
-      indptr(hop)[shared.first_row[t] + (i - shared.row_at[t])] =
-          static_cast<P>(shared.edge_at[t] + (firsts[i] - shared.pick_at[t]));
-    }
-    N* const indices = static_cast<N*>(batch().vertices) + args.indices_at[hop - 1];
-    P* const ids = args.edge_ids ? static_cast<P*>(batch().edges) + args.edge_ids_at[hop - 1] : nullptr;
-    struct Edge {
-      uint32_t number;
-      P place;
-    };
-    in_fours(
-        edges,
-        [&](uint32_t i) {
-          const int64_t at = pick_number(first_pick + i);
-          return Edge{args.picks[at], ids ? args.places[at] : P{0}};
-        },
-        [&](uint32_t i, const Edge& edge) {
-          const int t = last_before(shared.pick_at, types(), i);
-          const uint32_t to = shared.edge_at[t] + (i - shared.pick_at[t]);
-          indices[to] = static_cast<N>(place_of(edge.number));
-          if (ids) ids[to] = edge.place;
-        });
   }
 };
 
@@ -941,10 +605,10 @@ __device__ void run_trees(const Trees<Args>& trees) {
     trees.add_up(sums, sync);
     found = sums[0].carry;
   }
-  const bool fits = trees.tell();
+  const bool fits = TreeWriter<Trees<Args>>{trees}.tell();
   __syncthreads();
   if (trees.block == 0 && threadIdx.x == 0) trees.reset();
-  if (fits) trees.write();
+  if (fits) TreeWriter<Trees<Args>>{trees}.write();
 }
 
 // The blocks of a launch are dealt out evenly to its mini-batches.

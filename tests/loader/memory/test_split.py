@@ -123,15 +123,3 @@ def test_reads_are_those_of_mini_batches() -> None:
     assert 0.5 * visits * 128 <= float(reads.lists.sum()) <= 3 * visits * 128
     with pytest.raises(ValueError, match="there is no mini-batch that shows"):
         Reads.of(graph, [], [3, 2])
-
-
-@pytest.mark.parametrize("whole", [ROW - 4, ROW + 4])
-def test_whole_tables_have_their_own_size(whole: int) -> None:
-    graph = graph_of(1)
-    reads = reads_of(graph, 1)
-    room = graph.indptr.nbytes + graph.indices.nbytes + graph.num_nodes * whole
-    split = split_memory(room, graph, ROW, reads, whole_row_bytes=whole)
-    assert (split.lists, split.rows) == (None, None)
-    assert split.row_bytes == graph.num_nodes * whole
-    less = split_memory(room - 1, graph, ROW, reads, whole_row_bytes=whole)
-    assert less.lists is not None or less.rows is not None

@@ -170,7 +170,7 @@ def test_encoding_works_in_parts(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_rows_are_padded_where_that_saves_lines() -> None:
     assert codes.pitch_of(100, 128) == 128  # 1.75 lines become 1
-    assert codes.pitch_of(100, 32) == 100  # four sectors in any case
+    assert codes.pitch_of(100, 32) == 100  # four lines in any case
     assert codes.pitch_of(128, 128) == 128
     assert codes.pitch_of(50, 128) == 64
     assert codes.pitch_of(0, 128) == 0

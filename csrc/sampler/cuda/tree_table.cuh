@@ -1,0 +1,236 @@
+// The vertices of a tree without repetitions: the picks of a hop go into a table of the tree in shared
+// memory, or beside it if they are many; the new ones are sorted and numbered.
+#pragma once
+
+#include "sampler/cuda/space.cuh"
+#include "sampler/cuda/trees.h"
+
+namespace loader {
+
+template <typename Trees>
+struct TreeTable {
+  using N = typename Trees::N;
+  using Key = typename Trees::Key;
+
+  // The table of a tree, and room for its new vertices.
+  struct Table {
+    Key* keys;
+    uint32_t* numbers;
+    uint32_t mask;
+    N* sorted;
+    uint32_t* sorted_places;
+  };
+
+  const Trees& of;
+
+  __device__ static uint32_t power_of_two(uint64_t least) {
+    uint32_t size = 64;
+    while (size < least) size *= 2;
+    return size;
+  }
+
+  // An empty table for `most` vertices, of which `edges` may be new. False where there is no room.
+  __device__ bool make_table(uint64_t most, uint32_t edges, Table& table) const {
+    if (most > static_cast<uint64_t>(kMostTreePlaces) / 2) {
+      if (of.thread() == 0) atomicMax(&of.state().table.value, static_cast<unsigned long long>(4 * most));
+      if (of.thread() == 0) of.fail(SampleStatus::kOverflow, 0);
+      return false;
+    }
+    uint32_t places = power_of_two(2 * most);
+    const uint32_t sorted = power_of_two(edges);
+    const int64_t mine = (int64_t{of.slot} * of.blocks + of.block) * of.args.table_capacity;
+    auto* const keys = reinterpret_cast<Key*>(of.memory + tree_stage_bytes(of.args.widest, of.size()));
+    auto* const ids = reinterpret_cast<N*>(keys + of.args.shared_places);
+    auto* const numbers = reinterpret_cast<uint32_t*>(ids + of.args.shared_sorted);
+    table.keys = keys;
+    table.numbers = numbers;
+    table.sorted = ids;
+    table.sorted_places = numbers + of.args.shared_places;
+    const bool far = places > static_cast<uint32_t>(of.args.shared_places);
+    const bool far_order = sorted > static_cast<uint32_t>(of.args.shared_sorted);
+    const uint64_t needed = max(far ? uint64_t{places} : 0, far_order ? 4 * uint64_t{sorted} : 0);
+    if (needed > static_cast<uint64_t>(of.args.table_capacity)) {
+      if (of.thread() == 0) atomicMax(&of.state().table.value, static_cast<unsigned long long>(needed));
+      if (of.thread() == 0) of.fail(SampleStatus::kOverflow, 0);
+      return false;
+    }
+    if (far) {
+      table.keys = of.args.keys + mine;
+      table.numbers = of.args.numbers + mine;
+    }
+    if (far_order) {
+      table.sorted = of.args.sorted + mine / 2;
+      table.sorted_places = of.args.sorted_places + mine / 2;
+    }
+    table.mask = places - 1;
+    for (uint32_t i = of.thread(); i < places; i += of.size()) table.keys[i] = 0;
+    if (of.thread() == 0) of.shared.fresh = 0;
+    __syncthreads();
+    return true;
+  }
+
+  __device__ static uint32_t home(N v) {  // MurmurHash3's fmix, see hash_set.cuh
+    auto x = static_cast<Key>(v);
+    if constexpr (sizeof(N) == 4) {
+      x = (x ^ x >> 16) * 0x85EBCA6Bu;
+      x = (x ^ x >> 13) * 0xC2B2AE35u;
+      x ^= x >> 16;
+    } else {
+      x = (x ^ x >> 33) * 0xFF51AFD7ED558CCDull;
+      x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53ull;
+      x ^= x >> 33;
+    }
+    return static_cast<uint32_t>(x);
+  }
+
+  // The place of a vertex in the table, which is at most half full; whether it was not there.
+  __device__ static uint32_t insert(const Table& table, N v, bool& fresh) {
+    const Key key = static_cast<Key>(v) + 1;
+    for (uint32_t at = home(v) & table.mask;; at = (at + 1) & table.mask) {
+      Key there = *const_cast<volatile Key*>(table.keys + at);
+      if (there == 0) there = atomicCAS(table.keys + at, Key{0}, key);
+      fresh = there == 0;
+      if (fresh || there == key) return at;
+    }
+  }
+
+  // Makes those of the picks of a hop vertices that are not in the tree.
+  __device__ bool grow_unique(int64_t tree, int hop, uint32_t known, uint32_t edges,
+                              uint32_t first_pick) const {
+    Table table;
+    if (!make_table(uint64_t{known} + edges, edges, table)) return false;
+    uint32_t number = 0;
+    for (int h = 0; h < hop; ++h) {
+      const uint32_t first = of.by_tree(of.args.vertices_at, h, tree);
+      const uint32_t count = of.by_tree(of.args.vertices_count, h, tree);
+      for (uint32_t i = of.thread(); i < count; i += of.size()) {
+        bool fresh;
+        table.numbers[insert(table, of.vertices()[first + i], fresh)] = number + i;
+      }
+      number += count;
+    }
+    __syncthreads();
+    uint32_t* const picks = of.args.picks + of.pick_number(first_pick);
+    const N* const sources = of.args.sources + of.pick_number(first_pick);
+    of.in_fours(
+        edges, [&](uint32_t pick) { return sources[pick]; },
+        [&](uint32_t pick, N v) {
+          bool fresh;
+          const uint32_t in_table = insert(table, v, fresh);
+          if (fresh) {
+            const uint32_t to = atomicAdd(&of.shared.fresh, 1u);
+            table.sorted[to] = v;
+            table.sorted_places[to] = in_table;
+          }
+          picks[pick] = in_table;
+        });
+    __syncthreads();
+    const uint32_t found = of.shared.fresh;
+    sort(table, found);
+    if (!of.take(of.state().vertices, found, of.args.vertices_capacity - of.trees())) return false;
+    const uint32_t first = static_cast<uint32_t>(of.trees()) + of.shared.taken;
+    for (uint32_t i = of.thread(); i < found; i += of.size()) {
+      of.vertices()[first + i] = table.sorted[i];
+      table.numbers[table.sorted_places[i]] = known + i;
+    }
+    for (int t = of.thread(); t < of.types(); t += of.size()) {
+      const int64_t high = t + 1 < of.types() ? of.args.lists.types[t + 1].first : of.args.num_nodes;
+      of.by_type(of.args.found)[of.entry(hop, t, tree)] =
+          first_from(table.sorted, found, high) -
+          first_from(table.sorted, found, of.args.lists.types[t].first);
+    }
+    if (of.thread() == 0) {
+      of.by_tree(of.args.vertices_at, hop, tree) = first;
+      of.by_tree(of.args.vertices_count, hop, tree) = found;
+    }
+    __syncthreads();
+    of.in_fours(
+        edges, [&](uint32_t pick) { return table.numbers[picks[pick]]; },
+        [&](uint32_t pick, uint32_t number_of) { picks[pick] = number_of; });
+    return true;
+  }
+
+  // How many of the ascending ids[0..count) are smaller than `id`.
+  __device__ static uint32_t first_from(const N* ids, uint32_t count, int64_t id) {
+    uint32_t low = 0, high = count;
+    while (low < high) {
+      const uint32_t middle = (low + high) / 2;
+      if (ids[middle] < id)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return low;
+  }
+
+  // Sorts ids and what belongs to them, a power of two of them: bitonic (Batcher, AFIPS 1968).
+  __device__ void sort_part(N* ids, uint32_t* places, uint32_t count) const {
+    __syncthreads();
+    for (uint32_t width = 2; width <= count; width *= 2)
+      for (uint32_t step = width / 2; step > 0; step /= 2) {
+        for (uint32_t i = of.thread(); i < count / 2; i += of.size()) {
+          const uint32_t a = (i & ~(step - 1)) * 2 | (i & (step - 1)), b = a + step;
+          const N left = ids[a], right = ids[b];
+          if ((left > right) == ((a & width) == 0) && left != right) {
+            ids[a] = right;
+            ids[b] = left;
+            const uint32_t place = places[a];
+            places[a] = places[b];
+            places[b] = place;
+          }
+        }
+        __syncthreads();
+      }
+  }
+
+  // Sorts the new vertices by id. What does not fit shared memory is sorted there in parts; how many of each
+  // other part are smaller tells where an id goes.
+  __device__ void sort(Table& table, uint32_t count) const {
+    constexpr N kLast = static_cast<N>(~(Key{1} << (8 * sizeof(N) - 1)));  // behind all ids
+    const auto most = static_cast<uint32_t>(of.args.shared_sorted);
+    auto* const ids =
+        reinterpret_cast<N*>(reinterpret_cast<Key*>(of.memory + tree_stage_bytes(of.args.widest, of.size())) +
+                             of.args.shared_places);
+    auto* const places = reinterpret_cast<uint32_t*>(ids + most) + of.args.shared_places;
+    const bool near = table.sorted == ids;
+    for (uint32_t first = 0; first < count; first += most) {
+      const uint32_t mine = min(count - first, most);
+      uint32_t size_of = 1;
+      while (size_of < mine) size_of *= 2;
+      __syncthreads();
+      if (!near)
+        for (uint32_t i = of.thread(); i < mine; i += of.size()) {
+          ids[i] = table.sorted[first + i];
+          places[i] = table.sorted_places[first + i];
+        }
+      for (uint32_t i = mine + of.thread(); i < size_of; i += of.size()) ids[i] = kLast;
+      sort_part(ids, places, size_of);
+      if (count <= most) break;
+      for (uint32_t i = of.thread(); i < mine; i += of.size()) {
+        table.sorted[first + i] = ids[i];
+        table.sorted_places[first + i] = places[i];
+      }
+    }
+    __syncthreads();
+    if (count <= most) {
+      table.sorted = ids;
+      table.sorted_places = places;
+      return;
+    }
+    N* const to = table.sorted + of.args.table_capacity / 4;
+    uint32_t* const places_to = table.sorted_places + of.args.table_capacity / 4;
+    for (uint32_t i = of.thread(); i < count; i += of.size()) {
+      const N v = table.sorted[i];
+      uint32_t rank = 0;
+      for (uint32_t first = 0; first < count; first += most)
+        rank += first_from(table.sorted + first, min(count - first, most), v);
+      to[rank] = v;
+      places_to[rank] = table.sorted_places[i];
+    }
+    table.sorted = to;
+    table.sorted_places = places_to;
+    __syncthreads();
+  }
+};
+
+}  // namespace loader

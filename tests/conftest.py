@@ -18,7 +18,7 @@ settings.load_profile("any-speed")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With -m "compiles or slow", files without these markers are not imported: that takes each worker half a minute."""
+    """With -m "compiles or slow", files without these markers are not imported, which takes a worker half a minute."""
     if config.option.markexpr != "compiles or slow" or collection_path.suffix != ".py":
         return None
     text = collection_path.read_text(encoding="utf-8")

@@ -268,8 +268,9 @@ inline int __syncthreads_or(int predicate) {
   return any;
 }
 inline void __syncwarp() { on_host::meet(on_host::running->warp->meeting); }
-// The block with number 1 is late now and then: others are past a barrier long before it. Of a launch's fences it
-// is another one each time, before a barrier or behind one: to sleep at each took four fifths of a test's time.
+// The block with number 1 is late now and then: others are past a barrier long before it. Of a launch's
+// fences it is another one each time, before a barrier or behind one: to sleep at each took four fifths of a
+// test's time.
 inline void __threadfence() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   static std::atomic<unsigned> fences{0};  // of all launches

@@ -17,6 +17,14 @@ settings.register_profile("any-speed", deadline=None, max_examples=50)
 settings.load_profile("any-speed")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With -m "compiles or slow", files without these markers are not imported, which takes a worker half a minute."""
+    if config.option.markexpr != "compiles or slow" or collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return None if "mark.compiles" in text or "mark.slow" in text else True
+
+
 @pytest.fixture(autouse=True)
 def same_matmul_precision() -> Iterator[None]:
     """A training that ends in an error leaves the precision of its model behind."""

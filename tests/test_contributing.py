@@ -37,6 +37,14 @@ def test_ci_runs_every_command() -> None:
     assert ".ci/wheels" in steps
 
 
+def test_slow_tests_are_found_by_their_files() -> None:
+    """For this command tests/conftest.py reads in the text of a file whether it has slow tests; no helper marks any."""
+    (command,) = [command for name, command in rows().items() if name.startswith("run the slow tests")]
+    assert ' -m "compiles or slow" ' in command
+    for helper in (ROOT / "tests" / "support").glob("*.py"):
+        assert not re.search(r"mark\.(compiles|slow)", helper.read_text(encoding="utf-8")), helper
+
+
 def test_commands_of_files_name_existing_files() -> None:
     for command in rows().values():
         for path in re.findall(r"(?:tests/\S+\.py|\.ci/\w+)", command):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import copy
+import pickle
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import omegaconf.base
 import pytest
 from omegaconf import DictConfig, OmegaConf
 from train_runs import FAST, Composer
@@ -41,14 +43,17 @@ def test_no_value_of_an_option_ends_in_traceback(
         raise Reached
 
     monkeypatch.chdir(tmp_path)
+    # The same interpolations are in all configurations: to read their grammar again takes a third of the time.
+    monkeypatch.setattr(omegaconf.base, "parse", cache(omegaconf.base.parse))
     for job in (node_job, tested_job):
         monkeypatch.setattr(job, "announce", reached)
     base = composed(*FAST, *RUNS[run])
     OmegaConf.set_struct(base, False)
+    stored = pickle.dumps(base)  # read in a tenth of the time of a deep copy
     taken = refused = 0
     for name in names(base):
         for value in VALUES:
-            cfg = copy.deepcopy(base)
+            cfg = pickle.loads(stored)
             OmegaConf.update(cfg, name, value, merge=False)
             OmegaConf.set_struct(cfg, True)
             try:

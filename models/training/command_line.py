@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
@@ -48,18 +49,23 @@ def choices(conf: Path, group: str) -> list[str]:
     return sorted(path.stem for path in (conf / group).glob("*.yaml"))
 
 
-def parts(conf: Path) -> set[str]:
-    """The names that a configuration has at its top."""
-    return {*map(str, OmegaConf.load(conf / "train.yaml")), "hydra", *(p.name for p in conf.iterdir() if p.is_dir())}
+@cache
+def parts(conf: Path) -> frozenset[str]:
+    """The names that a configuration has at its top. The folder is read once in a process, not for each job."""
+    folders = (path.name for path in conf.iterdir() if path.is_dir())
+    return frozenset({*map(str, OmegaConf.load(conf / "train.yaml")), "hydra", *folders})
 
 
 def check_keys(cfg: DictConfig, conf: Path) -> None:
     """Raises ValueError for a name at the top of a configuration, of an experiment's file say, that nothing reads."""
-    known, text = parts(conf), OmegaConf.to_yaml(cfg)
+    known = parts(conf)
+    if not (others := [key for key in map(str, cfg) if key not in known]):
+        return
+    text = OmegaConf.to_yaml(cfg)
     if HydraConfig.initialized():  # folders of runs may be named after it
         text += OmegaConf.to_yaml(HydraConfig.instance().cfg)
-    for key in map(str, cfg):
-        if key not in known and not re.search(rf"\$\{{\.*{re.escape(key)}\b", text):
+    for key in others:
+        if not re.search(rf"\$\{{\.*{re.escape(key)}\b", text):
             raise ValueError(
                 f"{key} is set, but no part of a run has that name and nothing refers to it, so nothing would read it: "
                 f"leave it out{_nearest(key, known)}"

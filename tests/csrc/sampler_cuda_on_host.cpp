@@ -227,11 +227,8 @@ int64_t compare_choice(Random& random, int rounds) {
   return edges;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const int rounds = stress::rounds(argc, argv, 10);
-  Random random(20261121);
+// Uniform picks: every schedule, memory that is too small, refused launches.
+void compare_schedules(Random& random, int rounds) {
   int64_t edges = 0, repetitions = 0, without_room = 0, by_lines = 0;
   for (const Compared& c : {compare<int32_t, int32_t>(random, rounds, {5, 10}),
                             compare<int64_t, int32_t>(random, rounds, {3, 25}),
@@ -243,16 +240,32 @@ int main(int argc, char** argv) {
   }
   expect_parts(random);
   expect_refused_launches(random);
-  edges += compare_choice<int32_t, int32_t, WeightedChoice>(random, 2 * rounds);
+  if (edges == 0 || repetitions == 0) fail("nothing was compared, or everything had room at once");
+  if (by_lines == 0) fail("no list was read by lines");
+  if (without_room == 0) fail("every block had shared memory enough");
+  std::printf("equal: %lld sampled edges, %lld mini-batches did not fit at first\n",
+              static_cast<long long>(edges), static_cast<long long>(repetitions));
+}
+
+void compare_choices(Random& random, int rounds) {
+  int64_t edges = compare_choice<int32_t, int32_t, WeightedChoice>(random, 2 * rounds);
   edges += compare_choice<int64_t, int64_t, WeightedChoice>(random, rounds);
   edges += compare_choice<int64_t, int32_t, TopKChoice>(random, rounds);
   edges += compare_choice<int32_t, int32_t, LaborChoice>(random, 2 * rounds);
   edges += compare_choice<int64_t, int64_t, LaborChoice>(random, rounds);
   edges += compare_choice<int32_t, int32_t, RaceChoice>(random, rounds);
   edges += compare_choice<int64_t, int64_t, RaceChoice>(random, rounds);
-  if (edges == 0 || repetitions == 0) stress::fail("nothing was compared, or everything had room at once");
-  if (by_lines == 0) stress::fail("no list was read by lines");
-  if (without_room == 0) stress::fail("every block had shared memory enough");
-  std::printf("equal: %lld sampled edges, %lld mini-batches did not fit at first\n",
-              static_cast<long long>(edges), static_cast<long long>(repetitions));
+  if (edges == 0) fail("nothing was picked by a choice");
+  std::printf("equal: %lld edges of other choices\n", static_cast<long long>(edges));
+}
+
+}  // namespace
+
+// `rounds` and, if only a part is to be run, its name.
+int main(int argc, char** argv) {
+  const int rounds = stress::rounds(argc, argv, 10);
+  const std::string part = argc > 2 ? argv[2] : "";
+  Random random(20261121);
+  if (part != "choices") compare_schedules(random, rounds);
+  if (part != "schedules") compare_choices(random, rounds);
 }

@@ -17,7 +17,7 @@ SANITIZERS = "address,undefined"
 def test_own_lists_give_the_cores_mini_batches(tmp_path: Path) -> None:
     skip_unless_it_runs(SANITIZERS, tmp_path)
     cpu = ROOT / "csrc" / "sampler" / "cpu"
-    names = ("fused", "hopwise", "philox_lanes", "pick_batch", "race_scan", "rank_bitmap", "scan")
+    names = ("hopwise", "philox_lanes", "pick_batch", "race_scan", "rank_bitmap", "scan")
     sources = [HERE / "own_lists_on_host.cpp", *(cpu / f"{name}.cpp" for name in names)]
     target = tmp_path / "own_lists"
     built = build(sources, SANITIZERS, target, OPTIONS)

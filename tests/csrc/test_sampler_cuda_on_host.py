@@ -18,6 +18,7 @@ from sanitizers import ROOT, build, run, skip_unless_it_runs
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
 
 HERE = Path(__file__).parent
+Started = Callable[[int, str], CompletedProcess[str]]
 SANITIZERS = "address,undefined"
 
 
@@ -37,22 +38,25 @@ def test_every_schedule_gives_the_cpus_mini_batches(tmp_path: Path) -> None:
     assert done.stdout.startswith("equal: ")
 
 
-# Of a file: what is right, and the mistake in its place.
+# A part of the program, and the rounds in which it finds the mistakes that it should.
+ROUNDS = {"schedules": "2", "choices": "1"}
+# Of a file: what is right, the mistake in its place, and the part of the program that meets it.
 MISTAKES = [
-    ("run.cuh", "first += (rows + 31) / 32 * 32 * {};", "K", "(K - 1)"),  # where the picks of a hop lie
-    ("hashed.cuh", "row += {};", "total", "total > 0"),  # nodes of a range's later windows
-    ("scan.cuh", "begin = 0, step = {},", "kGroup", "1"),  # groups of a long list's parts
+    ("run.cuh", "first += (rows + 31) / 32 * 32 * {};", "K", "(K - 1)", "schedules"),  # where the picks of a hop lie
+    ("hashed.cuh", "row += {};", "total", "total > 0", "schedules"),  # nodes of a range's later windows
+    ("scan.cuh", "begin = 0, step = {},", "kGroup", "1", "choices"),  # groups of a long list's parts
     # Lists that are raced together:
-    ("race_queue.cuh", "__popc(votes & {})", "before_lane & ~bits_below(from, base)", "before_lane"),
+    ("race_queue.cuh", "__popc(votes & {})", "before_lane & ~bits_below(from, base)", "before_lane", "choices"),
     # A warp makes the rows of seeds that another one counts, without a barrier between:
     (
         "hopwise.cuh",
         "groups = {};",
         "this->own_groups(this->num_seeds())",
         "share((this->num_seeds() + 31) / 32, this->warps(), this->warps() - 1 - this->warp())",
+        "schedules",
     ),
     # Rows that a warp looks up after the first ones:
-    ("assemble.cuh", "row = begin + {} + lane;", "before", "before / 2"),
+    ("assemble.cuh", "row = begin + {} + lane;", "before", "before / 2", "schedules"),
 ]
 
 
@@ -62,7 +66,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("planted")
     csrc = folder / "csrc"
     shutil.copytree(ROOT / "csrc", csrc)
-    for number, (name, around, right, wrong) in enumerate(MISTAKES, start=1):
+    for number, (name, around, right, wrong, _) in enumerate(MISTAKES, start=1):
         source = csrc / "sampler" / "cuda" / name
         text = source.read_text()
         assert text.count(around.format(right)) == 1
@@ -76,23 +80,24 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def with_mistake(planted: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], CompletedProcess[str]]:
-    def started(number: int) -> CompletedProcess[str]:
+def with_mistake(planted: Path, monkeypatch: pytest.MonkeyPatch) -> Started:
+    def started(number: int, part: str) -> CompletedProcess[str]:
         monkeypatch.setenv("PLANTED_MISTAKE", str(number))
-        return run([str(planted), "2"], timeout=3000)
+        return run([str(planted), ROUNDS[part], part], timeout=3000)
 
     return started
 
 
-def test_without_a_planted_mistake_nothing_is_found(with_mistake: Callable[[int], CompletedProcess[str]]) -> None:
+@pytest.mark.parametrize("part", ROUNDS)
+def test_without_a_planted_mistake_nothing_is_found(with_mistake: Started, part: str) -> None:
     """So what ends the program below is the mistake."""
-    done = with_mistake(0)
+    done = with_mistake(0, part)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("number", range(1, len(MISTAKES) + 1))
-def test_a_planted_mistake_is_found(with_mistake: Callable[[int], CompletedProcess[str]], number: int) -> None:
+def test_a_planted_mistake_is_found(with_mistake: Started, number: int) -> None:
     """A run that finds nothing means something. The comparison finds these by itself, unless a wrong index ends it."""
-    done = with_mistake(number)
+    done = with_mistake(number, MISTAKES[number - 1][-1])
     ended = done.returncode in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
     assert ended or (done.returncode > 0 and "FAILED" in done.stderr)

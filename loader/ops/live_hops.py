@@ -123,6 +123,7 @@ class LiveHops:
 
     stands_for: ClassVar[type] = HeteroMiniBatch
     headroom: ClassVar[float] = 0.05  # small types differ by more than the whole mini-batch does
+    branches: ClassVar[bool] = False
 
     def __init__(self, like: Any, room: HopRoom, ignored_label: int | None = None) -> None:
         kind = self.kind_of(like)

@@ -25,6 +25,7 @@ class LiveTrees(LiveHops):
 
     stands_for: ClassVar[type] = TreeMiniBatch
     headroom: ClassVar[float] = 0.1  # sizes of trees differ by more than those of k-hop mini-batches do
+    branches: ClassVar[bool] = True  # tables have encoders of their own, of some ten small kernels each
 
     def __init__(self, like: TreeMiniBatch, room: HopRoom, ignored_label: int | None = None) -> None:
         if ignored_label is not None:

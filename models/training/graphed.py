@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -249,8 +249,8 @@ class _Captured:
         here = torch.cuda.current_stream(live.kind.device)
         stream = torch.cuda.Stream(live.kind.device, priority=PRIORITY)
         stream.wait_stream(here)
-        self._branches = Branches(live.kind.device, PRIORITY)
-        with torch.cuda.stream(stream), self._branches.open(), torch.autograd.set_multithreading_enabled(False):
+        self._branches = Branches(live.kind.device, PRIORITY) if live.branches else None
+        with torch.cuda.stream(stream), self._side_by_side(), torch.autograd.set_multithreading_enabled(False):
             for _ in range(_WARM_UP):
                 gradients = self._gradients_of(self._loss_and_output()[0])
             # Not in the graphs' memory, where the next forward pass would write over them. With the strides of the
@@ -286,13 +286,14 @@ class _Captured:
         every = [(to, g) for to, g in zip(self.gradients, found, strict=True) if to is not None and g is not None]
         # By a launch each where the strides differ: one of these among the others, and torch would copy all so.
         same = [[pair for pair in every if (pair[0].stride() == pair[1].stride()) == equal] for equal in (True, False)]
-        parts = [some[i::_COPIERS] for some in same for i in range(_COPIERS)]
+        copiers = 1 if self._branches is None else _COPIERS
+        parts = [some[i::copiers] for some in same for i in range(copiers)]
 
         def copy(some: list[tuple[Tensor, Tensor]]) -> None:
             torch._foreach_copy_([to for to, _ in some], [g for _, g in some])
 
         # The gradients stay until here, so their memory needs no further care.
-        for done in [beside(("copy", i % _COPIERS), partial(copy, part)) for i, part in enumerate(parts) if part]:
+        for done in [beside(("copy", i % copiers), partial(copy, part)) for i, part in enumerate(parts) if part]:
             done()
 
     def _capture_passes(self) -> None:
@@ -326,11 +327,14 @@ class _Captured:
         _forget_workspaces()
         torch.clear_autocast_cache()
         self.live.forget_draws()
-        with torch.autograd.set_multithreading_enabled(False), self._branches.open(), capturing():
+        with torch.autograd.set_multithreading_enabled(False), self._side_by_side(), capturing():
             yield
         _forget_workspaces()
         torch.clear_autocast_cache()
         self.live.check_draws()
+
+    def _side_by_side(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._branches is None else self._branches.open()
 
     def is_valid(self) -> bool:
         return self._context == _context() and self._of_module.unchanged()

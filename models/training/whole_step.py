@@ -26,7 +26,7 @@ _OF_THE_MODULE = (
     *_BETWEEN, "training_step", "loss_of", "backward", "optimizer_zero_grad", "configure_gradient_clipping",
 )  # fmt: skip
 
-_A_LAUNCH, _A_PIECE = 36, 8192  # tensors of a launch of torch's fused Adam, and elements of each
+_A_LAUNCH, _A_PART = 36, 8192  # tensors of a launch of torch's fused Adam, and elements of each
 _LANES = 8  # branches of a step of the optimiser
 
 
@@ -171,7 +171,7 @@ class ReplayedAdam:
     """The step of a fused Adam by a CUDA graph. While its options change from step to step it runs as it is.
 
     Torch takes some 36 tensors a launch, one launch after the other, and has a thread block for 65536 elements: that
-    does not fill a GPU. In the graph tensors are in pieces, and the launches lie side by side.
+    does not fill a GPU. In the graph tensors are in parts, and the launches lie side by side.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
@@ -231,16 +231,16 @@ class ReplayedAdam:
         return graph
 
     def _step_side_by_side(self) -> None:
-        """As the optimiser's step, which is the same for each element, a few pieces of parameters a branch."""
+        """As the optimiser's step, which is the same for each element, a few parts of parameters a branch."""
         done: list[Beside[None]] = []
         for group in self.optimizer.param_groups:
-            pieces: dict[torch.dtype, list[tuple[Tensor, ...]]] = {}
+            parts: dict[torch.dtype, list[tuple[Tensor, ...]]] = {}
             parameters = [p for p in group["params"] if p.grad is not None]
             torch._foreach_add_([self.optimizer.state[p]["step"] for p in parameters], 1)
             for p in parameters:
-                pieces.setdefault(p.dtype, []).extend(_pieces(p, self.optimizer.state[p], group["amsgrad"]))
-            for some in pieces.values():
-                some.sort(key=lambda piece: piece[0].numel(), reverse=True)  # equal ones are done at the same time
+                parts.setdefault(p.dtype, []).extend(_parts_of(p, self.optimizer.state[p], group["amsgrad"]))
+            for some in parts.values():
+                some.sort(key=lambda part: part[0].numel(), reverse=True)  # equal ones are done at the same time
                 for begin in range(0, len(some), _A_LAUNCH):
                     work = partial(_adam, group, some[begin : begin + _A_LAUNCH])
                     done.append(beside(len(done) % _LANES, work))
@@ -248,19 +248,19 @@ class ReplayedAdam:
             one()
 
 
-def _pieces(parameter: Tensor, state: dict[str, Tensor], amsgrad: bool) -> list[tuple[Tensor, ...]]:
+def _parts_of(parameter: Tensor, state: dict[str, Tensor], amsgrad: bool) -> list[tuple[Tensor, ...]]:
     """Parts of a parameter, its gradient and its moments, each with the number of steps."""
     assert parameter.grad is not None
     moments = ["exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if amsgrad else [])]
     whole = [parameter.detach(), parameter.grad, *(state[name] for name in moments)]
     if not all(of.is_contiguous() for of in whole):
         return [(*whole, state["step"])]
-    return [(*parts, state["step"]) for parts in zip(*(of.view(-1).split(_A_PIECE) for of in whole), strict=True)]
+    return [(*parts, state["step"]) for parts in zip(*(of.view(-1).split(_A_PART) for of in whole), strict=True)]
 
 
-def _adam(group: dict[str, Any], pieces: Sequence[tuple[Tensor, ...]]) -> None:
+def _adam(group: dict[str, Any], parts: Sequence[tuple[Tensor, ...]]) -> None:
     """A launch of torch's fused Adam, as its optimiser calls it."""
-    parameters, gradients, first, second, *largest, steps = map(list, zip(*pieces, strict=True))
+    parameters, gradients, first, second, *largest, steps = map(list, zip(*parts, strict=True))
     launch = torch._fused_adamw_ if group.get("decoupled_weight_decay") else torch._fused_adam_
     options = {name: group[name] for name in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
     beta1, beta2 = map(float, group["betas"])

@@ -234,8 +234,8 @@ class TestOnGPU:
 
 
 @pytest.mark.parametrize("options", [{}, {"amsgrad": True, "weight_decay": 0.1}, {"maximize": True, "eps": 1e-3}])
-def test_adam_in_pieces_is_adam(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("models.training.whole_step._A_PIECE", 7)
+def test_adam_in_parts_is_adam(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.training.whole_step._A_PART", 7)
     monkeypatch.setattr("models.training.whole_step._A_LAUNCH", 3)
     g = torch.Generator().manual_seed(0)
     first = [torch.randn(shape, generator=g) for shape in ((5, 6), (3,), (), (4, 2))]

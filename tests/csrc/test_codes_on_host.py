@@ -132,7 +132,11 @@ def test_means_are_those_of_decoded_rows(
         )  # fmt: skip
         return out
 
-    wanted = mean("float32", whole, 4 if columns % 4 == 0 else 1)
+    wide = 4 if columns % 4 == 0 else 1
+    wanted, apart = mean("float32", whole, wide), mean("float32", whole, wide, elsewhere=True)
+    at = places.unsqueeze(1) + torch.arange(columns)
+    # Rows that are taken in turns are long from 65 entries on: the sum of one of these has another order.
+    assert torch.allclose(apart.view(-1)[at], wanted[order, columns:], rtol=1e-4, atol=1e-3)
     own = whole[nodes[:num_dst].long()]
     if not threshold:
         assert torch.equal(wanted[:, :columns], own.relu() if relu else own)
@@ -140,7 +144,7 @@ def test_means_are_those_of_decoded_rows(
         if columns % width == 0 and pitch % width == 0:
             assert same_bits(mean(kind, table, width), wanted)
             moved = mean(kind, table, width, elsewhere=True)
-            assert same_bits(moved.view(-1)[places.unsqueeze(1) + torch.arange(columns)], wanted[order, columns:])
+            assert same_bits(moved.view(-1)[at], apart.view(-1)[at])
             assert bool((moved[:, :columns] == 3).all())
     if columns % 4 == 0 and pitch % 4 == 0 and not relu and not threshold:  # by a warp for each row
         assert same_bits(mean("float32", whole, 0), wanted)

@@ -80,8 +80,7 @@ class RelationalSAGE(nn.Module):
         if encoder_norm not in ("layer", "none"):
             way = ": copies of a row would count once or often" if encoder_norm == "batch" else ""
             raise ValueError(f"encoder_norm is {encoder_norm!r}; it must be layer or none{way}")
-        self.encoder_layers, self.width = as_size("encoder_layers", encoder_layers), hidden_channels
-        self.normed = encoder_norm == "layer"
+        self.encoder_layers, self.normed = as_size("encoder_layers", encoder_layers), encoder_norm == "layer"
         gnn = import_optional("torch_geometric.nn", "a model of tables", "relational")
         # Unlike torch's, it takes tables that are called as one of its methods, such as items or type.
         table_dict = import_optional("torch_geometric.nn.module_dict", "a model of tables", "relational").ModuleDict
@@ -193,7 +192,8 @@ class RelationalSAGE(nn.Module):
 
     def _first_layers(self, names: Sequence[str], sizes: Sequence[int], parts: Sequence[Tensor | None]) -> list[Tensor]:
         """The halves of what `RowEncoder.write_first` gives of all parts, zeros of tables without columns."""
-        memory = self.head.weight.new_empty(sum(sizes), 2 * self.width)
+        width = self.head.in_features
+        memory = self.head.weight.new_empty(sum(sizes), 2 * width)
         places, of_tables = memory.split(list(sizes)), dict[str, list[int]]()
         for i, name in enumerate(names):
             if parts[i] is None:
@@ -213,7 +213,7 @@ class RelationalSAGE(nn.Module):
             (at, beside(("table", n % _LANES), partial(of_table, name, at), memory, [parts[i] for i in at]))
             for n, (name, at) in enumerate(of_tables.items())
         ]
-        nothing = [memory.new_empty(1).expand(size, self.width) for size in sizes]
+        nothing = [memory.new_empty(1).expand(size, width) for size in sizes]
         both = list(zip(nothing, nothing, strict=True))
         for at, found in branches:
             for i, one in zip(at, found(), strict=True):
@@ -228,7 +228,11 @@ class RelationalSAGE(nn.Module):
         nets = [None if encoder is None else encoder.net for encoder in encoders]
         some = next((net for net in nets if net is not None), None)
         lone = [None if encoder is None else encoder.row for encoder in encoders]
-        rows = None if all(row is None for row in lone) else _stack(lone, self.head.weight.new_zeros(self.width))
+        rows = (
+            None
+            if all(row is None for row in lone)
+            else _stack(lone, self.head.weight.new_zeros(self.head.in_features))
+        )
         if some is None:
             return _EncoderWeights({}, {}, {}, rows)
         count = len(some.backbone)
@@ -268,7 +272,7 @@ class RelationalSAGE(nn.Module):
         x, shortcut = first
         for number in range(count):
             at = f"backbone.{number}."
-            bias = vectors[f"{at}lin1.bias"] if number else None  # `RowEncoder.first` adds the first block's bias
+            bias = vectors[f"{at}lin1.bias"] if number else None  # `RowEncoder.write_first` adds the first block's
             if number:
                 shortcut, x = x, linear(x, f"{at}lin1.")
             x = end(x, f"{at}norm1.", bias)
@@ -317,7 +321,7 @@ class RelationalSAGE(nn.Module):
     ) -> tuple[list[tuple[Tensor, Tensor]], Sequence[Beside[Entries] | None]]:
         """`indptr` and `indices` of each layer, see `HopLayout.with_own`; and, in a captured step, by source as well.
 
-        The first layer reads each distinct row where it lies: it is encoded once.
+        With `unique_rows` each distinct row is encoded once, and the first layer reads it where it lies.
         """
         found = [trees.with_own(self.num_layers - i) for i in range(self.num_layers)]
         if mapped is not None:

@@ -164,9 +164,10 @@ class RGCN(TypedNet):
                 x = group.norm(x, self.scale[i - 1], self.shift[i - 1])
             x = nn.functional.dropout(x.relu(), self.dropout, self.training)
             hops = last - i
-            places = layout.arange(layout.nodes_of(hops))
-            own, means = _own_and_means(x, places, layout.rows_of(hops), layout.entries_of(hops))
-            group = layout.group(hops)
+            # Own rows and means of neighbors have one gradient.
+            indptr, entries = layout.with_own(hops)
+            nodes, group = layout.nodes_of(hops), layout.group(hops)
+            own, means = aggregate_row_mean(x, indptr, entries).split([nodes, len(indptr) - 1 - nodes])
             x = group.linear(own, self.own[i], self.bias[i])
             x = x + sum_of_relations(layout.parts(hops), self._slots, means, self._in_order(self._weights(i)))
         return x[: batch.batch_size]
@@ -267,12 +268,3 @@ class _OneRow(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.bias = uniform((width,), 1)
-
-
-def _own_and_means(x: Tensor, places: Tensor, indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """The first rows of `x`, at these places, and the means of rows of entries, whose gradients are one sum."""
-    count = places.numel()
-    ends = torch.cat([places.to(indptr.dtype), indptr + count])
-    both = aggregate_row_mean(x, ends, torch.cat([places.to(indices.dtype), indices]))
-    first, means = both.split([count, indptr.numel() - 1])
-    return first, means

@@ -26,7 +26,7 @@ def apart(
         gradients: called as `gradients(grad, *saved)`, returns a gradient for each weight.
         saved: what else it reads.
         weights: what gets gradients.
-        shape: of `grad`, whose dtype is that of the first weight.
+        shape: that of `grad`, which has the dtype of the first weight.
 
     Returns:
         Memory of one element in that shape, which is not to be read; None if no weight wants a gradient.

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.machine.gpu import current_stream_handle, require_cuda
+from loader.ops.gpu import order_by_source
 from loader.ops.live import narrow
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -69,12 +70,7 @@ class BySource:
         """`[sources + 1]` where the entries of each source begin, `[entries]` the entries, `[entries]` the row of each;
         int32. The entries of a source are ascending, so sums over them have a fixed order."""
         indptr, entries, device = self._indptr, self.entries, self.entries.device
-        entry = torch.arange(len(entries), device=device)
-        # Entries beyond the last row's, which a padded mini-batch has, go behind those of all sources.
-        key = torch.where(entry < indptr[-1], entries, self._count)
-        of_entries, order = torch.sort(key, stable=True)
-        sources = torch.arange(self._count + 1, dtype=key.dtype, device=device)
-        begins = torch.searchsorted(of_entries, sources, out_int32=True)
+        begins, order = order_by_source(indptr, entries, self._count)
         ended = torch.zeros(len(entries) + 1, dtype=torch.int32, device=device)
         ended.scatter_add_(0, indptr[1:].long(), ended.new_ones(1).expand(len(indptr) - 1))
         return begins, order.int(), ended[: len(entries)].cumsum(0, dtype=torch.int32)

@@ -178,12 +178,19 @@ def entries_of(indptr: Tensor, indices: Tensor, num_src: int) -> Entries:
 
     It takes some ten launches. The host does not wait for the device.
     """
-    entry = torch.arange(indices.shape[0], device=indices.device)
-    # Those behind the last row go behind those of all sources.
-    sources, order = torch.sort(torch.where(entry < indptr[-1], indices, num_src), stable=True)
-    begins = torch.searchsorted(sources, torch.arange(num_src + 1, dtype=sources.dtype, device=sources.device))
+    begins, order = order_by_source(indptr, indices, num_src)
     rows = torch.bucketize(order.to(indptr.dtype), indptr[1:], right=True)
     return Entries(indptr, indices, begins.to(indptr.dtype), rows.to(indices.dtype))
+
+
+def order_by_source(indptr: Tensor, indices: Tensor, num_src: int) -> tuple[Tensor, Tensor]:
+    """`[sources + 1]` int32 where the entries of each source begin in the order by source, and `[entries]` int64 that
+    order, stable. Entries behind the last row go behind those of all sources.
+    """
+    entry = torch.arange(len(indices), device=indices.device)
+    of_entries, order = torch.sort(torch.where(entry < indptr[-1], indices, num_src), stable=True)
+    sources = torch.arange(num_src + 1, dtype=of_entries.dtype, device=indices.device)
+    return torch.searchsorted(of_entries, sources, out_int32=True), order
 
 
 def sum_of_entries(x: Tensor, entries: Entries) -> Tensor:

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "aggregate/cuda/passes.cuh"
+#include "block_sums.cuh"
 
 namespace loader {
 
@@ -141,12 +142,7 @@ struct PlainRows {
   // all begin at `begin`. So loads of one row's entries need not wait for the sum of the row before.
   __device__ __forceinline__ void means(int64_t row, int count, typename Pass::Index begin,
                                         int length) const {
-    int end = length;  // of the list, from `begin` on
-#pragma unroll
-    for (int offset = 1; offset < kWarp; offset *= 2) {
-      const int before = __shfl_up_sync(kAll, end, offset);
-      if (lane >= offset) end += before;
-    }
+    const int end = sum_up_to(length);  // of the list, from `begin` on
     const int total = __shfl_sync(kAll, end, count - 1);
     Out* to = pass.mean.data + row * pass.mean.stride + column;
     int now = 0, now_begin = 0, now_end = __shfl_sync(kAll, end, 0);

@@ -5,6 +5,7 @@
 
 #include "aggregate/cuda/transpose.h"
 #include "aggregate/cuda/vectors.cuh"
+#include "block_sums.cuh"
 
 namespace loader {
 template <typename P>
@@ -53,12 +54,7 @@ __global__ void __launch_bounds__(kTransposeThreads)
     mine += n[k];
     list_if_long(first + k, n[k], counters, long_rows);
   }
-  int64_t up_to = mine;
-#pragma unroll
-  for (int offset = 1; offset < 32; offset *= 2) {
-    const int64_t below = __shfl_up_sync(0xFFFFFFFFu, up_to, offset);
-    if (lane >= offset) up_to += below;
-  }
+  const int64_t up_to = sum_up_to(mine);
   if (lane == 31) warp_total[warp] = up_to;
   __syncthreads();
   if (threadIdx.x == 0) {

@@ -18,6 +18,7 @@
 // two or three a digit.
 #pragma once
 
+#include "sampler/cuda/mixed_bits.cuh"
 #include "sampler/cuda/space.cuh"
 
 namespace loader {
@@ -49,20 +50,9 @@ struct HashSet : Space<Args> {
 
   __device__ static Key key_of(N v) { return static_cast<Key>(v) + 1; }
 
-  // Where the search for a vertex begins: its bits mixed (Appleby, MurmurHash3: fmix32, fmix64), since ids of
-  // a real graph come in rows and in strides.
+  // Where the search for a vertex begins.
   __device__ uint32_t home(N v) const {
-    auto x = static_cast<Key>(v);
-    if constexpr (sizeof(N) == 4) {
-      x = (x ^ x >> 16) * 0x85EBCA6Bu;
-      x = (x ^ x >> 13) * 0xC2B2AE35u;
-      x ^= x >> 16;
-    } else {
-      x = (x ^ x >> 33) * 0xFF51AFD7ED558CCDull;
-      x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53ull;
-      x ^= x >> 33;
-    }
-    return static_cast<uint32_t>(x & static_cast<Key>(args.hash.size - 1));
+    return static_cast<uint32_t>(mixed_bits(static_cast<Key>(v)) & static_cast<Key>(args.hash.size - 1));
   }
 
   // Puts the first `count` of `u` into the table; `at` receives their places. Bit i of the result: u[i] was

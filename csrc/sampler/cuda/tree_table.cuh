@@ -2,6 +2,7 @@
 // memory, or beside it if they are many; the new ones are sorted and numbered.
 #pragma once
 
+#include "sampler/cuda/mixed_bits.cuh"
 #include "sampler/cuda/space.cuh"
 #include "sampler/cuda/trees.h"
 
@@ -69,24 +70,11 @@ struct TreeTable {
     return true;
   }
 
-  __device__ static uint32_t home(N v) {  // MurmurHash3's fmix, see hash_set.cuh
-    auto x = static_cast<Key>(v);
-    if constexpr (sizeof(N) == 4) {
-      x = (x ^ x >> 16) * 0x85EBCA6Bu;
-      x = (x ^ x >> 13) * 0xC2B2AE35u;
-      x ^= x >> 16;
-    } else {
-      x = (x ^ x >> 33) * 0xFF51AFD7ED558CCDull;
-      x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53ull;
-      x ^= x >> 33;
-    }
-    return static_cast<uint32_t>(x);
-  }
-
   // The place of a vertex in the table, which is at most half full; whether it was not there.
   __device__ static uint32_t insert(const Table& table, N v, bool& fresh) {
     const Key key = static_cast<Key>(v) + 1;
-    for (uint32_t at = home(v) & table.mask;; at = (at + 1) & table.mask) {
+    for (uint32_t at = static_cast<uint32_t>(mixed_bits(static_cast<Key>(v))) & table.mask;;
+         at = (at + 1) & table.mask) {
       Key there = *const_cast<volatile Key*>(table.keys + at);
       if (there == 0) there = atomicCAS(table.keys + at, Key{0}, key);
       fresh = there == 0;

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 import torch
-from marks import HAS_GPU
+from marks import needs_gpu
 from torch import Tensor
 
 from loader.ops.first_layers import FirstLayer, halves, write_to
 
 SIZES = [4, 0, 2, 3]  # the third has zeros
-DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a GPU")])]
+DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
 
 
 @pytest.mark.parametrize("device", DEVICES)

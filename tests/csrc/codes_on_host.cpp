@@ -95,6 +95,11 @@ void gather(const std::string& code, bool narrow, int placement, int count, int 
   return is_int8 ? run_counts<int8, float>(g) : run_counts<float8, float>(g);
 }
 
+template <typename Pass>
+bool takes_turns(const Pass& pass) {
+  return pass.block.sums || pass.block.order != nullptr;
+}
+
 template <int N, typename T>
 void run_mean(MeanPass<int32_t, int32_t, T, float> pass, int rows_per_group, int log_lanes) {
   std::vector<int64_t> rows(pass.rows + 1);
@@ -102,7 +107,7 @@ void run_mean(MeanPass<int32_t, int32_t, T, float> pass, int rows_per_group, int
   const LongRows long_rows{&count, rows.data()};
   const int64_t a_block = (kShortThreads >> log_lanes) * int64_t{rows_per_group};
   const auto grid = static_cast<unsigned>((pass.rows + a_block - 1) / a_block);
-  const bool in_turns = pass.block.order != nullptr;
+  const bool in_turns = takes_turns(pass);
   on_host::run_grid(grid, kShortThreads, 0,
                     [&] { sum_short_rows<N>(pass, long_rows, log_lanes, rows_per_group, in_turns); });
   on_host::run_grid(2, kLongThreads, 0, [&] { sum_long_rows<N>(pass, long_rows); });
@@ -115,16 +120,17 @@ void run_plain(MeanPass<int32_t, int32_t, T, float> pass, int rows_per_warp) {
   const LongRows long_rows{&count, rows.data()};
   const int64_t a_block = kShortThreads / 32 * int64_t{rows_per_warp};
   on_host::run_grid(static_cast<unsigned>((pass.rows + a_block - 1) / a_block), kShortThreads, 0,
-                    [&] { sum_plain_rows(pass, long_rows, rows_per_warp); });
+                    [&] { sum_plain_rows(pass, long_rows, rows_per_warp, takes_turns(pass)); });
   on_host::run_grid(2, kLongThreads, 0, [&] { sum_long_rows<kPlainColumns>(pass, long_rows); });
 }
 
 // The mean over rows `nodes[indices[e]]` of a table, and the destinations' own rows before it, as
-// launch_mean_forward has them; `code`: "float32" of a table of floats; `width` 0: by a warp for each row.
+// launch_mean_forward has them; `code`: "float32" of a table of floats; `width` 0: by a warp for some rows;
+// `sums`: the sum in place of the mean, without own rows.
 void mean(const std::string& code, int width, uintptr_t indptr, uintptr_t indices, int64_t num_dst,
           int64_t num_src, int64_t num_edges, uintptr_t table, int64_t stride, uintptr_t nodes, int64_t dim,
           uintptr_t scales, bool by_row, uintptr_t out, bool relu, uint32_t threshold, int rows_per_group,
-          int log_lanes, uintptr_t order, uintptr_t places) {
+          int log_lanes, uintptr_t order, uintptr_t places, bool sums) {
   const auto run = [&](auto type) {
     using T = decltype(type);
     MeanPass<int32_t, int32_t, T, float> pass;
@@ -141,6 +147,8 @@ void mean(const std::string& code, int width, uintptr_t indptr, uintptr_t indice
         f.identity(),
         dim,
         num_dst};
+    pass.block.sums = sums;
+    if (sums) pass.own = {};
     if (order) {
       pass.block.order = at<int64_t>(order);
       pass.block.at = at<int64_t>(places);

@@ -122,13 +122,13 @@ def test_means_are_those_of_decoded_rows(
     order = torch.randperm(num_dst, generator=random)
     places = (2 * torch.randperm(num_dst, generator=random) + 1) * columns  # the second half of a row
 
-    def mean(code: str, rows: Tensor, width: int, elsewhere: bool = False) -> Tensor:
+    def mean(code: str, rows: Tensor, width: int, elsewhere: bool = False, sums: bool = False) -> Tensor:
         out = aligned(torch.full((num_dst, 2 * columns), 3.0))
         moved = (order.data_ptr(), places.data_ptr()) if elsewhere else (0, 0)
         core.mean(
             code, width, indptr.data_ptr(), indices.data_ptr(), num_dst, num_src, len(indices), rows.data_ptr(),
             rows.stride(0), nodes.data_ptr(), columns, scales.data_ptr(), by_row, out.data_ptr(), relu, threshold,
-            rows_per_group, 2, *moved,
+            rows_per_group, 2, *moved, sums,
         )  # fmt: skip
         return out
 
@@ -146,6 +146,12 @@ def test_means_are_those_of_decoded_rows(
             moved = mean(kind, table, width, elsewhere=True)
             assert same_bits(moved.view(-1)[at], apart.view(-1)[at])
             assert bool((moved[:, :columns] == 3).all())
-    if columns % 4 == 0 and pitch % 4 == 0 and not relu and not threshold:  # by a warp for each row
-        assert same_bits(mean("float32", whole, 0), wanted)
-        assert same_bits(mean(kind, table, 0), wanted)
+    if columns % 4 == 0 and pitch % 4 == 0 and not relu and not threshold:  # by a warp for some rows
+        sums = mean("float32", whole, wide, sums=True)
+        entries = whole[nodes[indices.long()].long()]
+        exact = torch.segment_reduce(entries.double(), "sum", lengths=degrees)
+        assert torch.allclose(sums[:, columns:].double(), exact, rtol=1e-4, atol=1e-3)
+        for code, rows in (("float32", whole), (kind, table)):
+            assert same_bits(mean(code, rows, 0), wanted)
+            assert same_bits(mean(code, rows, 0, elsewhere=True).view(-1)[at], apart.view(-1)[at])
+            assert same_bits(mean(code, rows, 0, sums=True), sums)

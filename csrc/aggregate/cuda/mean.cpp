@@ -138,10 +138,10 @@ void sum_rows(const Pass& pass, int64_t num_rows, const LongRows& long_rows, int
   sum_long_rows<N>(pass, long_rows, max_long, device, stream);
 }
 
-// The same by a warp for each row, of rows as they are, which are wider than half a warp reads at once.
+// The same by a warp for some rows, of rows as they are, which are wider than half a warp reads at once.
 template <typename Pass>
 void sum_plain_rows(const Pass& pass, int64_t num_rows, const LongRows& long_rows, int64_t max_long,
-                    int device, gpu::Stream stream) {
+                    bool in_turns, int device, gpu::Stream stream) {
   if (num_rows == 0) return;
   gpu::Kernel& short_rows = gpu::kernel<SumPlainRows, Pass>();
   if (max_long > 0)
@@ -149,10 +149,10 @@ void sum_plain_rows(const Pass& pass, int64_t num_rows, const LongRows& long_row
   constexpr int64_t kWarps = kShortThreads / 32;
   const int64_t rows_per_warp =
       rows_of_group(num_rows, kWarps, kPlainBlocks<typename Pass::In>, device, kPlainRows);
-  gpu::launch<Pass, LongRows, int>(
+  gpu::launch<Pass, LongRows, int, bool>(
       short_rows, device,
       {gpu::blocks_for(num_rows, kWarps * rows_per_warp, "rows"), kShortThreads, 0, stream}, pass, long_rows,
-      static_cast<int>(rows_per_warp));
+      static_cast<int>(rows_per_warp), in_turns);
   sum_long_rows<kPlainColumns>(pass, long_rows, max_long, device, stream);
 }
 
@@ -256,8 +256,9 @@ void launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x,
   if constexpr (kIsCode<T>) pass.scales = scales;
   const Alignment alignment = Alignment(dim).of(x).of(mean).of(own);
   if constexpr (!std::is_same_v<T, double>) {
-    if (args.identity && !in_turns(block) && dim > 16 * kPlainColumns && alignment.allows(kPlainColumns))
-      return sum_plain_rows(pass, block.num_dst, long_rows, max_long, device, stream);
+    const bool turns = in_turns(block), alone = own.data == nullptr && padding == 0;
+    if (args.identity && (!turns || alone) && dim > 16 * kPlainColumns && alignment.allows(kPlainColumns))
+      return sum_plain_rows(pass, block.num_dst, long_rows, max_long, turns, device, stream);
   }
   with_vectors<T>(alignment, [&](auto width) {
     sum_rows<decltype(width)::value>(pass, block.num_dst, long_rows, max_long, in_turns(block), device,

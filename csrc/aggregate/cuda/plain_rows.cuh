@@ -1,9 +1,13 @@
-// Means of rows as they are, without ReLU and dropout: what the first layer reads of a table of features.
+// Means and sums of rows as they are, without ReLU and dropout: what the first layer reads of a table of
+// features, and what typed layers read.
 //
-// A warp has some neighboring rows, each lane four neighboring columns. Their entries follow on each other,
-// so the warp reads them one after the other, several at once, and ends a row where its list ends. Without
-// the random numbers of dropout a lane needs few registers, so a multiprocessor has room for the loads that
-// its memory takes at once.
+// A warp has some rows, each lane four neighboring columns. The warp reads the entries of its rows as one
+// list, several at once, and ends a row where its entries end: with few entries a row, most of the time is
+// spent waiting for memory. Without the random numbers of dropout a lane needs few registers, so a
+// multiprocessor has room for the loads that its memory takes at once.
+//
+// The rows of a warp are neighbors, whose entries follow on each other, or, `in_turns`, every n-th row of n
+// warps: where long rows follow on each other, one warp would sum them all.
 #pragma once
 
 #include <cstdint>
@@ -138,28 +142,26 @@ struct PlainRows {
       store_scaled<Out, kPlainColumns, float>(to + i * pass.own.stride, {}, 1.0f);
   }
 
-  // The means of rows whose lists are short and follow on each other: a lane has the length of a list, and
-  // all begin at `begin`. So loads of one row's entries need not wait for the sum of the row before.
-  __device__ __forceinline__ void means(int64_t row, int count, typename Pass::Index begin,
-                                        int length) const {
-    const int end = sum_up_to(length);  // of the list, from `begin` on
+  // The means, or sums, of short rows: a lane has the length of a row, and entry i of the list of all rows is
+  // `entry_of(i, end)`, `end` being where the lane's row ends in it. So loads of one row's entries need not
+  // wait for the sum of the row before. `write(now, sum, entries)` ends row `now`.
+  template <typename EntryOf, typename Write>
+  __device__ __forceinline__ void lists(int count, int length, const EntryOf& entry_of,
+                                        const Write& write) const {
+    const int end = sum_up_to(length);
     const int total = __shfl_sync(kAll, end, count - 1);
-    Out* to = pass.mean.data + row * pass.mean.stride + column;
     int now = 0, now_begin = 0, now_end = __shfl_sync(kAll, end, 0);
     float sum[kPlainColumns] = {};
     const auto finish = [&] {
-      const int entries = now_end - now_begin;
-      if (has)
-        store_scaled<Out, kPlainColumns, float>(to, sum,
-                                                entries == 0 ? 0.0f : 1.0f / static_cast<float>(entries));
-      to += pass.mean.stride;
+      write(now, sum, now_end - now_begin);
 #pragma unroll
       for (int i = 0; i < kPlainColumns; ++i) sum[i] = 0;
       now_begin = now_end;
       now_end = __shfl_sync(kAll, end, ++now);
     };
     const auto picks_from = [&](int e) {
-      return Picks(pass, e + lane < total ? pass.pick(begin + e + lane) : Id{0});
+      const auto entry = entry_of(e + lane, end);  // which all lanes find together
+      return Picks(pass, e + lane < total ? pass.pick(entry) : Id{0});
     };
     Picks picks = picks_from(0);
 #pragma unroll 1
@@ -177,6 +179,51 @@ struct PlainRows {
     }
 #pragma unroll 1
     while (now < count) finish();
+  }
+
+  __device__ static float mean_of(int entries) {
+    return entries == 0 ? 0.0f : 1.0f / static_cast<float>(entries);
+  }
+
+  // Of neighboring rows, whose entries begin at `begin`.
+  __device__ __forceinline__ void means(int64_t row, int count, typename Pass::Index begin,
+                                        int length) const {
+    Out* to = pass.mean.data + row * pass.mean.stride + column;
+    lists(
+        count, length, [&](int i, int) { return begin + i; },
+        [&](int, const float(&sum)[kPlainColumns], int entries) {
+          if (has) store_scaled<Out, kPlainColumns, float>(to, sum, mean_of(entries));
+          to += pass.mean.stride;
+        });
+  }
+
+  // Rows `row`, `row + apart` and so on, without rows of their own and padding.
+  __device__ __forceinline__ void in_turns(const LongRows& long_rows, int64_t row, int64_t apart,
+                                           int count) const {
+    using Index = typename Pass::Index;
+    const bool there = lane < count;
+    const int64_t here = row + lane * apart;
+    const auto span = there ? pass.span(here) : Span<Index>{};
+    const int64_t at = !there ? 0 : pass.block.at != nullptr ? pass.block.at[here] : here * pass.mean.stride;
+    const bool is_long = span.length > kLongRowInTurns;
+    if (is_long && column == lane * kPlainColumns) {
+      long_rows.rows[atomicAdd(long_rows.count, 1ULL)] = here;
+    }
+    const unsigned left_out = __ballot_sync(kAll, is_long);
+    const int length = is_long ? 0 : static_cast<int>(span.length);
+    const auto entry_of = [&](int i, int end) {
+      int of = 0;  // the first row that ends behind entry i
+#pragma unroll
+      for (int step = 16; step > 0; step /= 2)
+        if (__shfl_sync(kAll, end, of + step - 1) <= i) of += step;
+      return __shfl_sync(kAll, static_cast<Index>(span.begin - (end - length)), of) + i;
+    };
+    lists(count, length, entry_of, [&](int now, const float(&sum)[kPlainColumns], int entries) {
+      const int64_t to = __shfl_sync(kAll, at, now);
+      if (has && (left_out >> now & 1U) == 0)
+        store_scaled<Out, kPlainColumns, float>(pass.mean.data + to + column, sum,
+                                                pass.block.sums ? 1.0f : mean_of(entries));
+    });
   }
 
   __device__ __forceinline__ void all(const LongRows& long_rows, int64_t row, int count) const {
@@ -202,21 +249,30 @@ struct PlainRows {
 
 template <typename Pass>
 __global__ void __launch_bounds__(kShortThreads, kPlainBlocks<typename Pass::In>)
-    sum_plain_rows(Pass pass, LongRows long_rows, int rows_per_warp) {
+    sum_plain_rows(Pass pass, LongRows long_rows, int rows_per_warp, bool in_turns) {
   pass.settle();
-  const int64_t row = (int64_t{blockIdx.x} * kShortThreads + threadIdx.x) / 32 * rows_per_warp;
-  const int count = static_cast<int>(min(int64_t{rows_per_warp}, pass.num_rows() - row));
+  const int64_t warp = (int64_t{blockIdx.x} * kShortThreads + threadIdx.x) / 32;
+  const int64_t apart = in_turns ? int64_t{gridDim.x} * kShortThreads / 32 : 1;
+  const int64_t row = in_turns ? warp : warp * rows_per_warp;
+  const int64_t left = (pass.num_rows() - row + apart - 1) / apart;
+  const int count = static_cast<int>(min(int64_t{rows_per_warp}, left));
   if (count <= 0) return;
 #pragma unroll 1
   for (int64_t tile = 0; tile < pass.dim; tile += 32 * kPlainColumns) {
     const int64_t column = tile + threadIdx.x % 32 * kPlainColumns;
+    const auto sum = [&](const auto& rows) {
+      if (in_turns)
+        rows.in_turns(long_rows, row, apart, count);
+      else
+        rows.all(long_rows, row, count);
+    };
     if constexpr (kIsCode<typename Pass::In>) {
       if (pass.scales.by_row) {
-        PlainRows<true, Pass>(pass, column).all(long_rows, row, count);
+        sum(PlainRows<true, Pass>(pass, column));
         continue;
       }
     }
-    PlainRows<false, Pass>(pass, column).all(long_rows, row, count);
+    sum(PlainRows<false, Pass>(pass, column));
   }
 }
 

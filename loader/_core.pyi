@@ -731,6 +731,29 @@ def cuda_mean_backward(
 ) -> None:
     """Launches the gradient of `cuda_mean_forward`."""
 
+# indptr, indices, place among the distinct nodes, tree; see loader/ops/moved_hops.py.
+_HopArrays = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+
+def cuda_move_hops(
+    where: _Where, sizes: Tensor, of_types: Tensor, fixed: tuple[Tensor, ...], loaded: _HopArrays, to: _HopArrays, /
+) -> None:
+    """Launches `moved` (csrc/layout/cuda/hops.h)."""
+
+def cuda_map_entries(
+    where: _Where,
+    lists: tuple[Tensor, Tensor, Tensor],
+    places: tuple[Tensor, Tensor, Tensor, Tensor],
+    begins: Tensor,
+    found: Tensor,
+    /,
+) -> None:
+    """Launches `MappedRows.entries`: `lists` has indptr, indices and the distinct node of each source."""
+
+def cuda_encode_times(
+    where: _Where, nodes: tuple[Tensor, Tensor, Tensor], known: Tensor, frequency: Tensor, out: Tensor, /
+) -> None:
+    """Launches `encode_since`: `nodes` has the seeds' times, the tree and the row of each node."""
+
 # Tensors of types, rows of a tile; weight, shift and bias by type.
 _LayerWeights = tuple[Tensor, int, Tensor, Tensor, Tensor | None]
 # Epsilon of the norm, ReLU, threshold of dropout and its key.

@@ -22,13 +22,15 @@ from loader.ops.grouped import Grouped, activated, by_type, sum_of_rows
 from loader.ops.live_trees import LiveTrees
 from loader.ops.mapped_rows import MappedRows
 from loader.ops.tiles import Spread
+from loader.ops.times_since import encode_since
 from loader.ops.tree_layout import TreeLayout
 from loader.samples.segments import EdgeType, Segments
 from loader.samples.trees import TreeMiniBatch
 from models.row_encoder import RowEncoder
 
-_DAY = 86_400
-_LANES = 8  # branches of encoders
+# Branches of encoders. With those of the layout and of both sets of weights they are eight: a CUDA graph begins that
+# many at once, and a ninth only when one of them has come to its end.
+_LANES = 5
 
 
 @renamed_arguments({"hidden": "hidden_channels"})
@@ -127,7 +129,7 @@ class RelationalSAGE(nn.Module):
         mapped = self._mapped(laid.made, segments)
         weights = beside("layers", lambda: [self._weights(i, segments, None if i else mapped) for i in range(last)])
         entries = beside("layout", partial(self._entries, laid.made, mapped))
-        from_times = beside("layout", partial(self._from_times, laid.made, segments, weights))
+        from_times = beside("times", lambda: self._from_times(laid(), segments, weights))
         x = self._encoded(laid.made if self.unique_rows else laid(), segments)
         trees, found = laid(), from_times()
         for i, (of, (indptr, indices), both) in enumerate(zip(weights(), *entries(), strict=True)):
@@ -293,10 +295,7 @@ class RelationalSAGE(nn.Module):
             # The day and the second, which are exact.
             timed = name in self.timed
             known.append(_rows_of(trees, name)[:, -2:].to(dtype) if timed else self.head.weight.new_zeros(count, 2))
-        own, seeds = torch.cat(known).detach()[trees.row], trees.seed_times[trees.tree]
-        days = seeds.div(_DAY, rounding_mode="floor").to(dtype) - own[:, 0]
-        found: Tensor = self.encode_time(days + (seeds.remainder(_DAY).to(dtype) - own[:, 1]) / _DAY)
-        return found
+        return encode_since(trees.seed_times, trees.tree, trees.row, torch.cat(known), self.encode_time.frequency)
 
     def _of_times(self, names: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Weights and biases of the times by table, zeros of tables without."""

@@ -49,6 +49,7 @@ std::vector<std::pair<std::string, std::string>> all_kernels() {
   add(renewal_kernels());
   add(mean_kernels());
   add(layer_kernels());
+  add(layout_kernels());
   add(attention_kernels());
   add(item_kernels());
   add(link_kernels());

@@ -27,6 +27,7 @@ void bind_features_cuda(py::module_& m);
 void bind_renewal_cuda(py::module_& m);
 void bind_aggregate_cuda(py::module_& m);
 void bind_layers_cuda(py::module_& m);
+void bind_layout_cuda(py::module_& m);
 void bind_attention_cuda(py::module_& m);
 void bind_walks_cuda(py::module_& m);
 void bind_traverse_cuda(py::module_& m);
@@ -49,6 +50,7 @@ PYBIND11_MODULE(_core, m) {
   loader::bind_renewal_cuda(m);
   loader::bind_aggregate_cuda(m);
   loader::bind_layers_cuda(m);
+  loader::bind_layout_cuda(m);
   loader::bind_attention_cuda(m);
   loader::bind_walks(m);
   loader::bind_walks_cuda(m);

@@ -12,6 +12,7 @@ std::vector<gpu::Kernel*> gather_kernels();
 std::vector<gpu::Kernel*> renewal_kernels();
 std::vector<gpu::Kernel*> mean_kernels();
 std::vector<gpu::Kernel*> layer_kernels();
+std::vector<gpu::Kernel*> layout_kernels();
 std::vector<gpu::Kernel*> attention_kernels();
 std::vector<gpu::Kernel*> item_kernels();
 std::vector<gpu::Kernel*> link_kernels();

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from loader.machine.devices import as_device
 
@@ -81,6 +82,12 @@ def current_stream_handle(device: int) -> int:
     """Of the stream that is current on the GPU; 0, the default stream, is that of the current GPU."""
     handle: int = torch._C._cuda_getCurrentRawStream(device)
     return handle
+
+
+def launch_place(like: Tensor) -> tuple[int, int]:
+    """GPU and current stream, by its handle, of launches on a tensor."""
+    device = like.get_device()
+    return device, current_stream_handle(device)
 
 
 def current_stream(device: int) -> torch.cuda.Stream:

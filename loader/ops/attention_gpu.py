@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.machine.gpu import current_stream_handle, require_cuda
+from loader.machine.gpu import launch_place, require_cuda
 from loader.ops.gpu import order_by_source
 from loader.ops.live import narrow
 
@@ -107,11 +107,6 @@ def attend(
     return found
 
 
-def _where(like: Tensor) -> tuple[int, int]:
-    device = like.get_device()
-    return device, current_stream_handle(device)
-
-
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -132,7 +127,7 @@ class _Attend(torch.autograd.Function):
         for one in relations:
             lists, shape = (rows.indptr, rows.entries, one.order, one.at), (one.apart, sinks.shape[1], slope)
             vector: Any = vectors[one.number]
-            _core.cuda_attend(_where(sinks), lists, shape, _of(x, one), vector.contiguous(), sinks, shares, out)
+            _core.cuda_attend(launch_place(sinks), lists, shape, _of(x, one), vector.contiguous(), sinks, shares, out)
         ctx.save_for_backward(rows.indptr, rows.entries, shares, *given)
         ctx.relations, ctx.slope, ctx.tables, ctx.sources = relations, slope, tables, rows.sources
         return out
@@ -142,7 +137,7 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         indptr, entries, shares, *given = ctx.saved_tensors
         x, vectors = given[: ctx.tables], given[ctx.tables :]
-        grad, heads, where = grad.contiguous(), shares.shape[1], _where(shares)
+        grad, heads, where = grad.contiguous(), shares.shape[1], launch_place(shares)
         scores, sinks = torch.empty_like(shares), shares.new_zeros(len(indptr) - 1, heads)
         grads: list[Tensor | None] = [None if vector is None else torch.zeros_like(vector) for vector in vectors]
         for one in ctx.relations:
@@ -186,7 +181,7 @@ def _gradient_of_sources(
     apart = _on_device([one.apart for one in ctx.relations], shares.device)
     stacked: Any = [vectors[one.number] for one in ctx.relations]
     _core.cuda_attend_sources(
-        _where(shares), (begins[: count + 1], order, indptr[-1:], row_of), (relation, at, apart), heads,
+        launch_place(shares), (begins[: count + 1], order, indptr[-1:], row_of), (relation, at, apart), heads,
         torch.stack(stacked), shares, scores, grad, out,
     )  # fmt: skip
     return out

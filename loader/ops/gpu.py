@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.machine.gpu import current_stream_handle, require_cuda
+from loader.machine.gpu import launch_place, require_cuda
 from loader.ops.live import LiveBlock, draw_keys, narrow
 from loader.samples import Block
 
@@ -334,8 +334,7 @@ def _forward(
     workspace = None  # for the list of long rows
     if num_edges > _core.cuda_mean_long_row:
         workspace = out.new_empty(_core.cuda_mean_forward_workspace(num_edges), dtype=torch.uint8)
-    device = out.get_device()
-    where = device, current_stream_handle(device)
+    where = launch_place(out)
     codes = (None, False) if scales is None else scales
     _core.cuda_mean_forward(where, edges, x, nodes, out, mean_at, own_at, padding, activation, workspace, codes)
 
@@ -380,7 +379,6 @@ def _backward(
     x = None if x is None else _rows(x)
     needed = _core.cuda_mean_backward_workspace(num_src, indices.shape[0])
     workspace = grad.new_empty(needed, dtype=torch.uint8)
-    device = grad.get_device()
-    where = device, current_stream_handle(device)
+    where = launch_place(grad)
     _core.cuda_mean_backward(where, edges, sources, order, grad_mean, grad_self, x, grad_x, activation, workspace)
     return grad_x

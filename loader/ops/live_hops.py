@@ -18,8 +18,11 @@ import torch
 from torch import Tensor
 
 from loader.ops.hop_layout import Fixed, HopLayout, edges_of_hops, segments_of
+from loader.ops.moved_hops import LoadedHops, MovedHops, moved
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.lazy_rows import LazyFeatures, LazyRows
+
+_MOST = 2**30  # nodes and entries: with room for more, int32 numbers them
 
 
 class HopKind(NamedTuple):
@@ -30,7 +33,6 @@ class HopKind(NamedTuple):
     hops: int
     types: tuple[tuple[str, int, int], ...]
     edge_types: tuple[tuple[str, str, str], ...]
-    index_dtypes: tuple[torch.dtype, ...]
     features: tuple[tuple[str, torch.dtype, int, int], ...]  # the last number: where the table lies, 0 if gathered
     labels: tuple[torch.dtype, torch.Size]
     timed: bool
@@ -38,15 +40,15 @@ class HopKind(NamedTuple):
     @classmethod
     def of(cls, batch: HeteroMiniBatch, x: Mapping[str, Tensor], timed: bool) -> HopKind | None:
         """That of a mini-batch with these features of its distinct nodes; None if it cannot be live: it has no labels,
-        no rows, or no hops.
+        no rows, or no hops, or it is too large for numbers of 32 bits.
         """
         if batch.y is None or not batch.blocks or not batch.batch_size:
             return None
-        block, lazy = batch.blocks[0], x.lazy if isinstance(x, LazyFeatures) else {}
+        lazy = x.lazy if isinstance(x, LazyFeatures) else {}
         read = {name: lazy[name].table if name in lazy else x[name] for name in sorted(x)}
         if any(rows.dim() != 2 or rows.requires_grad or rows.device != batch.nodes.device for rows in read.values()):
             return None
-        if any(b.indptr.dtype != block.indptr.dtype or b.indices.dtype != block.indices.dtype for b in batch.blocks):
+        if max(batch.nodes.numel(), sum(block.num_edges for block in batch.blocks)) > _MOST:
             return None
         return cls(
             batch.nodes.device,
@@ -54,7 +56,6 @@ class HopKind(NamedTuple):
             len(batch.blocks),
             tuple((name, ids.start, ids.stop) for name, ids in batch.node_types.items()),
             batch.edge_types,
-            (block.indptr.dtype, block.indices.dtype),
             tuple((name, x.dtype, x.shape[1], x.data_ptr() if name in lazy else 0) for name, x in read.items()),
             (batch.y.dtype, batch.y.shape),
             timed,
@@ -150,8 +151,8 @@ class LiveHops:
         # The arrays of a mini-batch, one hop right behind the other.
         self._num_nodes = sum(segment.size for segment in self._places)
         rows = [segment.size * segment.slots for of_hop in places[:-1] for segment in of_hop]
-        self._indptr = self._zeros(sum(rows) + kind.hops, dtype=kind.index_dtypes[0])
-        self._indices = self._zeros(max(room.edges[-1], 1), dtype=kind.index_dtypes[1])
+        self._indptr = self._zeros(sum(rows) + kind.hops, dtype=torch.int32)
+        self._indices = self._zeros(max(room.edges[-1], 1), dtype=torch.int32)
         self._unique_x: Mapping[str, Tensor] = self._room_for_features(like)
         self._y = self._zeros(*kind.labels[1], dtype=kind.labels[0])
         # Where its segments lie, and what follows from it; see `load`.
@@ -273,41 +274,32 @@ class LiveHops:
     @property
     def layout(self) -> HopLayout:
         """The loaded mini-batch, each segment at its own place. Computed anew each time; part of a CUDA graph."""
-        return HopLayout(**self._arrays(), fixed=self._fixed)
+        return HopLayout(**self._arrays(self._moved()), fixed=self._fixed)
 
     def _features(self) -> Mapping[str, Tensor]:
         """Those of the distinct nodes. What is gathered of them is gathered anew each time."""
         x = self._unique_x
         return LazyFeatures(x.made, x.lazy) if isinstance(x, LazyFeatures) else x
 
-    def _there(self) -> Tensor:
-        """`[nodes]` which of the nodes with room there are."""
-        return self._place < self._sizes[1][self._segment]
+    def _of_nodes(self) -> tuple[Tensor | None, Tensor | None]:
+        """`distinct` and `tree` of the loaded nodes, see `LoadedHops`."""
+        return None, None
 
-    def _unique(self) -> Tensor:
-        """`[nodes]` the place of each node among the distinct ones. Those beyond their segment's have the first one of
-        their type.
-        """
-        place = torch.where(self._there(), self._sizes[6][self._segment] + self._place, 0)
-        return place + self._first_unique[self._type]
+    def _moved(self) -> MovedHops:
+        return moved(
+            LoadedHops(
+                self._sizes, self._of_types, self._slots_of, self._first_unique, self._segment, self._place, self._type,
+                self._segment_of_row, self._place_of_row, self._indptr, self._indices, *self._of_nodes(),
+            )
+        )  # fmt: skip
 
-    def _arrays(self) -> dict[str, Any]:
+    def _arrays(self, hops: MovedHops) -> dict[str, Any]:
         """The attributes of a `HopLayout`."""
-        _, size, row, edges, end, shift, _ = self._sizes.unbind()
-        total = self._of_types[-2:-1]
-        # Rows: those beyond their segment's begin where its last one ends.
-        of_row = self._segment_of_row
-        at = row[of_row] + torch.minimum(self._place_of_row, (size * self._slots_of)[of_row])
-        indptr = torch.cat([self._indptr[at] + edges[of_row], total])
-        # Entries: each source's place moves as its segment does.
-        segment = torch.bucketize(self._indices, end.to(self._indices.dtype), right=True)
-        sources = self._indices + shift[segment.clamp(max=len(self._places) - 1)]
-        sources = torch.where(self._fixed.arange(len(sources)) < total, sources, 0)
         return {
             "segments": self._hops,
-            "indptr": indptr.to(self.kind.index_dtypes[0]),
-            "indices": sources.to(self.kind.index_dtypes[1]),
-            "row": self._unique(),
+            "indptr": hops.indptr,
+            "indices": hops.indices,
+            "row": hops.distinct,
             "unique": self.room.unique,
             "unique_x": self._features(),
             "names": self.segments.names,

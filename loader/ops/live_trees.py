@@ -60,16 +60,12 @@ class LiveTrees(LiveHops):
             found.append((self._times[: batch.batch_size], batch.seed_times))
         return found + [(self._unique_x[name][: len(rows)], rows) for name, rows in batch.unique_x.items()]
 
-    def _node(self) -> Tensor:
-        """`[nodes]` the place of each node in the mini-batch, 0 of those beyond their segment's."""
-        return torch.where(self._there(), self._sizes[0][self._segment] + self._place, 0)
-
-    def _unique(self) -> Tensor:
-        found = self._row[self._node()] - self._of_types[:-2][self._type]
-        return torch.where(self._there(), found, 0) + self._first_unique[self._type]
+    def _of_nodes(self) -> tuple[Tensor | None, Tensor | None]:
+        return self._row, self._tree
 
     @property
     def layout(self) -> TreeLayout:
         """See `LiveHops.layout`."""
-        tree = torch.where(self._there(), self._tree[self._node()], 0).long()
-        return TreeLayout(**self._arrays(), tree=tree, seed_times=self._times, fixed=self._fixed)
+        hops = self._moved()
+        assert hops.tree is not None
+        return TreeLayout(**self._arrays(hops), tree=hops.tree, seed_times=self._times, fixed=self._fixed)

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from loader import _core
+from loader.machine.gpu import launch_place
 from loader.ops.apart import apart
 from loader.ops.hop_layout import HopLayout
 
@@ -70,6 +72,8 @@ class MappedRows:
     def entries(self, layout: HopLayout, hops: int) -> tuple[Tensor, Tensor]:
         """`indptr` and `indices` of the nodes among the products, each node's own one first."""
         indptr, indices, nodes = layout.rows_of(hops), layout.entries_of(hops), layout.nodes_of(hops)
+        if indptr.is_cuda and (indptr.dtype, indices.dtype) == (torch.int32, torch.int32):
+            return self._entries_by_kernel(indptr, indices, layout.row)
         node, entry = layout.arange(nodes), layout.arange(len(indices))
         row = torch.bucketize(entry.to(indptr.dtype), indptr[1:], right=True)
         a, b = self._of_row.index_select(1, row)
@@ -79,6 +83,13 @@ class MappedRows:
         a, b = self._of_node
         found[begins[:-1]] = (layout.row[node] * a + b).to(found.dtype)
         return begins.to(indptr.dtype), found
+
+    def _entries_by_kernel(self, indptr: Tensor, indices: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+        """The same by one launch."""
+        begins, found = indptr.new_empty(len(self._first_row)), indices.new_empty(len(indices) + self._of_node.shape[1])
+        places = self._of_node, self._of_row, self._node_of_row, self._first_row
+        _core.cuda_map_entries(launch_place(indptr), (indptr, indices, row), places, begins, found)
+        return begins, found
 
     def weights(self, own: Tensor, relations: Tensor) -> list[Tensor]:
         """For each type with products `[in, read * out]`, of weights `[types, in, out]` and `[relations, in, out]`."""

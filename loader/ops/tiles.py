@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from loader import _core
-from loader.machine.gpu import current_stream_handle
+from loader.machine.gpu import launch_place
 from loader.ops.apart import apart
 
 EPSILON = 1e-5  # of the norm, as in torch.nn.LayerNorm
@@ -122,11 +122,6 @@ def spread_over_tiles(weights: Tensor, tiles: Tiles) -> Tensor:
     return found
 
 
-def _where(like: Tensor) -> tuple[int, int]:
-    device = like.get_device()
-    return device, current_stream_handle(device)
-
-
 def _vectors(rows: Tensor) -> Tensor:
     """Itself, or a copy where its rows do not begin at multiples of 16 bytes."""
     fits = rows.stride(1) == 1 and rows.stride(0) % 4 == 0 and rows.data_ptr() % 16 == 0
@@ -140,7 +135,7 @@ def _sums(rows: Tensor, tiles: Tiles) -> Tensor:
     types, width = tiles.begins.shape[0] - 1, rows[:1].numel()
     if rows.is_cuda and rows.dtype == torch.float32 and width % 4 == 0 and len(rows):
         out = rows.new_empty(types, *rows.shape[1:])
-        _core.cuda_sum_tiles(_where(rows), rows.contiguous(), tiles.order, tiles.begins, out)
+        _core.cuda_sum_tiles(launch_place(rows), rows.contiguous(), tiles.order, tiles.begins, out)
         return out
     return rows.new_zeros(types, *rows.shape[1:]).index_add_(0, tiles.types, rows)
 
@@ -210,7 +205,7 @@ class _NormOfTiles(torch.autograd.Function):
         out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         moments = x.new_empty(len(x), 2) if any(ctx.needs_input_grad[:2]) else None
         by_type, activation = (tiles.types, tiles.size, weight, shift, bias), (EPSILON, *after)
-        _core.cuda_norm(_where(x), x, by_type, activation, residual, out, moments)
+        _core.cuda_norm(launch_place(x), x, by_type, activation, residual, out, moments)
         ctx.save_for_backward(x, weight, shift, bias, moments, after.key)
         ctx.tiles, ctx.after = tiles, after._replace(key=None)
         return out
@@ -228,6 +223,6 @@ class _NormOfTiles(torch.autograd.Function):
                 (tiles.types, tiles.size, weight, shift, bias),
                 (EPSILON, *ctx.after._replace(key=key)),
             )
-            _core.cuda_norm_gradient(_where(x), x, weights, activation, _vectors(grad), moments, grad_x, sums)
+            _core.cuda_norm_gradient(launch_place(x), x, weights, activation, _vectors(grad), moments, grad_x, sums)
         grad_residual = grad if ctx.needs_input_grad[5] else None
         return grad_x, sums if ctx.needs_input_grad[1] else None, None, None, None, grad_residual, None, None

@@ -37,7 +37,7 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def on_host(core: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cuda_attend", "cuda_attend_gradient", "cuda_attend_sources", "cuda_attend_parts"):
         monkeypatch.setattr(_core, name, getattr(core, name), raising=False)
-    monkeypatch.setattr(attention_gpu, "_where", lambda like: (0, 0))
+    monkeypatch.setattr(attention_gpu, "launch_place", lambda like: (0, 0))
 
 
 def places_of(relation_of: Tensor, heads: int, width: int, relations: int) -> AttendedPlaces:

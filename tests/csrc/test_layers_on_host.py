@@ -28,7 +28,7 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def on_host(core: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cuda_norm", "cuda_norm_gradient"):
         monkeypatch.setattr(_core, name, getattr(core, name))
-    monkeypatch.setattr(ops_tiles, "_where", lambda like: (0, 0))
+    monkeypatch.setattr(ops_tiles, "launch_place", lambda like: (0, 0))
 
 
 def rows_of(generator: torch.Generator, count: int, columns: int, apart: int) -> Tensor:

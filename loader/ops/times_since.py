@@ -25,12 +25,16 @@ def encode_since(seed_times: Tensor, tree: Tensor, row: Tensor, known: Tensor, f
     """
     known, frequency = known.detach(), frequency.detach()
     if known.is_cuda and known.dtype == frequency.dtype == torch.float32:
-        out = known.new_empty(len(tree), 2 * len(frequency))
-        nodes = seed_times, tree, row
-        _core.cuda_encode_times(launch_place(known), nodes, known.contiguous(), frequency.contiguous(), out)
-        return out
+        return _by_kernel(seed_times, tree, row, known, frequency)
     own, seeds = known[row], seed_times[tree]
     days = seeds.div(DAY, rounding_mode="floor").to(known.dtype) - own[:, 0]
     days = days + (seeds.remainder(DAY).to(known.dtype) - own[:, 1]) / DAY
     angles = days.view(-1, 1) * frequency.view(1, -1)
     return torch.cat([angles.sin(), angles.cos()], 1)
+
+
+def _by_kernel(seed_times: Tensor, tree: Tensor, row: Tensor, known: Tensor, frequency: Tensor) -> Tensor:
+    out = known.new_empty(len(tree), 2 * len(frequency))
+    seed_times, tree, row, known, frequency = (of.contiguous() for of in (seed_times, tree, row, known, frequency))
+    _core.cuda_encode_times(launch_place(known), (seed_times, tree, row), known, frequency, out)
+    return out

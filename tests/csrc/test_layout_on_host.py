@@ -109,14 +109,13 @@ def test_layouts_are_those_of_torch(trees: bool, share: float, step: int, monkey
     half=st.sampled_from([1, 3, 32, 50]),
     seed=st.integers(0, 1000),
 )
-def test_times_are_those_of_torch(core: Any, seconds: list[int], nodes: int, half: int, seed: int) -> None:
+def test_times_are_those_of_torch(seconds: list[int], nodes: int, half: int, seed: int) -> None:
     g = torch.Generator().manual_seed(seed)
-    seed_times = torch.tensor(seconds)
+    seed_times = torch.tensor([(0, second) for second in seconds])[:, 1]  # as pairs of seeds and times have them
     tree, row = torch.randint(len(seconds), (nodes,), generator=g), torch.randint(9, (nodes,), generator=g)
     known = torch.stack([torch.randint(-800_000, 800_000, (9,), generator=g), torch.randint(86_400, (9,), generator=g)])
     rows, frequency = known.t().float().contiguous(), torch.rand(half, generator=g) * 1e-3
-    out = torch.full((nodes, 2 * half), 9.0)
-    core.cuda_encode_times((0, 0), (seed_times, tree, row), rows, frequency, out)
+    out = times_since._by_kernel(seed_times, tree, row, rows, frequency)
     wanted = times_since.encode_since(seed_times, tree, row, rows, frequency)
     torch.testing.assert_close(out, wanted, rtol=0, atol=2e-6)
     exact: Tensor = (seed_times[tree] - (known[0] * 86_400 + known[1])[row]).double() / 86_400

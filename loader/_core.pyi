@@ -779,13 +779,16 @@ def cuda_norm_gradient(
     grad: Tensor,
     moments: Tensor,
     grad_x: Tensor,
+    parts: int,
     sums: Tensor,
     /,
 ) -> None:
-    """Launches its gradient; `sums`, `[tiles, 2 or 3, F]`: of weight, shift and, if there is one, bias, by tile."""
+    """Launches its gradient; `sums`, `[tiles * parts, 2 or 3, F]`: of weight, shift and, if there is one, bias."""
 
 def cuda_sum_tiles(where: _Where, rows: Tensor, order: Tensor, begins: Tensor, out: Tensor, /) -> None:
-    """Launches sums `[types, ...]` of `rows`, `[tiles, ...]`: `order[begins[t]:begins[t + 1]]` are those of type t."""
+    """Launches sums `[types, ...]` of `rows`, `[tiles * parts, ...]`: `order[begins[t]:begins[t + 1]]` are the tiles of
+    type t.
+    """
 
 cuda_most_normed: int  # columns
 

@@ -210,11 +210,14 @@ class RelationalSAGE(nn.Module):
             found: list[tuple[Tensor, Tensor]] = self.encoders[name].write_first(x, [places[i] for i in at])
             return found
 
-        # Launches of a table take longer than the work; those of several tables lie side by side.
-        branches = [
-            (at, beside(("table", n % _LANES), partial(of_table, name, at), memory, [parts[i] for i in at]))
-            for n, (name, at) in enumerate(of_tables.items())
-        ]
+        # Launches of a table take longer than the work; those of several tables lie side by side. The table with most
+        # launches comes first, each where the fewest are.
+        branches, load = [], [0] * _LANES
+        for name, at in sorted(of_tables.items(), key=lambda of: self.encoders[of[0]].launches, reverse=True):
+            lane = load.index(min(load))
+            load[lane] += self.encoders[name].launches
+            work = partial(of_table, name, at)
+            branches.append((at, beside(("table", lane), work, memory, [parts[i] for i in at])))
         nothing = [memory.new_empty(1).expand(size, width) for size in sizes]
         both = list(zip(nothing, nothing, strict=True))
         for at, found in branches:

@@ -65,6 +65,9 @@ class RowEncoder(nn.Module):
         self.places = {kind: at for kind, at in places.items() if at}
         self.names = {kinds[kind]: names[kind] for kind in self.places}
         self._kinds = {kind: kinds[kind] for kind in self.places}
+        # Of the first layer on a GPU, about: each column of categories has a product of its own.
+        launches = {"number": 6, "time": 16, "category": 4 + 2 * len(names["category"])}
+        self.launches = sum(launches[kind] for kind in self.places)
         # Of `_table_of_codes`: a column has a row for each category, after one for codes that are missing.
         self._categories = [column["categories"] for column in columns if column["kind"] == "category"]
         firsts = [sum(self._categories[:c]) + c + 1 for c in range(len(self._categories))]

@@ -2,6 +2,7 @@
 // index arrays are trusted. Everything is launched on the given stream; nothing waits.
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <string>
 #include <tuple>
 
@@ -87,10 +88,10 @@ void run_norm(const LayerPlace& where, py::handle x, const LayerWeights& weights
   });
 }
 
-// Writes `grad_x` [rows, dim] and `sums` [tiles, 2 or 3, dim]: three if there is a bias.
+// Writes `grad_x` [rows, dim] and `sums` [tiles * parts, 2 or 3, dim]: three if there is a bias.
 void run_norm_gradient(const LayerPlace& where, py::handle x, const LayerWeights& weights,
                        const LayerActivation& activation, py::handle grad, py::handle moments,
-                       py::handle grad_x, py::handle sums) {
+                       py::handle grad_x, int parts, py::handle sums) {
   const auto [device, stream] = where;
   const Place place{kGpu, device};
   NormBackward args{};
@@ -99,14 +100,19 @@ void run_norm_gradient(const LayerPlace& where, py::handle x, const LayerWeights
   args.grad = vectors_of(grad, "grad", rows, args.dim, place);
   args.moments = view<const float>(moments, "moments", rows * 2, place).data;
   args.grad_x = view<float>(grad_x, "grad_x", rows * args.dim, place).data;
-  args.sums = view<float>(sums, "sums", rows / args.tiles.tile * count * args.dim, place).data;
+  if (parts < 1 || args.tiles.tile % parts)
+    throw py::value_error("parts is " + std::to_string(parts) + "; it must divide the rows of a tile, " +
+                          std::to_string(args.tiles.tile));
+  args.parts = parts;
+  args.sums = view<float>(sums, "sums", rows / args.tiles.tile * parts * count * args.dim, place).data;
   doing("the gradient of the norm on the GPU", [&, device = device, stream = stream] {
     const gpu::OnDevice current(device);
     launch_norm_gradient(args, device, stream_of(stream));
   });
 }
 
-// out [types, width]: sums of the rows [tiles, width] that `order` [tiles] lists from begins[t] on.
+// out [types, width]: sums of the rows [tiles * parts, width] of tiles that `order` [tiles] lists from
+// begins[t] on.
 void run_tile_sums(const LayerPlace& where, py::handle rows, py::handle order, py::handle begins,
                    py::handle out) {
   const auto [device, stream] = where;
@@ -119,8 +125,14 @@ void run_tile_sums(const LayerPlace& where, py::handle rows, py::handle order, p
   if (types < 0 || width % 4 || reinterpret_cast<uintptr_t>(of.data) % 16)
     throw py::value_error("rows has " + std::to_string(width) +
                           " columns; it must have a multiple of 4, from a multiple of 16 bytes on");
+  const auto of_order = view<const int64_t>(order, "order", -1, place);
+  if (of_order.size == 0 ? of.num_rows != 0 : of.num_rows == 0 || of.num_rows % of_order.size)
+    throw py::value_error("rows has " + std::to_string(of.num_rows) +
+                          " rows; it must have as many for each element of order, " +
+                          std::to_string(of_order.size));
   const TileSums args{reinterpret_cast<const float*>(of.data),
-                      view<const int64_t>(order, "order", of.num_rows, place).data,
+                      static_cast<int>(of.num_rows / std::max<int64_t>(of_order.size, 1)),
+                      of_order.data,
                       of_begins.data,
                       types,
                       width,

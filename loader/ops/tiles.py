@@ -14,6 +14,7 @@ from loader.machine.gpu import launch_place
 from loader.ops.apart import apart
 
 EPSILON = 1e-5  # of the norm, as in torch.nn.LayerNorm
+_ROWS_OF_PART = 64  # of a thread block of the norm's gradient: with more, multiprocessors have unequal work
 
 
 class Tiles(NamedTuple):
@@ -30,6 +31,11 @@ class Tiles(NamedTuple):
     types: Tensor
     order: Tensor
     begins: Tensor
+
+    @property
+    def parts(self) -> int:
+        """Parts of a tile whose gradients of weights are summed first."""
+        return self.size // _ROWS_OF_PART if self.size % _ROWS_OF_PART == 0 else 1
 
     @classmethod
     def of(cls, size: int, types: Sequence[int], count: int, device: torch.device) -> Tiles:
@@ -109,7 +115,7 @@ def norm_of_tiles(
         after: what follows the norm.
     """
     every = [weight, shift, bias]
-    shape = len(tiles.types), 2 if bias is None else 3, x.shape[1]
+    shape = len(tiles.types) * tiles.parts, 2 if bias is None else 3, x.shape[1]
     weights = apart(partial(_sums_of_vectors, tiles), [], every, shape)
     detached = [None if of is None else of.detach() for of in every]
     found: Tensor = _NormOfTiles.apply(x, weights, *detached, residual, tiles, after)
@@ -129,7 +135,7 @@ def _vectors(rows: Tensor) -> Tensor:
 
 
 def _sums(rows: Tensor, tiles: Tiles) -> Tensor:
-    """`[types, ...]` sums of `rows` `[tiles, ...]` over the tiles of each type."""
+    """`[types, ...]` sums of `rows`, some for each tile, `[tiles * parts, ...]`, over the tiles of each type."""
     if rows.dim() == 3 and not rows.is_contiguous() and rows.transpose(1, 2).is_contiguous():  # of a product
         return _sums(rows.transpose(1, 2), tiles).transpose(1, 2)
     types, width = tiles.begins.shape[0] - 1, rows[:1].numel()
@@ -137,7 +143,8 @@ def _sums(rows: Tensor, tiles: Tiles) -> Tensor:
         out = rows.new_empty(types, *rows.shape[1:])
         _core.cuda_sum_tiles(launch_place(rows), rows.contiguous(), tiles.order, tiles.begins, out)
         return out
-    return rows.new_zeros(types, *rows.shape[1:]).index_add_(0, tiles.types, rows)
+    of_rows = tiles.types.repeat_interleave(len(rows) // max(len(tiles.types), 1))
+    return rows.new_zeros(types, *rows.shape[1:]).index_add_(0, of_rows, rows)
 
 
 class _SpreadOverTiles(torch.autograd.Function):
@@ -218,11 +225,14 @@ class _NormOfTiles(torch.autograd.Function):
         if moments is not None:
             tiles: Tiles = ctx.tiles
             grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-            sums = x.new_empty(len(tiles.types), 2 if bias is None else 3, x.shape[1])
+            parts = tiles.parts
+            sums = x.new_empty(len(tiles.types) * parts, 2 if bias is None else 3, x.shape[1])
             weights, activation = (
                 (tiles.types, tiles.size, weight, shift, bias),
                 (EPSILON, *ctx.after._replace(key=key)),
             )
-            _core.cuda_norm_gradient(launch_place(x), x, weights, activation, _vectors(grad), moments, grad_x, sums)
+            _core.cuda_norm_gradient(
+                launch_place(x), x, weights, activation, _vectors(grad), moments, grad_x, parts, sums
+            )
         grad_residual = grad if ctx.needs_input_grad[5] else None
         return grad_x, sums if ctx.needs_input_grad[1] else None, None, None, None, grad_residual, None, None

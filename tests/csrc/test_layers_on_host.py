@@ -44,7 +44,7 @@ slow = settings(max_examples=40, deadline=None, suppress_health_check=[HealthChe
 @slow
 @given(
     columns=st.sampled_from([4, 12, 100, 128, 132, 256, 300, 512]),
-    size=st.sampled_from([1, 3, 8, 40]),
+    size=st.sampled_from([1, 3, 8, 40, 128]),
     of_tiles=st.lists(st.integers(0, TYPES - 1), max_size=5),
     apart=st.sampled_from([0, 4]),
     bias=st.booleans(),

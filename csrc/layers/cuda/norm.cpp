@@ -38,10 +38,10 @@ void launch_norm(const NormForward& args, int device, gpu::Stream stream) {
 
 void launch_norm_gradient(const NormBackward& args, int device, gpu::Stream stream) {
   if (args.tiles.rows == 0) return;
-  const unsigned blocks = gpu::blocks_for(args.tiles.rows, args.tiles.tile, "rows");
+  const unsigned blocks = gpu::blocks_for(args.tiles.rows, args.tiles.tile / args.parts, "rows");
   with_vectors_a_lane(args.dim, [&](auto k) {
     gpu::launch<NormBackward>(gpu::kernel<NormGradient, decltype(k)>(), device,
-                              {blocks, norm_gradient_threads(decltype(k)::value), 0, stream}, args);
+                              {blocks, kNormThreads, 0, stream}, args);
   });
 }
 

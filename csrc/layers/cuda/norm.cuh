@@ -98,20 +98,21 @@ __device__ __forceinline__ void sum_of_warps(const RowVectors<K>& mine, float (&
   __syncthreads();
 }
 
-// A block has a tile, so that weights stay in registers and their gradients are summed there.
+// A block has a part of a tile, so that weights stay in registers and their gradients are summed there.
 template <int K>
-__global__ void __launch_bounds__(norm_gradient_threads(K)) norm_gradient(NormBackward args) {
-  constexpr int kWarps = norm_gradient_threads(K) / 32;
+__global__ void __launch_bounds__(kNormThreads) norm_gradient(NormBackward args) {
+  constexpr int kWarps = kNormThreads / 32;
   alignas(16) __shared__ float partial[kWarps][K * 128];
   const Activation f = drawn(args);
   const auto scale = static_cast<float>(f.scale);
-  const int64_t dim = args.dim, tile = blockIdx.x, type = args.tiles.types[tile];
+  const int64_t dim = args.dim, part = blockIdx.x, rows = args.tiles.tile / args.parts;
+  const int64_t type = args.tiles.types[part / args.parts];
   const RowVectors<K> weight = row_vectors<K>(args.weight, type, dim);
   const RowVectors<K> shift = row_vectors<K>(args.shift, type, dim);
   const RowVectors<K> bias = row_vectors<K>(args.bias, type, dim);
   RowVectors<K> of_weight{}, of_shift{}, of_bias{};
-  const int64_t end = (tile + 1) * args.tiles.tile;
-  int64_t row = tile * args.tiles.tile + threadIdx.x / 32;
+  const int64_t end = (part + 1) * rows;
+  int64_t row = part * rows + threadIdx.x / 32;
   RowVectors<K> next_x{}, next_grad{};
   if (row < end) {
     next_x = row_vectors<K>(args.x, row, dim);
@@ -158,27 +159,28 @@ __global__ void __launch_bounds__(norm_gradient_threads(K)) norm_gradient(NormBa
     }
   }
   const int count = args.bias.data == nullptr ? 2 : 3;
-  float* const sums = args.sums + tile * count * dim;
+  float* const sums = args.sums + part * count * dim;
   sum_of_warps<K, kWarps>(of_weight, partial, dim, sums);
   sum_of_warps<K, kWarps>(of_shift, partial, dim, sums + dim);
   if (count == 3) sum_of_warps<K, kWarps>(of_bias, partial, dim, sums + 2 * dim);
 }
 
-// A block has 128 columns of a type, of whose tiles each warp sums every eighth.
+// A block has 128 columns of a type, of whose parts of tiles each warp sums every eighth.
 __global__ void __launch_bounds__(kSumThreads) sum_tiles(TileSums args) {
   constexpr int kWarps = kSumThreads / 32, kLoads = 4;
   alignas(16) __shared__ float partial[kWarps][kSumSlice];
   const int64_t slices = (args.width + kSumSlice - 1) / kSumSlice;
   const int64_t type = blockIdx.x / slices, first = blockIdx.x % slices * kSumSlice;
-  const int64_t column = first + column_of(0), end = args.begins[type + 1];
+  const int64_t column = first + column_of(0), end = args.begins[type + 1] * args.parts;
   RowVectors<1> sum{};
   if (column < args.width) {
-    for (int64_t i = args.begins[type] + threadIdx.x / 32; i < end; i += kWarps * kLoads) {
+    const auto row_of = [&](int64_t i) { return args.order[i / args.parts] * args.parts + i % args.parts; };
+    for (int64_t i = args.begins[type] * args.parts + threadIdx.x / 32; i < end; i += kWarps * kLoads) {
       RowVectors<1> rows[kLoads]{};
 #pragma unroll
       for (int u = 0; u < kLoads; ++u)
         if (i + u * kWarps < end)
-          rows[u].of[0] = load<float, 4>(args.rows + args.order[i + u * kWarps] * args.width + column);
+          rows[u].of[0] = load<float, 4>(args.rows + row_of(i + u * kWarps) * args.width + column);
 #pragma unroll
       for (int u = 0; u < kLoads; ++u) add_to<1>(sum, rows[u]);
     }

@@ -40,21 +40,22 @@ struct NormBackward : NormArgs {
   StridedRows<const float> grad;
   const float* moments;
   float* grad_x;  // [rows, dim]
-  float* sums;    // [tiles, 2 or 3, dim] gradients of weight, shift and, if there is one, bias: of each tile
+  int parts;      // of a tile, of equal numbers of rows
+  float* sums;    // [tiles * parts, 2 or 3, dim] gradients of weight, shift and, if there is one, bias
 };
 
-// out[t] = sum of rows[order[i]] for i in begins[t] .. begins[t + 1]: always in the same order.
+// out[t] = sum of the rows of order[i] for i in begins[t] .. begins[t + 1]: always in the same order.
 struct TileSums {
-  const float* rows;      // [tiles, width]
+  const float* rows;      // [tiles * parts, width]
+  int parts;              // of a tile
   const int64_t* order;   // [tiles]
   const int64_t* begins;  // [types + 1]
   int64_t types, width;   // a multiple of 4
   float* out;             // [types, width]
 };
 
-// Threads of the kernels of norm.cuh. A lane has K vectors of four columns.
+// Threads of the kernels of norm.cuh.
 constexpr int kNormThreads = 256, kSumThreads = 256, kSumSlice = 128;
-constexpr int norm_gradient_threads(int k) { return k < 4 ? 512 : 256; }
 
 // On a stream of `device`, whose context is the current one; throw as the other launches do.
 void launch_norm(const NormForward& args, int device, gpu::Stream stream);

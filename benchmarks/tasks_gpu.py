@@ -57,7 +57,12 @@ class Ours:
         self.loss = torch.zeros((), device=device)
 
     def __call__(self, batch: Any) -> None:
-        done = self.model.graphed.with_gradients(batch) if self.graph else None
+        graphed = self.model.graphed
+        if self.graph and self.adam.replays and graphed.repeats(batch):  # as a Trainer's steps are, see `WholeStep`
+            self.loss += graphed.repeat(batch)[0]
+            self.adam.replay()
+            return
+        done = graphed.with_gradients(batch) if self.graph else None
         if done is not None:
             self.adam.step()
             self.loss += done[0]

@@ -127,23 +127,24 @@ class RelationalSAGE(nn.Module):
         # Neither where rows lie nor their times depend on the rows, and weights depend on none of these.
         laid = beside("layout", lambda: batch.layout if isinstance(batch, LiveTrees) else TreeLayout.of(batch))
         mapped = self._mapped(laid.made, segments)
-        weights = beside("layers", lambda: [self._weights(i, segments, None if i else mapped) for i in range(last)])
+        weights = [beside("layers", partial(self._weights, i, segments, None if i else mapped)) for i in range(last)]
         entries = beside("layout", partial(self._entries, laid.made, mapped))
-        from_times = beside("times", lambda: self._from_times(laid(), segments, weights))
+        from_times = beside("times", lambda: self._from_times(laid(), segments, weights[0]))
         x = self._encoded(laid.made if self.unique_rows else laid(), segments)
-        trees, found = laid(), from_times()
-        for i, (of, (indptr, indices), both) in enumerate(zip(weights(), *entries(), strict=True)):
+        trees = laid()
+        for i, (ready, (indptr, indices), both) in enumerate(zip(weights, *entries(), strict=True)):
+            of = ready()
             if of.mapped is not None and mapped is not None:
                 x = mapped.products(x.to(of.mapped[0].dtype), of.mapped)
             # The sums of a node's neighbors by relation, and its own row, have one gradient.
             rows = aggregate_sum(x, indptr, indices) if both is None else sum_of_entries(x, both())
+            found = None if i else from_times()
             if of.mapped is None:
                 rows, parts = rows.to(of.own[0].dtype), trees.parts(last - i)
                 found = sum_of_rows(parts, rows, of.relations, own=of.own, base=found)
             else:
                 found = rows if found is None else rows + found
             x = trees.group(last - i).norm(found, of.scale, of.shift, bias=of.bias, relu=True)
-            found = None
         out: Tensor = self.head(x[: batch.batch_size])
         return out
 
@@ -339,7 +340,7 @@ class RelationalSAGE(nn.Module):
         every = zip(found, sizes, strict=True)
         return found, [beside("sources", partial(entries_of, *of, size), of) for of, size in every]
 
-    def _from_times(self, trees: TreeLayout, segments: Segments, weights: Beside[list[_Weights]]) -> Tensor | None:
+    def _from_times(self, trees: TreeLayout, segments: Segments, weights: Beside[_Weights]) -> Tensor | None:
         """What the times add to the first layer, of the neighbors and of the nodes themselves; None without times.
 
         A sum of linear maps is the map of the sum.
@@ -347,10 +348,10 @@ class RelationalSAGE(nn.Module):
         since, hops = self._since(trees), self.num_layers
         if since is None:
             return None
-        of = weights()[0].of_times
+        rows = aggregate_sum(since, *trees.with_own(hops))
+        of = weights().of_times
         assert of is not None
-        rows = aggregate_sum(since, *trees.with_own(hops)).to(of.own[0].dtype)
-        found = sum_of_rows(trees.parts(hops), rows, of.relations, own=of.own)
+        found = sum_of_rows(trees.parts(hops), rows.to(of.own[0].dtype), of.relations, own=of.own)
         counts = trees.rows_of(hops).diff().to(found.dtype).unsqueeze(1)
         return sum_of_rows(trees.parts(hops), counts, of.biases, base=found)
 

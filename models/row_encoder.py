@@ -66,7 +66,7 @@ class RowEncoder(nn.Module):
         self.names = {kinds[kind]: names[kind] for kind in self.places}
         self._kinds = {kind: kinds[kind] for kind in self.places}
         # Of the first layer on a GPU, about: each column of categories has a product of its own.
-        launches = {"number": 6, "time": 16, "category": 4 + 2 * len(names["category"])}
+        launches = {"number": 6, "time": 14, "category": 9 + len(names["category"])}
         self.launches = sum(launches[kind] for kind in self.places)
         # Of `_table_of_codes`: a column has a row for each category, after one for codes that are missing.
         self._categories = [column["categories"] for column in columns if column["kind"] == "category"]
@@ -130,37 +130,40 @@ class RowEncoder(nn.Module):
         # [columns, hidden_channels, 2 * hidden_channels], in the order of the kinds
         weight, begin = with_dense_gradient(weight), 0
         every = weight.view(2 * width, -1, width).permute(1, 2, 0)
-        looked_at, maps, codes, table = [], [], None, None
+        looked_at, maps, categories = [], [], None
         for kind, of_kind in self._kinds.items():
             encoder, values = self.net.encoder.encoder_dict[of_kind.value], self._values_of(kind, x)
             end = begin + len(self.names[of_kind])
             of_columns, of_biases = every[begin:end], weight[:, begin * width : end * width]
             begin = end
             if kind == "category":
-                codes, table = values + self._firsts, self._table_of_codes(encoder.emb.weight, of_columns)
+                categories = values + self._firsts, encoder.emb.weight, of_columns
                 continue
             # Missing numbers and times were filled when the rows were made.
             if kind == "number":
                 looked_at.append((values - encoder.mean) / encoder.std)
                 maps.append((encoder.weight.unsqueeze(1) @ of_columns).flatten(0, 1))
             else:
-                values = values.float()  # as torch_frame does
-                year, parts = values[..., :1] - encoder.min_year.view(1, -1, 1), values[..., 1:] / encoder.max_values
-                angles = encoder.positional_encoding(year), encoder.cyclic_encoding(parts)
-                looked_at.append(torch.cat(angles, 2).flatten(1))
+                looked_at.append(_angles_of(encoder, values.float()))  # as torch_frame does
                 maps.append((encoder.weight.flatten(1, 2) @ of_columns).flatten(0, 1))
-            bias = bias + of_biases @ encoder.bias.flatten()
-        numbers, matrix = (torch.cat(looked_at, 1), torch.cat(maps)) if maps else (None, None)
-        first = self._categories[0] + 1 if self._categories else 0
-        return write_to(FirstLayer(bias, numbers, matrix, codes, table, first), at)
+            bias.addmv_(of_biases, encoder.bias.flatten())
+        numbers, matrix = (_together(of, dim) for of, dim in ((looked_at, 1), (maps, 0)))
+        codes = table = None
+        if categories is not None:
+            codes, embeddings, of_codes = categories
+            table = self._table_of_codes(embeddings, of_codes, bias)
+        return write_to(FirstLayer(bias, numbers, matrix, codes, table), at)
 
-    def _table_of_codes(self, weight: Tensor, of_columns: Tensor) -> Tensor:
-        """`[codes, out]`: the embedding of each code of each column times the map of the column.
+    def _table_of_codes(self, weight: Tensor, of_columns: Tensor, bias: Tensor) -> Tensor:
+        """`[codes, out]`: the embedding of each code of each column times the map of the column; of the first column
+        with the bias.
 
         A code that is missing, -1, has the embedding that gets no gradient, as in torch_frame.
         """
-        none, rows = weight[:1].detach(), weight[1:].split(self._categories)
-        return torch.cat([torch.cat([none, of]) @ to for of, to in zip(rows, of_columns, strict=True)])
+        none, sizes = weight[:1].detach(), [n + 1 for n in self._categories]
+        rows = torch.cat([of for one in weight[1:].split(self._categories) for of in (none, one)]).split(sizes)
+        first = torch.addmm(bias.detach(), rows[0], of_columns[0])
+        return torch.cat([first, *(of @ to for of, to in zip(rows[1:], of_columns[1:], strict=True))])
 
     def _values_of(self, kind: str, x: Tensor) -> Tensor:
         """Columns of a kind: codes as int64, and of times the seven parts, `[count, columns, 7]`."""
@@ -213,5 +216,28 @@ class _Angles(nn.Module):
         self._sine, self._cosine = sine, cosine
 
     def forward(self, x: Tensor) -> Tensor:
+        dtype = torch.result_type(x, self.mult_term)
+        found = x.new_empty(*x.shape, 2 * len(self.mult_term), dtype=dtype)
+        self.write(x, found)
+        return found
+
+    def write(self, x: Tensor, to: Tensor) -> None:
+        """Writes the sines, then the cosines, of each element."""
         angle = x.unsqueeze(-1) * self.mult_term
-        return torch.cat([(angle * self._sine).sin(), (angle * self._cosine).cos()], -1)
+        half = angle.shape[-1]
+        torch.sin(angle if self._sine == 1 else angle * self._sine, out=to[..., :half])
+        torch.cos(angle if self._cosine == 1 else angle * self._cosine, out=to[..., half:])
+
+
+def _together(parts: Sequence[Tensor], dim: int) -> Tensor | None:
+    """`torch.cat`, without a copy of a single part; None of none."""
+    return (parts[0] if len(parts) == 1 else torch.cat(list(parts), dim)) if parts else None
+
+
+def _angles_of(encoder: Any, values: Tensor) -> Tensor:
+    """`[n, columns * 7 * out]` what torch_frame's encoder of times looks at, of the seven parts of each."""
+    dtype = torch.result_type(values, encoder.positional_encoding.mult_term)
+    found = values.new_empty(*values.shape, encoder.out_size, dtype=dtype)
+    encoder.positional_encoding.write(values[..., :1] - encoder.min_year.view(1, -1, 1), found[:, :, :1])
+    encoder.cyclic_encoding.write(values[..., 1:] / encoder.max_values, found[:, :, 1:])
+    return found.flatten(1)

@@ -18,8 +18,8 @@ class FirstLayer(NamedTuple):
     Attributes:
         bias: `[2 width]`.
         numbers, matrix: `[n, k]`, which gets no gradient, and `[k, 2 width]`; None without numbers.
-        codes, table: `[n, columns]` int64, and `[rows, 2 width]`; None without codes.
-        first: number of rows at the beginning of the table, of which each row's first code names one, and no other.
+        codes, table: `[n, columns]` int64, and `[rows, 2 width]`; None without codes. The rows that first codes name,
+            and no others, have the bias in them already, detached: `bias` is then for its gradient.
     """
 
     bias: Tensor
@@ -27,7 +27,6 @@ class FirstLayer(NamedTuple):
     matrix: Tensor | None
     codes: Tensor | None
     table: Tensor | None
-    first: int = 0
 
 
 def write_to(layer: FirstLayer, at: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
@@ -40,7 +39,7 @@ def write_to(layer: FirstLayer, at: Sequence[Tensor]) -> list[tuple[Tensor, Tens
     """
     weights = (None if of is None else of.to(at[0].dtype) for of in (layer.bias, layer.matrix, layer.table))
     numbers = None if layer.numbers is None else layer.numbers.to(at[0].dtype)
-    found: tuple[Tensor, ...] = _FirstLayer.apply(at, layer.first, numbers, layer.codes, *weights)
+    found: tuple[Tensor, ...] = _FirstLayer.apply(at, numbers, layer.codes, *weights)
     return list(zip(found[: len(at)], found[len(at) :], strict=True))
 
 
@@ -61,7 +60,6 @@ class _FirstLayer(torch.autograd.Function):
     def forward(
         ctx: Any,
         at: Sequence[Tensor],
-        first: int,
         numbers: Tensor | None,
         codes: Tensor | None,
         bias: Tensor,
@@ -71,8 +69,6 @@ class _FirstLayer(torch.autograd.Function):
         ctx.save_for_backward(numbers, codes)
         ctx.table_rows = 0 if table is None else len(table)
         sizes, width = [len(of) for of in at], bias.shape[0] // 2
-        if table is not None:
-            table = torch.cat([table[:first] + bias, table[first:]])
         every = ([None] * len(at) if of is None else of.split(sizes) for of in (numbers, codes))
         for to, some, of_codes in zip(at, *every, strict=True):
             if table is None or of_codes is None:
@@ -112,7 +108,7 @@ class _FirstLayer(torch.autograd.Function):
             of_table, side = factors.new_zeros(rows, 2 * width), torch.cat(sides, 1)
             for column in codes.unbind(1):
                 of_table.index_add_(0, column, side)
-        return None, None, None, None, found[k], found[:k] if k else None, of_table
+        return None, None, None, found[k], found[:k] if k else None, of_table
 
 
 class _Halves(torch.autograd.Function):

@@ -239,9 +239,13 @@ class LiveHops:
             copies.append((self._indptr[in_indptr : in_indptr + rows], block.indptr))
             copies.append((self._indices[in_edges : in_edges + count], block.indices))
             in_indptr, in_edges = in_indptr + rows, in_edges + count
+        # By one launch for each dtype: one for each array takes longer than the copies.
+        alike: dict[Any, list[tuple[Tensor, Tensor]]] = {}
         for there, given in copies:
             if given.numel():
-                there.copy_(given)
+                alike.setdefault((there.dtype, given.dtype), []).append((there, given))
+        for pairs in alike.values():
+            torch._foreach_copy_([there for there, _ in pairs], [given for _, given in pairs])
 
     def _starts(self, batch: Any) -> Sequence[int]:
         """Of each type a number that `_unique` reads."""

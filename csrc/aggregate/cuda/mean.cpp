@@ -256,7 +256,7 @@ void launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x,
   if constexpr (kIsCode<T>) pass.scales = scales;
   const Alignment alignment = Alignment(dim).of(x).of(mean).of(own);
   if constexpr (!std::is_same_v<T, double>) {
-    const bool turns = in_turns(block), alone = own.data == nullptr && padding == 0;
+    const bool turns = in_turns(block), alone = !kIsCode<T> && own.data == nullptr && padding == 0;
     if (args.identity && (!turns || alone) && dim > 16 * kPlainColumns && alignment.allows(kPlainColumns))
       return sum_plain_rows(pass, block.num_dst, long_rows, max_long, turns, device, stream);
   }

@@ -260,19 +260,18 @@ __global__ void __launch_bounds__(kShortThreads, kPlainBlocks<typename Pass::In>
 #pragma unroll 1
   for (int64_t tile = 0; tile < pass.dim; tile += 32 * kPlainColumns) {
     const int64_t column = tile + threadIdx.x % 32 * kPlainColumns;
-    const auto sum = [&](const auto& rows) {
+    if constexpr (kIsCode<typename Pass::In>) {  // not in turns: there are no registers left for that
+      if (pass.scales.by_row)
+        PlainRows<true, Pass>(pass, column).all(long_rows, row, count);
+      else
+        PlainRows<false, Pass>(pass, column).all(long_rows, row, count);
+    } else {
+      const PlainRows<false, Pass> rows(pass, column);
       if (in_turns)
         rows.in_turns(long_rows, row, apart, count);
       else
         rows.all(long_rows, row, count);
-    };
-    if constexpr (kIsCode<typename Pass::In>) {
-      if (pass.scales.by_row) {
-        sum(PlainRows<true, Pass>(pass, column));
-        continue;
-      }
     }
-    sum(PlainRows<false, Pass>(pass, column));
   }
 }
 

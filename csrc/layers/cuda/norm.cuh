@@ -6,6 +6,13 @@
 
 namespace loader {
 
+// Thread blocks that a multiprocessor shall have room for; with more vectors a lane, registers do not allow
+// it.
+template <int K>
+constexpr int kNormBlocks = K == 1 ? 6 : 1;
+template <int K>
+constexpr int kNormGradientBlocks = K == 1 ? 4 : 1;
+
 template <int K>
 struct RowVectors {
   Vector<float, 4> of[K];
@@ -39,7 +46,7 @@ __device__ __forceinline__ Activation drawn(const NormArgs& args) {
 }
 
 template <int K>
-__global__ void __launch_bounds__(kNormThreads) norm_rows(NormForward args) {
+__global__ void __launch_bounds__(kNormThreads, kNormBlocks<K>) norm_rows(NormForward args) {
   const Activation f = drawn(args);
   const auto scale = static_cast<float>(f.scale);
   const int64_t dim = args.dim, warps = int64_t{gridDim.x} * kNormThreads / 32;
@@ -100,7 +107,7 @@ __device__ __forceinline__ void sum_of_warps(const RowVectors<K>& mine, float (&
 
 // A block has a part of a tile, so that weights stay in registers and their gradients are summed there.
 template <int K>
-__global__ void __launch_bounds__(kNormThreads) norm_gradient(NormBackward args) {
+__global__ void __launch_bounds__(kNormThreads, kNormGradientBlocks<K>) norm_gradient(NormBackward args) {
   constexpr int kWarps = kNormThreads / 32;
   alignas(16) __shared__ float partial[kWarps][K * 128];
   const Activation f = drawn(args);

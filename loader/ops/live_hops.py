@@ -156,8 +156,9 @@ class LiveHops:
         self._unique_x: Mapping[str, Tensor] = self._room_for_features(like)
         self._y = self._zeros(*kind.labels[1], dtype=kind.labels[0])
         # Where its segments lie, and what follows from it; see `load`.
-        self._sizes = self._zeros(7, len(self._places))
-        self._of_types = self._zeros(types + 2)
+        self._numbers = self._zeros(7 * len(self._places) + types + 2)
+        self._sizes = self._numbers[: 7 * len(self._places)].view(7, -1)
+        self._of_types = self._numbers[7 * len(self._places) :]
         # What is fixed: the segment of each node and row with room, and its place there.
         of_nodes = [segment.size for segment in self._places]
         self._segment, self._place = spread(list(range(len(of_nodes))), of_nodes), within(of_nodes)
@@ -231,8 +232,7 @@ class LiveHops:
         sent = torch.from_numpy(numbers)
         if self.kind.device.type == "cuda":
             sent = sent.pin_memory()
-        self._sizes.copy_(sent[: columns.size].view(columns.shape), non_blocking=True)
-        self._of_types.copy_(sent[columns.size :], non_blocking=True)
+        self._numbers.copy_(sent, non_blocking=True)
         copies = [(self._y[: batch.batch_size], batch.y), *self._copies(batch)]
         for block in hops:
             rows, count = block.indptr.numel(), block.num_edges

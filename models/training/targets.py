@@ -19,11 +19,14 @@ _CLASSES: dict[str, type] = {"dataset": Dataset, "sampler": Sampler}
 
 
 def check_parts(cfg: DictConfig) -> None:
-    """Raises ValueError unless all parts of a run have a class."""
+    """Raises ValueError unless all parts of a run have a class, and its other groups have options."""
     for name in PARTS:
         part = cfg.get(name)
         if not isinstance(part, DictConfig) or "_target_" not in part:
             raise ValueError(f"{name} is {shown(part)}; it must have a _target_, as the options of conf/ have")
+    for name in ("optimizer", "schedule", "callbacks", "logger"):
+        if (part := cfg.get(name)) and not isinstance(part, DictConfig):
+            raise ValueError(f"{name} is {shown(part)}; it must be null, or have the options that conf/{name} has")
 
 
 def class_name(part: DictConfig) -> str:

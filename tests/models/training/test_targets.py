@@ -1,4 +1,4 @@
-"""The parts of a run are there, and have a class."""
+"""The parts of a run are there, and have a class, and its other groups have options."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from models.training.targets import check_parts
     [
         ({"datamodule": None}, "datamodule is None; it must have a _target_"),
         ({"model": 3}, "model is 3; it must have a _target_"),
+        ({"schedule": "cosine"}, "schedule is 'cosine'; it must be null, or have the options that conf/schedule has"),
+        ({"callbacks": 3}, "callbacks is 3; it must be null, or have the options that conf/callbacks has"),
+        ({"logger": [1]}, r"logger is \[1\]; it must be null, or have the options that conf/logger has"),
     ],
 )
-def test_a_part_without_a_class_is_named(changes: dict[str, Any], message: str) -> None:
+def test_a_part_without_its_options_is_named(changes: dict[str, Any], message: str) -> None:
     check_parts(config())
     with pytest.raises(ValueError, match=f"^{message}"):
         check_parts(config(**changes))

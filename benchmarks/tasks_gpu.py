@@ -53,18 +53,20 @@ class Ours:
         self.model = TaskPredictor(**module.sizes, **options, num_layers=len(sampler.fanouts)).to(device)
         self.optimizer = torch.optim.Adam(self.model.net.parameters(), lr=0.005, fused=device == "cuda")
         self.graph = graph
-        self.adam = ReplayedAdam(self.optimizer)
+        self.adam, self.is_steady = ReplayedAdam(self.optimizer), False
         self.loss = torch.zeros((), device=device)
 
     def __call__(self, batch: Any) -> None:
         graphed = self.model.graphed
-        if self.graph and self.adam.replays and graphed.repeats(batch):  # as a Trainer's steps are, see `WholeStep`
+        if self.is_steady and graphed.repeats(batch):  # as a Trainer's steps are, see `WholeStep`
             self.loss += graphed.repeat(batch)[0]
             self.adam.replay()
             return
         done = graphed.with_gradients(batch) if self.graph else None
+        self.is_steady = False
         if done is not None:
             self.adam.step()
+            self.is_steady = self.adam.replays
             self.loss += done[0]
             return
         self.optimizer.zero_grad()

@@ -28,8 +28,8 @@ from loader.samples.segments import EdgeType, Segments
 from loader.samples.trees import TreeMiniBatch
 from models.row_encoder import RowEncoder
 
-# Branches of encoders. With those of the layout, of times, and of both sets of weights they are eight: a CUDA graph
-# runs that many at once, and begins a ninth only when one of them has come to its end.
+# Branches of encoders. With those of the layout, of times, and of both sets of weights a step begins with eight: a CUDA
+# graph runs that many at once, and begins a ninth only when one of them has come to its end.
 _LANES = 4
 
 

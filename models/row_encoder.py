@@ -65,7 +65,7 @@ class RowEncoder(nn.Module):
         self.places = {kind: at for kind, at in places.items() if at}
         self.names = {kinds[kind]: names[kind] for kind in self.places}
         self._kinds = {kind: kinds[kind] for kind in self.places}
-        # Of the first layer on a GPU, about: each column of categories has a product of its own.
+        # About how many launches the first layer takes on a GPU; each column of categories has a product of its own.
         launches = {"number": 6, "time": 14, "category": 9 + len(names["category"])}
         self.launches = sum(launches[kind] for kind in self.places)
         # Of `_table_of_codes`: a column has a row for each category, after one for codes that are missing.
@@ -216,13 +216,11 @@ class _Angles(nn.Module):
         self._sine, self._cosine = sine, cosine
 
     def forward(self, x: Tensor) -> Tensor:
-        dtype = torch.result_type(x, self.mult_term)
-        found = x.new_empty(*x.shape, 2 * len(self.mult_term), dtype=dtype)
-        self.write(x, found)
-        return found
+        angle = x.unsqueeze(-1) * self.mult_term
+        return torch.cat([(angle * self._sine).sin(), (angle * self._cosine).cos()], -1)
 
     def write(self, x: Tensor, to: Tensor) -> None:
-        """Writes the sines, then the cosines, of each element."""
+        """Writes what `forward` returns, without autograd."""
         angle = x.unsqueeze(-1) * self.mult_term
         half = angle.shape[-1]
         torch.sin(angle if self._sine == 1 else angle * self._sine, out=to[..., :half])
@@ -236,7 +234,7 @@ def _together(parts: Sequence[Tensor], dim: int) -> Tensor | None:
 
 def _angles_of(encoder: Any, values: Tensor) -> Tensor:
     """`[n, columns * 7 * out]` what torch_frame's encoder of times looks at, of the seven parts of each."""
-    dtype = torch.result_type(values, encoder.positional_encoding.mult_term)
+    values, dtype = values.detach(), torch.result_type(values, encoder.positional_encoding.mult_term)
     found = values.new_empty(*values.shape, encoder.out_size, dtype=dtype)
     encoder.positional_encoding.write(values[..., :1] - encoder.min_year.view(1, -1, 1), found[:, :, :1])
     encoder.cyclic_encoding.write(values[..., 1:] / encoder.max_values, found[:, :, 1:])

@@ -1,5 +1,5 @@
 // Exports what a captured step on several types does before its layers: checks the tensors that
-// loader/ops/moved_hops.py, mapped_rows.py and tree_layout.py own. Values of index arrays are trusted.
+// loader/ops/moved_hops.py, mapped_rows.py and times_since.py own. Values of index arrays are trusted.
 // Everything is launched on the given stream; nothing waits.
 #include <pybind11/pybind11.h>
 
@@ -18,7 +18,7 @@ using LayoutPlace = std::tuple<int, StreamHandle>;  // device and stream
 // of each node with room; segment and place of each row.
 using FixedPlaces =
     std::tuple<py::object, py::object, py::object, py::object, py::object, py::object, py::object>;
-// indptr, indices, place among the distinct nodes, tree. The last two may be None where they are loaded.
+// indptr, indices, place among the distinct nodes (loaded: or None), tree (or None in both).
 using HopArrays = std::tuple<py::object, py::object, py::object, py::object>;
 
 void run_move_hops(const LayoutPlace& where, py::handle sizes, py::handle of_types, const FixedPlaces& fixed,

@@ -9,6 +9,7 @@ row reads such a node.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from math import gcd
 from operator import ge
 from typing import Any, ClassVar, NamedTuple
@@ -40,7 +41,7 @@ class HopKind(NamedTuple):
     @classmethod
     def of(cls, batch: HeteroMiniBatch, x: Mapping[str, Tensor], timed: bool) -> HopKind | None:
         """That of a mini-batch with these features of its distinct nodes; None if it cannot be live: it has no labels,
-        no rows, or no hops, or it is too large for numbers of 32 bits.
+        no rows or no hops, or more than 2^30 nodes or entries.
         """
         if batch.y is None or not batch.blocks or not batch.batch_size:
             return None
@@ -129,7 +130,10 @@ class LiveHops:
     def __init__(self, like: Any, room: HopRoom, ignored_label: int | None = None) -> None:
         kind = self.kind_of(like)
         if kind is None:
-            raise ValueError(f"{like!r} cannot be live: it needs labels, hops and the rows of its distinct nodes")
+            raise ValueError(
+                f"{like!r} cannot be live: it needs labels, hops, the rows of its distinct nodes, and at most {_MOST} nodes "
+                "and entries"
+            )
         self.kind, self.room, self.sizes = kind, room, room.nodes
         self.segments, self.batch_size, self.batch = like.segments, like.batch_size, self
         self._ignored = ignored_label
@@ -140,6 +144,8 @@ class LiveHops:
         # Sizes have this in common, so that layers can be products of tiles.
         tile = gcd(*(size for of_hop in room.nodes for size in of_hop), *room.unique)
         self._fixed = Fixed(tile, kind.device)
+        for nodes in accumulate(sum(segment.size for segment in of_hop) for of_hop in places):
+            self._fixed.arange(nodes)  # before branches of a step that read it
         device, types = kind.device, len(self._slots)
 
         def spread(of: list[int], sizes: list[int]) -> Tensor:
@@ -248,7 +254,7 @@ class LiveHops:
             torch._foreach_copy_([there for there, _ in pairs], [given for _, given in pairs])
 
     def _starts(self, batch: Any) -> Sequence[int]:
-        """Of each type a number that `_unique` reads."""
+        """Where the distinct nodes of each type begin; not read where all nodes are distinct."""
         return [0] * len(self._slots)
 
     def _copies(self, batch: Any) -> list[tuple[Tensor, Tensor]]:

@@ -24,7 +24,7 @@ LossFunction = Callable[[Any], tuple[Tensor, Tensor]]
 IGNORED_LABEL = -100  # torch's cross entropy leaves nodes of this class out, and it is that of no logit
 
 _SEEN = 16  # this many mini-batches of a kind are run as usual before it is captured, with room for the largest
-_STEP = 256  # rows: sizes that suit a matrix product, and tiles of few weights
+_STEP = 256  # rows: such sizes suit a matrix product; half as many rows would need twice as many copies of weights
 _WARM_UP = 2
 _COPIERS = 4  # branches that copy gradients
 # Kernels of a training step go before those of sampling, and after those that read over the bus: see the priorities

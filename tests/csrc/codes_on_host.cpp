@@ -2,6 +2,9 @@
 // stand-in for CUDA. Arrays come as addresses; the test owns them.
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
+#include <stdexcept>
+
 #include "device_code.h"
 // The stand-in above comes first; what it lacks of these kernels follows.
 inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(uint64_t{a} * b >> 32); }
@@ -121,6 +124,10 @@ void run_plain(MeanPass<int32_t, int32_t, T, float> pass, int rows_per_warp) {
   const int64_t a_block = kShortThreads / 32 * int64_t{rows_per_warp};
   on_host::run_grid(static_cast<unsigned>((pass.rows + a_block - 1) / a_block), kShortThreads, 0,
                     [&] { sum_plain_rows(pass, long_rows, rows_per_warp, takes_turns(pass)); });
+  std::sort(rows.begin(), rows.begin() + static_cast<int64_t>(count));
+  if (std::adjacent_find(rows.begin(), rows.begin() + static_cast<int64_t>(count)) !=
+      rows.begin() + static_cast<int64_t>(count))
+    throw std::logic_error("a long row is listed twice");
   on_host::run_grid(2, kLongThreads, 0, [&] { sum_long_rows<kPlainColumns>(pass, long_rows); });
 }
 

@@ -105,14 +105,16 @@ def test_dropout_has_its_share_by_the_key() -> None:
 @given(
     width=st.sampled_from([4, 100, 128, 132, 1024]),
     of_tiles=st.lists(st.integers(0, TYPES - 1), max_size=90),
+    parts=st.sampled_from([1, 2, 5]),
     seed=st.integers(0, 1000),
 )
-def test_sums_are_of_the_tiles_of_a_type(core: Any, width: int, of_tiles: list[int], seed: int) -> None:
+def test_sums_are_of_the_tiles_of_a_type(core: Any, width: int, of_tiles: list[int], parts: int, seed: int) -> None:
     g = torch.Generator().manual_seed(seed)
     tiles = Tiles.of(1, of_tiles, TYPES, torch.device("cpu"))
-    rows, out = torch.randn(len(of_tiles), width, generator=g), torch.full((TYPES, width), 7.0)
+    rows, out = torch.randn(len(of_tiles) * parts, width, generator=g), torch.full((TYPES, width), 7.0)
     core.cuda_sum_tiles((0, 0), rows, tiles.order, tiles.begins, out)
-    wanted = torch.zeros(TYPES, width, dtype=torch.float64).index_add_(0, tiles.types, rows.double())
+    types = tiles.types.repeat_interleave(parts)
+    wanted = torch.zeros(TYPES, width, dtype=torch.float64).index_add_(0, types, rows.double())
     torch.testing.assert_close(out.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
@@ -144,3 +146,8 @@ def test_what_does_not_fit_is_refused(core: Any) -> None:
         assert message in str(raised.value)
     with pytest.raises(ValueError, match="rows has 6 columns; it must have a multiple of 4"):
         core.cuda_sum_tiles((0, 0), torch.zeros(3, 6), types, torch.zeros(3).long(), torch.zeros(2, 6))
+    with pytest.raises(ValueError, match="rows has 4 rows; it must have as many for each element of order, 3"):
+        core.cuda_sum_tiles((0, 0), torch.zeros(4, 8), types, torch.zeros(3).long(), torch.zeros(2, 8))
+    weights, activation = (types, 2, row, row, None), (1e-5, True, 0, None)
+    with pytest.raises(ValueError, match="parts is 3; it must divide the rows of a tile, 2"):
+        core.cuda_norm_gradient((0, 0), x, weights, activation, x, moments, out, 3, torch.zeros(9, 2, 8))

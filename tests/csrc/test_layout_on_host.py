@@ -136,7 +136,12 @@ def test_what_does_not_fit_is_refused(core: Any) -> None:
     to = [torch.empty(rows + 1, dtype=torch.int32), torch.empty_like(live._indices), torch.empty(n).long()]
     for sizes, given_arrays, out, message in (
         (live._sizes[:6], loaded, [*to, to[2]], "sizes has"),
-        (live._sizes, [live._indptr[:rows], *loaded[1:]], [*to, to[2]], "indptr has"),
+        (
+            live._sizes,
+            [live._indptr[:rows], *loaded[1:]],
+            [*to, to[2]],
+            f"indptr has {rows} elements; it must have more",
+        ),
         (live._sizes, [live._indptr.long(), *loaded[1:]], [*to, to[2]], "indptr has dtype torch.int64"),
         (live._sizes, loaded, [*to, None], "tree must be loaded where it is written"),
         (live._sizes, loaded, [*to[:2], to[2][1:], to[2]], "the new distinct has"),

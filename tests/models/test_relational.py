@@ -86,7 +86,12 @@ def test_all_tables_together_are_encoded_as_each(module: TaskDataModule, norm: s
     batch = next(iter(module.train_dataloader()))
     found = model._encoded(TreeLayout.of(batch), batch.segments)
     rows = [(model.encoders[name], batch.unique_x[name].double()) for name in batch.node_types]
-    torch.testing.assert_close(found, torch.cat([encoder(x, len(x)) for encoder, x in rows]), rtol=1e-10, atol=1e-12)
+    wanted = torch.cat([encoder(x, len(x)) for encoder, x in rows])
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+    known = list(model.encoders.parameters())
+    mix = torch.randn(found.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    mine, others = (torch.autograd.grad((of * mix).sum(), known, materialize_grads=True) for of in (found, wanted))
+    torch.testing.assert_close(mine, others, rtol=1e-9, atol=1e-12)
 
 
 def test_times_are_encoded_as_pytorch_frame_does(module: TaskDataModule) -> None:

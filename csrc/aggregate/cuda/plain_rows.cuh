@@ -2,12 +2,12 @@
 // features, and what typed layers read.
 //
 // A warp has some rows, each lane four neighboring columns. The warp reads the entries of its rows as one
-// list, several at once, and ends a row where its entries end: with few entries a row, most of the time is
-// spent waiting for memory. Without the random numbers of dropout a lane needs few registers, so a
-// multiprocessor has room for the loads that its memory takes at once.
+// list, several at once, and writes a row after its last entry. Most rows have few entries: a warp that read
+// them row by row would spend most of its time waiting for memory. Without the random numbers of dropout a
+// lane needs few registers, so a multiprocessor has room for the loads that its memory takes at once.
 //
-// The rows of a warp are neighbors, whose entries follow on each other, or, `in_turns`, every n-th row of n
-// warps: where long rows follow on each other, one warp would sum them all.
+// The rows of a warp are neighbors, whose entries follow on each other. With `in_turns` they are every n-th
+// row of n warps: long rows may follow on each other, and one warp would sum them all.
 #pragma once
 
 #include <cstdint>
@@ -206,7 +206,7 @@ struct PlainRows {
     const auto span = there ? pass.span(here) : Span<Index>{};
     const int64_t at = !there ? 0 : pass.block.at != nullptr ? pass.block.at[here] : here * pass.mean.stride;
     const bool is_long = span.length > kLongRowInTurns;
-    if (is_long && column == lane * kPlainColumns) {
+    if (is_long && first) {
       long_rows.rows[atomicAdd(long_rows.count, 1ULL)] = here;
     }
     const unsigned left_out = __ballot_sync(kAll, is_long);

@@ -3,23 +3,10 @@
 
 #include <cstdint>
 
+#include "graph/searched.h"
 #include "layout/cuda/hops.h"
 
 namespace loader {
-
-// How many of ascending numbers are at most `x`.
-template <typename T>
-__device__ __forceinline__ int64_t count_up_to(const T* numbers, int64_t count, int64_t x) {
-  int64_t low = 0;
-  while (low < count) {
-    const int64_t middle = (low + count) / 2;
-    if (numbers[middle] <= x)
-      low = middle + 1;
-    else
-      count = middle;
-  }
-  return low;
-}
 
 __device__ __forceinline__ int64_t layout_thread() {
   return int64_t{blockIdx.x} * kLayoutThreads + threadIdx.x;
@@ -49,7 +36,8 @@ __global__ void __launch_bounds__(kLayoutThreads) move_hops(MovedHops args) {
   if (i < args.entries) {
     // Each source's place moves as its segment does.
     const int64_t source = args.indices[i];
-    const int64_t segment = min(count_up_to(args.end, args.segments, source), args.segments - 1);
+    const int64_t segment =
+        min(upper_bound(args.end, ListOf<int64_t>{0, args.segments}, source), args.segments - 1);
     args.to_indices[i] = i < total ? static_cast<int32_t>(source + args.shift[segment]) : 0;
   }
 }
@@ -63,7 +51,7 @@ __global__ void __launch_bounds__(kLayoutThreads) map_entries(MappedEntries args
       args.found[begin] = static_cast<int32_t>(args.row[i] * args.of_node[i] + args.of_node[args.nodes + i]);
   }
   if (i < args.entries) {
-    const int64_t row = count_up_to(args.indptr + 1, args.rows, i);
+    const int64_t row = upper_bound(args.indptr + 1, ListOf<int64_t>{0, args.rows}, static_cast<int32_t>(i));
     const int64_t at = i + args.node_of_row[row] + 1;
     args.found[at] =
         static_cast<int32_t>(args.row[args.indices[i]] * args.of_row[row] + args.of_row[args.rows + 1 + row]);

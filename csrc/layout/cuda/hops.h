@@ -1,7 +1,7 @@
-// What a captured step on mini-batches of several types does before its layers: segments (the nodes of one
-// type that one hop found) are moved from where they were loaded to places of their own, and what follows
-// from that. Each is one launch in place of some thirty, which would follow on each other. Raw device
-// pointers and a stream in; nothing waits for the host.
+// What a captured step on mini-batches of several types does before its layers. It moves segments (the nodes
+// of one type that one hop found) from where they were loaded to places of their own, finds the entries of
+// products, and encodes times. Each takes one launch; torch would take some thirty, one after the other. Raw
+// device pointers and a stream in; nothing waits for the host.
 #pragma once
 
 #include <cstdint>

@@ -12,6 +12,7 @@ from shop import write_shop
 
 from loader.datamodules.tasks import TaskDataModule
 from loader.datasets import RelationalDataset
+from loader.ops import live_hops
 from loader.ops.live_hops import HopRoom
 from loader.ops.live_trees import LiveTrees
 from loader.samplers import TreeSampler
@@ -160,7 +161,7 @@ def test_layout_moves_segments_apart(batches: Any) -> None:
         assert len(lists) > len(wanted)
 
 
-def test_larger_mini_batches_do_not_fit(batches: Any) -> None:
+def test_larger_mini_batches_do_not_fit(batches: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _, found = batches
     live = LiveTrees(found[0], LiveTrees.room_of(found[0]))
     assert live.holds(found[0])
@@ -168,5 +169,7 @@ def test_larger_mini_batches_do_not_fit(batches: Any) -> None:
     assert not live.holds(found[0].replace(y=None))
     assert not live.holds(found[0].replace(y=found[0].y.double()))
     assert LiveTrees.kind_of(found[0].replace(blocks=())) is None
-    with pytest.raises(ValueError, match="cannot be live: it needs labels, hops and the rows"):
+    with pytest.raises(ValueError, match="cannot be live: it needs labels, hops, the rows"):
         LiveTrees(found[0].replace(y=None), LiveTrees.room_of(found[0]))
+    monkeypatch.setattr(live_hops, "_MOST", found[0].nodes.numel() - 1)
+    assert LiveTrees.kind_of(found[0]) is None

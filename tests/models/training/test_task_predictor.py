@@ -122,15 +122,15 @@ def test_steps_past_lightning_train_as_lightnings(tmp_path: Path, monkeypatch: p
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode", "ignore:Attempting to run cuBLAS")
-@pytest.mark.parametrize("unique_rows", [True, False])
-def test_graphs_train_as_plain_steps_do(tmp_path: Path, unique_rows: bool) -> None:
+@pytest.mark.parametrize(("unique_rows", "width"), [(True, 16), (False, 16), (True, 128)])
+def test_graphs_train_as_plain_steps_do(tmp_path: Path, unique_rows: bool, width: int) -> None:
     """Losses of 200 steps, captured and plain; most steps are replayed, and the host waits for none of them."""
     data, batches = shop_batches(tmp_path, "cuda")
     losses: dict[bool, list[Tensor]] = {}
     for graph in (True, False):
         torch.manual_seed(0)
         options: dict[str, Any] = {
-            "hidden_channels": 16,
+            "hidden_channels": width,
             "encoder_layers": 2,
             "dropout": 0.0,
             "unique_rows": unique_rows,

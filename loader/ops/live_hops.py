@@ -131,8 +131,8 @@ class LiveHops:
         kind = self.kind_of(like)
         if kind is None:
             raise ValueError(
-                f"{like!r} cannot be live: it needs labels, hops, the rows of its distinct nodes, and at most {_MOST} nodes "
-                "and entries"
+                f"{like!r} cannot be live: it needs labels, hops, the rows of its distinct nodes, and at most {_MOST} "
+                "nodes and entries"
             )
         self.kind, self.room, self.sizes = kind, room, room.nodes
         self.segments, self.batch_size, self.batch = like.segments, like.batch_size, self

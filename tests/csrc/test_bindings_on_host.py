@@ -45,8 +45,9 @@ def on_host(core: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cuda_find_links", "cuda_drop", "cuda_write_live_blocks"):  # as device 0: the CPU has no number
         monkeypatch.setattr(_core, name, partial(_as_device_0, getattr(core, name)))
     monkeypatch.setattr(Kind, "of", staticmethod(kind_of))
-    for module in (ops_gpu, live, gpu_links):
+    for module in (live, gpu_links):
         monkeypatch.setattr(module, "current_stream_handle", lambda device: 0)
+    monkeypatch.setattr(ops_gpu, "launch_place", lambda like: (like.get_device(), 0))
     monkeypatch.setattr(gpu_links, "made_current", lambda device: nullcontext())
 
 

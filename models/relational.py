@@ -324,7 +324,7 @@ class RelationalSAGE(nn.Module):
     ) -> tuple[list[tuple[Tensor, Tensor]], Sequence[Beside[Entries] | None]]:
         """`indptr` and `indices` of each layer, see `HopLayout.with_own`; and, in a captured step, by source as well.
 
-        With `unique_rows` each distinct row is encoded once, and the first layer reads it where it lies.
+        With `unique_rows` the entries of the first layer name distinct rows, which were encoded once.
         """
         found = [trees.with_own(self.num_layers - i) for i in range(self.num_layers)]
         if mapped is not None:

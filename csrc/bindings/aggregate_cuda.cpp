@@ -66,8 +66,6 @@ using BlockArgs = std::tuple<py::object, py::object, int64_t, py::object, bool,
 using ActivationArgs = std::tuple<bool, uint32_t, uint32_t>;
 // The scales of rows of codes, and whether each row has one; None of other rows.
 using ScalesArgs = std::tuple<py::object, bool>;
-// Device and stream.
-using WhereArgs = std::tuple<int, StreamHandle>;
 
 // A block whose arrays were looked at. They are narrow: loader/ops narrows those of large graphs.
 struct NarrowBlock {
@@ -142,7 +140,7 @@ Scales scales_of(const ScalesArgs& args, int64_t num_rows, int64_t dim, const Pl
 // not -1, the own rows; behind the means `padding` columns. x is [num_src, dim] or, with `nodes` [num_src],
 // the table whose rows they name; where the block is live it may be a meta tensor. `workspace`:
 // [mean_forward_workspace(num_edges)] bytes, or None if no row can be a long one.
-void forward(const WhereArgs& where, const BlockArgs& block_args, py::handle x, py::handle nodes,
+void forward(const LaunchPlace& where, const BlockArgs& block_args, py::handle x, py::handle nodes,
              py::handle out, int64_t mean_at, int64_t own_at, int padding, const ActivationArgs& active,
              py::handle workspace, const ScalesArgs& coding) {
   const Activation f = activation(active);
@@ -217,7 +215,7 @@ void forward(const WhereArgs& where, const BlockArgs& block_args, py::handle x, 
 // `grad_x` [num_src, dim], of the type of all rows; grad_mean and grad_own [num_dst, dim], or one of them
 // None; x [num_src, dim], as `forward` had it, or None without ReLU; sorted_sources and order [num_edges], or
 // None: the edges by source, for a sum in their order; workspace [mean_backward_workspace(...)] bytes.
-void backward(const WhereArgs& where, const BlockArgs& block_args, py::handle sorted_sources,
+void backward(const LaunchPlace& where, const BlockArgs& block_args, py::handle sorted_sources,
               py::handle order, py::handle grad_mean, py::handle grad_own, py::handle x, py::handle grad_x,
               const ActivationArgs& active, py::handle workspace) {
   const Activation f = activation(active);
@@ -285,9 +283,8 @@ void write_live(const std::vector<LiveFields>& fields, py::handle to, py::handle
     throw py::value_error("labels has " + std::to_string(from.size) + " bytes; there is room for " +
                           std::to_string(room.size));
   const LiveCopy copy{from.data, room.data, from.size};
-  doing("writing the live blocks", [&] {
-    const gpu::OnDevice current(device);
-    write_live_blocks(blocks, static_cast<int>(count), live, copy, device, stream_of(stream));
+  launching("writing the live blocks", {device, stream}, [&](int on, gpu::Stream of) {
+    write_live_blocks(blocks, static_cast<int>(count), live, copy, on, of);
   });
 }
 

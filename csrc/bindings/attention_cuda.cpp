@@ -13,8 +13,6 @@
 namespace loader {
 namespace {
 
-// Device and stream.
-using AttentionPlace = std::tuple<int, StreamHandle>;
 // indptr [all rows + 1] and entries, int32; order and at [count], int64.
 using AttentionLists = std::tuple<py::object, py::object, py::object, py::object>;
 // Elements from a head to the next; heads; slope of the scores below 0.
@@ -88,11 +86,10 @@ std::tuple<int64_t, int64_t> sizes_of(const AttentionLists& lists) {
 
 // Writes sums to their places in `out`, flat, and `shares` [entries, heads], from `source` [heads, dim] and
 // `sink` [all rows, heads].
-void run_attend(const AttentionPlace& where, const AttentionLists& lists, const AttentionShape& shape,
+void run_attend(const LaunchPlace& where, const AttentionLists& lists, const AttentionShape& shape,
                 py::handle x, py::handle source, py::handle sink, py::handle shares, py::handle out) {
-  const auto [device, stream] = where;
-  const Place place{kGpu, device};
-  with_attended(x, "x", [&, device = device, stream = stream](auto element) {
+  const Place place{kGpu, std::get<0>(where)};
+  with_attended(x, "x", [&](auto element) {
     using T = decltype(element);
     AttendForward<T> args{};
     static_cast<AttendedRows<T>&>(args) = attended_rows<T>(lists, shape, x, place);
@@ -101,10 +98,8 @@ void run_attend(const AttentionPlace& where, const AttentionLists& lists, const 
     args.sink = view<const float>(sink, "sink", rows * args.heads, place).data;
     args.shares = view<float>(shares, "shares", entries * args.heads, place).data;
     args.out = elements_of<T>(out, "out", -1, get_attribute(x, attribute_names().dtype), place);
-    doing("attention on the GPU", [&] {
-      const gpu::OnDevice current(device);
-      launch_attend(args, device, stream_of(stream));
-    });
+    launching("attention on the GPU", where,
+              [&](int device, gpu::Stream stream) { launch_attend(args, device, stream); });
   });
 }
 
@@ -115,26 +110,23 @@ int64_t parts_of(int device, int64_t count) {
 }
 
 // Writes `scores` [entries, heads], `sink` [all rows, heads] of these rows, and `source` [parts, heads, dim].
-void run_attend_gradient(const AttentionPlace& where, const AttentionLists& lists,
-                         const AttentionShape& shape, py::handle x, py::handle shares, py::handle grad,
-                         py::handle scores, py::handle sink, py::handle source) {
-  const auto [device, stream] = where;
-  const Place place{kGpu, device};
-  with_attended(x, "x", [&, device = device, stream = stream](auto element) {
+void run_attend_gradient(const LaunchPlace& where, const AttentionLists& lists, const AttentionShape& shape,
+                         py::handle x, py::handle shares, py::handle grad, py::handle scores, py::handle sink,
+                         py::handle source) {
+  const Place place{kGpu, std::get<0>(where)};
+  with_attended(x, "x", [&](auto element) {
     using T = decltype(element);
     AttendBackward<T> args{};
     static_cast<AttendedRows<T>&>(args) = attended_rows<T>(lists, shape, x, place);
     const auto [rows, entries] = sizes_of(lists);
-    args.parts = parts_of(device, args.count);
+    args.parts = parts_of(std::get<0>(where), args.count);
     args.shares = view<const float>(shares, "shares", entries * args.heads, place).data;
     args.grad = elements_of<T>(grad, "grad", -1, get_attribute(x, attribute_names().dtype), place);
     args.scores = view<float>(scores, "scores", entries * args.heads, place).data;
     args.sink = view<float>(sink, "sink", rows * args.heads, place).data;
     args.source = view<float>(source, "source", args.parts * args.heads * args.dim, place).data;
-    doing("the gradient of attention on the GPU", [&] {
-      const gpu::OnDevice current(device);
-      launch_attend_gradient(args, device, stream_of(stream));
-    });
+    launching("the gradient of attention on the GPU", where,
+              [&](int device, gpu::Stream stream) { launch_attend_gradient(args, device, stream); });
   });
 }
 
@@ -142,15 +134,14 @@ void run_attend_gradient(const AttentionPlace& where, const AttentionLists& list
 // the row of each entry, all int32.
 using AttentionBySource = std::tuple<py::object, py::object, py::object, py::object>;
 // Of all rows: relation, int32, and where their sums begin, int64; of each relation, how far heads are apart.
-using AttentionPlaces = std::tuple<py::object, py::object, py::object>;
+using LaunchPlaces = std::tuple<py::object, py::object, py::object>;
 
 // Writes `out` [sources, dim], the gradient of x, from `vectors` [relations, heads, dim].
-void run_attend_sources(const AttentionPlace& where, const AttentionBySource& lists,
-                        const AttentionPlaces& places, int heads, py::handle vectors, py::handle shares,
-                        py::handle scores, py::handle grad, py::handle out) {
-  const auto [device, stream] = where;
-  const Place place{kGpu, device};
-  with_attended(out, "out", [&, device = device, stream = stream](auto element) {
+void run_attend_sources(const LaunchPlace& where, const AttentionBySource& lists, const LaunchPlaces& places,
+                        int heads, py::handle vectors, py::handle shares, py::handle scores, py::handle grad,
+                        py::handle out) {
+  const Place place{kGpu, std::get<0>(where)};
+  with_attended(out, "out", [&](auto element) {
     using T = decltype(element);
     const auto& [begins, sorted, limit, row_of] = lists;
     const auto& [relation, at, apart] = places;
@@ -179,10 +170,8 @@ void run_attend_sources(const AttentionPlace& where, const AttentionBySource& li
     args.scores = view<const float>(scores, "scores", of_sorted.size * heads, place).data;
     args.grad = elements_of<T>(grad, "grad", -1, dtype, place);
     args.out = elements_of<T>(out, "out", args.sources * args.dim, dtype, place);
-    doing("the gradient of attention on the GPU", [&] {
-      const gpu::OnDevice current(device);
-      launch_attend_sources(args, device, stream_of(stream));
-    });
+    launching("the gradient of attention on the GPU", where,
+              [&](int device, gpu::Stream stream) { launch_attend_sources(args, device, stream); });
   });
 }
 

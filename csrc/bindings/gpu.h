@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <tuple>
 
 #include "bindings/views.h"
 #include "gpu/driver.h"
@@ -25,6 +26,19 @@ auto doing(const char* what, const F& f) {
   } catch (const gpu::Error& error) {
     throw std::runtime_error(std::string(what) + " failed: " + error.what());
   }
+}
+
+// Device and stream of a launch: `launch_place` of loader/machine/gpu.py.
+using LaunchPlace = std::tuple<int, StreamHandle>;
+
+// Calls `launch(device, stream)` with the context of the device as the current one, as `doing` does.
+template <typename F>
+void launching(const char* what, const LaunchPlace& where, const F& launch) {
+  doing(what, [&] {
+    const int device = std::get<0>(where);
+    const gpu::OnDevice current(device);
+    launch(device, stream_of(std::get<1>(where)));
+  });
 }
 
 }  // namespace loader

@@ -35,8 +35,6 @@ StridedRows<const float> optional_vectors(py::handle tensor, const char* name, i
   return vectors_of(tensor, name, num_rows, columns, place);
 }
 
-// Device and stream.
-using LayerPlace = std::tuple<int, StreamHandle>;
 // types [tiles] and the rows of a tile; weight, shift and bias (or None), [types, dim] each.
 using LayerWeights = std::tuple<py::object, int, py::object, py::object, py::object>;
 // Epsilon of the norm; ReLU; threshold and key [1] of dropout, None without.
@@ -72,28 +70,24 @@ NormArgs norm_args(py::handle x, const LayerWeights& weights, const LayerActivat
 }
 
 // Writes `out` [rows, dim] and, unless it is None, `moments` [rows, 2]; `residual` [rows, dim] may be None.
-void run_norm(const LayerPlace& where, py::handle x, const LayerWeights& weights,
+void run_norm(const LaunchPlace& where, py::handle x, const LayerWeights& weights,
               const LayerActivation& activation, py::handle residual, py::handle out, py::handle moments) {
-  const auto [device, stream] = where;
-  const Place place{kGpu, device};
+  const Place place{kGpu, std::get<0>(where)};
   NormForward args{};
   static_cast<NormArgs&>(args) = norm_args(x, weights, activation, place);
   const int64_t rows = args.tiles.rows;
   args.residual = optional_vectors(residual, "residual", rows, args.dim, place);
   args.out = view<float>(out, "out", rows * args.dim, place).data;
   args.moments = optional_view<float>(moments, "moments", rows * 2, place);
-  doing("the norm of rows on the GPU", [&, device = device, stream = stream] {
-    const gpu::OnDevice current(device);
-    launch_norm(args, device, stream_of(stream));
-  });
+  launching("the norm of rows on the GPU", where,
+            [&](int device, gpu::Stream stream) { launch_norm(args, device, stream); });
 }
 
 // Writes `grad_x` [rows, dim] and `sums` [tiles * parts, 2 or 3, dim]: three if there is a bias.
-void run_norm_gradient(const LayerPlace& where, py::handle x, const LayerWeights& weights,
+void run_norm_gradient(const LaunchPlace& where, py::handle x, const LayerWeights& weights,
                        const LayerActivation& activation, py::handle grad, py::handle moments,
                        py::handle grad_x, int parts, py::handle sums) {
-  const auto [device, stream] = where;
-  const Place place{kGpu, device};
+  const Place place{kGpu, std::get<0>(where)};
   NormBackward args{};
   static_cast<NormArgs&>(args) = norm_args(x, weights, activation, place);
   const int64_t rows = args.tiles.rows, count = args.bias.data ? 3 : 2;
@@ -105,18 +99,15 @@ void run_norm_gradient(const LayerPlace& where, py::handle x, const LayerWeights
                           std::to_string(args.tiles.tile));
   args.parts = parts;
   args.sums = view<float>(sums, "sums", rows / args.tiles.tile * parts * count * args.dim, place).data;
-  doing("the gradient of the norm on the GPU", [&, device = device, stream = stream] {
-    const gpu::OnDevice current(device);
-    launch_norm_gradient(args, device, stream_of(stream));
-  });
+  launching("the gradient of the norm on the GPU", where,
+            [&](int device, gpu::Stream stream) { launch_norm_gradient(args, device, stream); });
 }
 
 // out [types, width]: sums of the rows [tiles * parts, width] of tiles that `order` [tiles] lists from
 // begins[t] on.
-void run_tile_sums(const LayerPlace& where, py::handle rows, py::handle order, py::handle begins,
+void run_tile_sums(const LaunchPlace& where, py::handle rows, py::handle order, py::handle begins,
                    py::handle out) {
-  const auto [device, stream] = where;
-  const Place place{kGpu, device};
+  const Place place{kGpu, std::get<0>(where)};
   const auto of = rows_view(rows, "rows", place);
   const auto of_begins = view<const int64_t>(begins, "begins", -1, place);
   const int64_t width = of.row_bytes / 4, types = of_begins.size - 1;
@@ -137,10 +128,8 @@ void run_tile_sums(const LayerPlace& where, py::handle rows, py::handle order, p
                       types,
                       width,
                       view<float>(out, "out", types * width, place).data};
-  doing("sums over tiles on the GPU", [&, device = device, stream = stream] {
-    const gpu::OnDevice current(device);
-    launch_tile_sums(args, device, stream_of(stream));
-  });
+  launching("sums over tiles on the GPU", where,
+            [&](int device, gpu::Stream stream) { launch_tile_sums(args, device, stream); });
 }
 
 }  // namespace

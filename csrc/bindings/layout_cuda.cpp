@@ -13,7 +13,6 @@
 namespace loader {
 namespace {
 
-using LayoutPlace = std::tuple<int, StreamHandle>;  // device and stream
 // Rows of a node of each segment; where the distinct nodes of each type are to begin; segment, place and type
 // of each node with room; segment and place of each row.
 using FixedPlaces =
@@ -21,10 +20,9 @@ using FixedPlaces =
 // indptr, indices, place among the distinct nodes (loaded: or None), tree (or None in both).
 using HopArrays = std::tuple<py::object, py::object, py::object, py::object>;
 
-void run_move_hops(const LayoutPlace& where, py::handle sizes, py::handle of_types, const FixedPlaces& fixed,
+void run_move_hops(const LaunchPlace& where, py::handle sizes, py::handle of_types, const FixedPlaces& fixed,
                    const HopArrays& loaded, const HopArrays& to) {
-  const auto [device, stream] = where;
-  const Place place{kGpu, device};
+  const Place place{kGpu, std::get<0>(where)};
   const auto ids = [&](py::handle tensor, const char* name, int64_t size) {
     return view<const int64_t>(tensor, name, size, place);
   };
@@ -72,10 +70,8 @@ void run_move_hops(const LayoutPlace& where, py::handle sizes, py::handle of_typ
   args.to_indices = view<int32_t>(to_indices, "the new indices", args.entries, place).data;
   args.to_distinct = view<int64_t>(to_distinct, "the new distinct", args.nodes, place).data;
   args.to_tree = optional_view<int64_t>(to_tree, "the new tree", args.nodes, place);
-  doing("moving hops on the GPU", [&, device = device, stream = stream] {
-    const gpu::OnDevice current(device);
-    launch_moved_hops(args, device, stream_of(stream));
-  });
+  launching("moving hops on the GPU", where,
+            [&](int device, gpu::Stream stream) { launch_moved_hops(args, device, stream); });
 }
 
 // indptr, indices, and the place of each source among the distinct nodes.
@@ -83,10 +79,9 @@ using MappedLists = std::tuple<py::object, py::object, py::object>;
 // of_node [2, nodes], of_row [2, rows + 1], node_of_row [rows + 1], first_row [nodes + 1].
 using MappedPlaces = std::tuple<py::object, py::object, py::object, py::object>;
 
-void run_map_entries(const LayoutPlace& where, const MappedLists& lists, const MappedPlaces& places,
+void run_map_entries(const LaunchPlace& where, const MappedLists& lists, const MappedPlaces& places,
                      py::handle begins, py::handle found) {
-  const auto [device, stream] = where;
-  const Place place{kGpu, device};
+  const Place place{kGpu, std::get<0>(where)};
   const auto ids = [&](py::handle tensor, const char* name, int64_t size) {
     return view<const int64_t>(tensor, name, size, place).data;
   };
@@ -109,20 +104,17 @@ void run_map_entries(const LayoutPlace& where, const MappedLists& lists, const M
                            entries.size,
                            view<int32_t>(begins, "begins", nodes + 1, place).data,
                            view<int32_t>(found, "found", entries.size + nodes, place).data};
-  doing("entries of products on the GPU", [&, device = device, stream = stream] {
-    const gpu::OnDevice current(device);
-    launch_mapped_entries(args, device, stream_of(stream));
-  });
+  launching("entries of products on the GPU", where,
+            [&](int device, gpu::Stream stream) { launch_mapped_entries(args, device, stream); });
 }
 
 // Times of the seeds; tree and row of each node.
 using TimedNodes = std::tuple<py::object, py::object, py::object>;
 
 // Writes out [nodes, 2 half] from known [distinct nodes, 2] and frequency [half].
-void run_encode_times(const LayoutPlace& where, const TimedNodes& nodes, py::handle known,
+void run_encode_times(const LaunchPlace& where, const TimedNodes& nodes, py::handle known,
                       py::handle frequency, py::handle out) {
-  const auto [device, stream] = where;
-  const Place place{kGpu, device};
+  const Place place{kGpu, std::get<0>(where)};
   const auto& [seed_times, tree, row] = nodes;
   const auto trees = view<const int64_t>(tree, "tree", -1, place);
   const auto half = view<const float>(frequency, "frequency", -1, place);
@@ -134,10 +126,8 @@ void run_encode_times(const LayoutPlace& where, const TimedNodes& nodes, py::han
                         trees.size,
                         half.size,
                         view<float>(out, "out", trees.size * 2 * half.size, place).data};
-  doing("the encoding of times on the GPU", [&, device = device, stream = stream] {
-    const gpu::OnDevice current(device);
-    launch_times_since(args, device, stream_of(stream));
-  });
+  launching("the encoding of times on the GPU", where,
+            [&](int device, gpu::Stream stream) { launch_times_since(args, device, stream); });
 }
 
 }  // namespace

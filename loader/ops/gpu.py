@@ -185,12 +185,19 @@ def entries_of(indptr: Tensor, indices: Tensor, num_src: int) -> Entries:
 
 def order_by_source(indptr: Tensor, indices: Tensor, num_src: int) -> tuple[Tensor, Tensor]:
     """`[sources + 1]` int32 where the entries of each source begin in the order by source, and `[entries]` int64 that
-    order, stable. Entries behind the last row go behind those of all sources.
+    order, see `_sorted_sources`.
     """
-    entry = torch.arange(len(indices), device=indices.device)
-    of_entries, order = torch.sort(torch.where(entry < indptr[-1], indices, num_src), stable=True)
+    of_entries, order = _sorted_sources(indptr, indices, num_src)
     sources = torch.arange(num_src + 1, dtype=of_entries.dtype, device=indices.device)
     return torch.searchsorted(of_entries, sources, out_int32=True), order
+
+
+def _sorted_sources(indptr: Tensor, indices: Tensor, num_src: int) -> tuple[Tensor, Tensor]:
+    """The sorted sources of all entries, and the entries they belong to, by a stable sort. Entries behind the last row,
+    which a padded mini-batch has, go behind those of all sources.
+    """
+    entry = torch.arange(len(indices), device=indices.device)
+    return torch.sort(torch.where(entry < indptr[-1], indices, num_src), stable=True)
 
 
 def sum_of_entries(x: Tensor, entries: Entries) -> Tensor:
@@ -373,9 +380,7 @@ def _backward(
                 "torch.use_deterministic_algorithms(True) sorts a block's edges, but a live block has none; train "
                 "without CUDA graphs"
             )
-        # Edges beyond the last row's, which a padded mini-batch has, go behind those of all sources.
-        edge = torch.arange(indices.shape[0], device=indices.device)
-        sources, order = torch.sort(torch.where(edge < indptr[-1], indices, num_src), stable=True)
+        sources, order = _sorted_sources(indptr, indices, num_src)
     x = None if x is None else _rows(x)
     needed = _core.cuda_mean_backward_workspace(num_src, indices.shape[0])
     workspace = grad.new_empty(needed, dtype=torch.uint8)

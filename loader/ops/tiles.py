@@ -143,7 +143,9 @@ def _sums(rows: Tensor, tiles: Tiles) -> Tensor:
         out = rows.new_empty(types, *rows.shape[1:])
         _core.cuda_sum_tiles(launch_place(rows), rows.contiguous(), tiles.order, tiles.begins, out)
         return out
-    of_rows = tiles.types.repeat_interleave(len(rows) // max(len(tiles.types), 1))
+    of_rows = tiles.types
+    if len(rows) != len(of_rows):  # a launch that most rows need not have
+        of_rows = of_rows.repeat_interleave(len(rows) // len(of_rows))
     return rows.new_zeros(types, *rows.shape[1:]).index_add_(0, of_rows, rows)
 
 

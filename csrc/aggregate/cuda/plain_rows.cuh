@@ -206,9 +206,7 @@ struct PlainRows {
     const auto span = there ? pass.span(here) : Span<Index>{};
     const int64_t at = !there ? 0 : pass.block.at != nullptr ? pass.block.at[here] : here * pass.mean.stride;
     const bool is_long = span.length > kLongRowInTurns;
-    if (is_long && first) {
-      long_rows.rows[atomicAdd(long_rows.count, 1ULL)] = here;
-    }
+    if (is_long && first) long_rows.rows[atomicAdd(long_rows.count, 1ULL)] = here;
     const unsigned left_out = __ballot_sync(kAll, is_long);
     const int length = is_long ? 0 : static_cast<int>(span.length);
     const auto entry_of = [&](int i, int end) {

@@ -38,7 +38,7 @@ def test_memory_of_all_tensors_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("loader.ops.branches.Tensor", OnAGpu)
     a, b, c, d = (OnAGpu() for _ in range(4))
-    lane: Any = "lane"  # in the place of a stream
+    lane: Any = "lane"  # stands for a stream
     keep([a, {"x": (b, None, 3)}, Held(c, "rows"), [[d]], "text"], lane)
     assert kept == [a, b, c, d]
 

@@ -220,7 +220,7 @@ def main() -> None:
     )
     for fanouts in map(list, options.fanouts):
         sampler = TreeSampler(fanouts, times="both", device=device)
-        store = partial(DeviceFeatures, device=device) if on_gpu else HostFeatures
+        store = partial(DeviceFeatures, device=device, lazy=None) if on_gpu else HostFeatures  # as features=device
         module = TaskDataModule(dataset, sampler, features=store, batch_size=SIZE)
         module.setup()
         ours = iter(epochs(module.train_dataloader()))

@@ -24,6 +24,8 @@ from loader.ops.mapped_rows import MappedRows
 from loader.ops.tiles import Spread
 from loader.ops.times_since import encode_since
 from loader.ops.tree_layout import TreeLayout
+from loader.samples.base import Rows
+from loader.samples.lazy_rows import LazyFeatures, LazyRows
 from loader.samples.segments import EdgeType, Segments
 from loader.samples.trees import TreeMiniBatch
 from models.row_encoder import RowEncoder
@@ -173,7 +175,7 @@ class RelationalSAGE(nn.Module):
         """Encoded rows, without the times: of the distinct nodes, or of all nodes without `unique_rows`."""
         names = segments.names
         x = {
-            t: _rows_of(trees, name).to(self.head.weight.dtype)
+            t: _rows_of(trees, name)
             for t, name in enumerate(names)
             if name in self.encoders and self.encoders[name].net is not None
         }
@@ -185,7 +187,7 @@ class RelationalSAGE(nn.Module):
             every = [segment for of_hop in trees.segments for segment in of_hop]
             runs = [(segment.node_type, segment.size) for segment in every]
             parts = [
-                None if t not in x else x[t].index_select(0, trees.row[begin : begin + size] - before[t])
+                None if t not in x else _some(x[t], trees.row[begin : begin + size] - before[t])
                 for t, begin, size, *_ in every
             ]
         group = trees.group_of(runs)
@@ -193,7 +195,7 @@ class RelationalSAGE(nn.Module):
         firsts = self._first_layers([names[t] for t, _ in runs], [size for _, size in runs], parts)
         return self._rest_of_encoders(firsts, group, weights())
 
-    def _first_layers(self, names: Sequence[str], sizes: Sequence[int], parts: Sequence[Tensor | None]) -> list[Tensor]:
+    def _first_layers(self, names: Sequence[str], sizes: Sequence[int], parts: Sequence[Rows | None]) -> list[Tensor]:
         """The halves of what `RowEncoder.write_first` gives of all parts, zeros of tables without columns."""
         width = self.head.in_features
         memory = self.head.weight.new_empty(sum(sizes), 2 * width)
@@ -205,7 +207,7 @@ class RelationalSAGE(nn.Module):
                 of_tables.setdefault(name, []).append(i)
 
         def of_table(name: str, at: list[int]) -> list[tuple[Tensor, Tensor]]:
-            given = [of for of in (parts[i] for i in at) if of is not None]
+            given = [_gathered(of).to(memory.dtype) for of in (parts[i] for i in at) if of is not None]
             # At once, as an encoder prepares its weights each time.
             x = given[0] if len(given) == 1 else torch.cat(given)
             found: list[tuple[Tensor, Tensor]] = self.encoders[name].write_first(x, [places[i] for i in at])
@@ -218,7 +220,8 @@ class RelationalSAGE(nn.Module):
             lane = load.index(min(load))
             load[lane] += self.encoders[name].launches
             work = partial(of_table, name, at)
-            branches.append((at, beside(("table", lane), work, memory, [parts[i] for i in at])))
+            read = [of.nodes if isinstance(of, LazyRows) else of for of in (parts[i] for i in at)]
+            branches.append((at, beside(("table", lane), work, memory, read)))
         nothing = [memory.new_empty(1).expand(size, width) for size in sizes]
         both = list(zip(nothing, nothing, strict=True))
         for at, found in branches:
@@ -298,7 +301,7 @@ class RelationalSAGE(nn.Module):
         for name, count in zip(trees.names, trees.unique, strict=True):
             # The day and the second, which are exact.
             timed = name in self.timed
-            known.append(_rows_of(trees, name)[:, -2:].to(dtype) if timed else self.head.weight.new_zeros(count, 2))
+            known.append(_last_two(_rows_of(trees, name)).to(dtype) if timed else self.head.weight.new_zeros(count, 2))
         return encode_since(trees.seed_times, trees.tree, trees.row, torch.cat(known), self.encode_time.frequency)
 
     def _of_times(self, names: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -404,11 +407,29 @@ class RelationalSAGE(nn.Module):
         )
 
 
-def _rows_of(trees: TreeLayout, name: str) -> Tensor:
-    """Of the distinct nodes of a table."""
+def _rows_of(trees: TreeLayout, name: str) -> Rows:
+    """Of the distinct nodes of a table. What is in the table stays there: each branch of a step gathers for itself."""
     if name not in trees.unique_x:
         raise ValueError(f"the mini-batch has no rows of {name}; a loader gathers them (features={{...}})")
-    return trees.unique_x[name]
+    lazy = trees.unique_x.lazy if isinstance(trees.unique_x, LazyFeatures) else {}
+    return lazy[name] if name in lazy else trees.unique_x[name]
+
+
+def _gathered(rows: Rows) -> Tensor:
+    return rows.gather() if isinstance(rows, LazyRows) else rows
+
+
+def _some(rows: Rows, places: Tensor) -> Rows:
+    if isinstance(rows, LazyRows):
+        return rows.of(rows.nodes.index_select(0, places))
+    return rows.index_select(0, places)
+
+
+def _last_two(rows: Rows) -> Tensor:
+    """The last two columns."""
+    if isinstance(rows, LazyRows) and rows.scales is None:
+        return rows.table[:, -2:].index_select(0, rows.nodes)
+    return _gathered(rows)[:, -2:]
 
 
 def _with_times(x: Tensor, since: Tensor | None, group: Grouped, of_times: tuple[Tensor, Tensor]) -> Tensor:

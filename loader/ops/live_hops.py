@@ -177,13 +177,19 @@ class LiveHops:
     def _zeros(self, *shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
         return torch.zeros(*shape, dtype=dtype, device=self.kind.device)
 
+    @staticmethod
+    def _x_of(batch: Any) -> Mapping[str, Any]:
+        """Features of the distinct nodes of a mini-batch."""
+        return batch.x or {}
+
     def _room_for_features(self, like: Any) -> Mapping[str, Tensor]:
         """Arrays for the features of the distinct nodes, or for the ids of those that stay in their table."""
         made, lazy = dict[str, Tensor](), dict[str, LazyRows]()
+        x: Any = self._x_of(like)
         for name, dtype, width, table in self.kind.features:
             count = self.room.unique[like.segments.type_of(name)]
             if table:
-                left = like.x.lazy[name]
+                left = x.lazy[name]
                 lazy[name] = left.of(self._zeros(count, dtype=left.nodes.dtype))
             else:
                 made[name] = self._zeros(count, width, dtype=dtype)
@@ -194,7 +200,7 @@ class LiveHops:
         """See `HopKind.of`. None also of a mini-batch whose hops expand all nodes so far."""
         if type(batch) is not HeteroMiniBatch or batch.expands_all:
             return None
-        return HopKind.of(batch, batch.x or {}, False)
+        return HopKind.of(batch, LiveHops._x_of(batch), False)
 
     @staticmethod
     def room_of(batch: Any) -> HopRoom:
@@ -259,7 +265,7 @@ class LiveHops:
 
     def _copies(self, batch: Any) -> list[tuple[Tensor, Tensor]]:
         """Further arrays of a mini-batch, and where they are copied to."""
-        x: Any = batch.x or {}
+        x: Any = self._x_of(batch)
         room = self._unique_x
         if not isinstance(room, LazyFeatures):
             return [(room[name][: len(rows)], rows) for name, rows in x.items()]

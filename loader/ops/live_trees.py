@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -49,6 +49,10 @@ class LiveTrees(LiveHops):
         """The sizes of a mini-batch."""
         return HopRoom(batch.sizes, batch.distinct.counts, edges_of_hops(batch.blocks))
 
+    @staticmethod
+    def _x_of(batch: TreeMiniBatch) -> Mapping[str, Any]:
+        return batch.unique_x
+
     def _starts(self, batch: TreeMiniBatch) -> Sequence[int]:
         return batch.distinct.starts[:-1]
 
@@ -58,7 +62,7 @@ class LiveTrees(LiveHops):
         if self._times is not None:
             assert batch.seed_times is not None
             found.append((self._times[: batch.batch_size], batch.seed_times))
-        return found + [(self._unique_x[name][: len(rows)], rows) for name, rows in batch.unique_x.items()]
+        return found + super()._copies(batch)
 
     def _of_nodes(self) -> tuple[Tensor | None, Tensor | None]:
         return self._row, self._tree

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from loader.samples.lazy_rows import RowsOnDemand
+from loader.samples.base import Rows
+from loader.samples.lazy_rows import LazyRows, RowsOnDemand
 from loader.samples.segments import Segments
 
 # Sorting a node costs about as much as a pass over this many places of a table.
@@ -81,10 +82,23 @@ class Distinct:
 
 
 class OnceRows(NamedTuple):
-    """Rows that were gathered once for all copies of a node: those of the distinct nodes of a type."""
+    """Rows for all copies of a node: those of the distinct nodes of a type, gathered or in their table."""
 
-    rows: Tensor
+    rows: Rows
     node_type: str
+
+    @property
+    def tensor(self) -> Tensor:
+        """The rows, or the ids of those that are in their table."""
+        return self.rows.nodes if isinstance(self.rows, LazyRows) else self.rows
+
+    def map(self, f: Callable[[Tensor], Tensor]) -> OnceRows:
+        """With `f` of the tensor. A table is not copied: what leaves its device is gathered."""
+        if not isinstance(self.rows, LazyRows):
+            return OnceRows(f(self.rows), self.node_type)
+        moved = f(self.rows.nodes)
+        rows = self.rows.of(moved) if moved.device == self.rows.device else f(self.rows.gather())
+        return OnceRows(rows, self.node_type)
 
 
 class SpreadRows(RowsOnDemand):
@@ -121,7 +135,10 @@ class SpreadRows(RowsOnDemand):
         if self._places is None:
             raise KeyError(name)
         rows, node_type = self.once[name]
-        return rows.index_select(0, self._places(node_type))
+        places = self._places(node_type)
+        if isinstance(rows, LazyRows):
+            return rows.of(rows.nodes.index_select(0, places)).gather()
+        return rows.index_select(0, places)
 
 
 @lru_cache(maxsize=32)

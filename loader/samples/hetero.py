@@ -138,8 +138,7 @@ class HeteroMiniBatch(Sample):
                 return super().with_rows(rows)
         if x:
             before = self.x if isinstance(self.x, LazyFeatures) else LazyFeatures(self.x or {})
-            both = before.with_rows(x)
-            changes["x"] = both if both.lazy else both.made
+            changes["x"] = before.with_rows(x).if_lazy()
         if more:
             changes["rows"] = {**self.rows, **more}
         return self.replace(**changes)

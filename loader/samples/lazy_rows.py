@@ -123,5 +123,9 @@ class LazyFeatures(RowsOnDemand):
         made |= {name: left for name, left in rows.items() if isinstance(left, Tensor)}
         return LazyFeatures(made, {**others, **lazy})
 
+    def if_lazy(self) -> Mapping[str, Tensor]:
+        """This, or the rows alone if all of them are there."""
+        return self if self.lazy else self.made
+
     def _make(self, name: str) -> Tensor:
         return self.lazy[name].gather()

@@ -11,7 +11,7 @@ from torch import Tensor
 from loader.samples.base import Rows
 from loader.samples.distinct import Distinct, OnceRows, SpreadRows
 from loader.samples.hetero import HeteroMiniBatch
-from loader.samples.lazy_rows import LazyRows
+from loader.samples.lazy_rows import LazyFeatures, LazyRows
 
 
 @dataclass(eq=False, repr=False)
@@ -22,8 +22,8 @@ class TreeMiniBatch(HeteroMiniBatch):
     with `trees="paths"` also several times in one. The new nodes of a hop are in the order of type and, within it, of
     tree.
 
-    Stores gather a row for each distinct node, `unique_x`. `x[type]` has one for each node, and is made of them when it
-    is first asked for.
+    Stores gather a row for each distinct node, `unique_x`, or leave it in its table. `x[type]` has one for each node,
+    and is made of them when it is first asked for.
 
     Attributes:
         tree: `[num_nodes]` int32, the tree of each node.
@@ -55,11 +55,13 @@ class TreeMiniBatch(HeteroMiniBatch):
         return {name: self.distinct.row_of(name) for name in self.node_types}
 
     @property
-    def unique_x(self) -> dict[str, Tensor]:
+    def unique_x(self) -> Mapping[str, Tensor]:
         """Node type -> `[u, F]` features of the distinct nodes, in the order of `unique`, of types that have a store:
-        `x[type]` is `unique_x[type][row[type]]`.
+        `x[type]` is `unique_x[type][row[type]]`. Those that are in their table are gathered when they are asked for.
         """
-        return {name: once.rows for name, once in self.x.once.items()} if isinstance(self.x, SpreadRows) else {}
+        if not isinstance(self.x, SpreadRows):
+            return {}
+        return LazyFeatures().with_rows({name: once.rows for name, once in self.x.once.items()}).if_lazy()
 
     def ids(self, kind: str) -> Tensor:
         """Returns the ids of a kind of rows, as `HeteroMiniBatch.ids`; of nodes ("node/TYPE") those of `unique`."""
@@ -87,7 +89,8 @@ class TreeMiniBatch(HeteroMiniBatch):
             left, name = rows[kind], self._type_of(kind)
             into, key = (x, name) if kind == f"node/{name}" else (more, kind)
             into.made.pop(key, None)
-            into.once[key] = OnceRows(left.gather() if isinstance(left, LazyRows) else left, name)
+            # Features alone may stay in their table.
+            into.once[key] = OnceRows(left.gather() if isinstance(left, LazyRows) and into is more else left, name)
         return batch.replace(x=x if len(x) else None, rows=more)
 
     def to_dgl(self) -> tuple[dict[str, Tensor], dict[str, Tensor], list[Any]]:
@@ -122,11 +125,17 @@ class TreeMiniBatch(HeteroMiniBatch):
         found += [t for t in (self.seed_times, self.items) if t is not None]
         found += [self.once.unique, self.once.row] if self.once is not None else []
         spread = [part.once for part in (self.x, self.rows) if isinstance(part, SpreadRows)]
-        return [*found, *(once[name].rows for once in spread for name in sorted(once))]
+        return [*found, *(once[name].tensor for once in spread for name in sorted(once))]
 
     def memory(self) -> list[Tensor]:
         made = [t for part in (self.x, self.rows) if isinstance(part, SpreadRows) for t in part.made.values()]
         return list({t.untyped_storage().data_ptr(): t for t in [*self.tensors(), *made]}.values())
+
+    def record_stream(self, stream: Any) -> None:
+        super().record_stream(stream)
+        for once in self.x.once.values() if isinstance(self.x, SpreadRows) else ():
+            if isinstance(once.rows, LazyRows):
+                once.rows.record_stream(stream)
 
     def digest(self) -> str:
         """Returns the digest of all arrays, see `Sample.digest`, with rows for all nodes in place of distinct ones."""
@@ -139,7 +148,7 @@ class TreeMiniBatch(HeteroMiniBatch):
         def spread(part: Any, own: Any) -> Any:
             if not isinstance(part, SpreadRows) or once is None:
                 return own
-            found = {name: OnceRows(f(rows), node_type) for name, (rows, node_type) in part.once.items()}
+            found = {name: rows.map(f) for name, rows in part.once.items()}
             return SpreadRows(own, found, once.row_of)
 
         own = self.replace(x=_own(self.x), rows=_own(self.rows))

@@ -16,7 +16,8 @@ from loader.ops import live_hops
 from loader.ops.live_hops import HopRoom
 from loader.ops.live_trees import LiveTrees
 from loader.samplers import TreeSampler
-from loader.samples import TreeMiniBatch
+from loader.samples import LazyRows, TreeMiniBatch
+from loader.samples.lazy_rows import LazyFeatures
 from models.relational import RelationalSAGE
 from models.training.graphed import _Call
 from models.training.task_predictor import TaskPredictor
@@ -41,21 +42,33 @@ def room_for(batches: list[TreeMiniBatch]) -> HopRoom:
     return room
 
 
+def in_tables(module: TaskDataModule, batches: list[TreeMiniBatch]) -> list[TreeMiniBatch]:
+    """The same, whose rows were left in their tables, as a store in GPU memory leaves them."""
+    tables = {name: rows.float() for name, rows in module.data.features.items()}
+    return [
+        batch.with_rows({f"node/{name}": LazyRows(of, batch.ids(f"node/{name}")) for name, of in tables.items()})
+        for batch in batches
+    ]
+
+
+@pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("unique_rows", [True, False])
 @pytest.mark.parametrize("step", [1, 32])
-def test_model_finds_the_same(batches: Any, unique_rows: bool, step: int) -> None:
+def test_model_finds_the_same(batches: Any, lazy: bool, unique_rows: bool, step: int) -> None:
     module, found = batches
+    gathered, found = found, in_tables(module, found) if lazy else found
     sizes = module.sizes
     torch.manual_seed(0)
     options: dict[str, Any] = {"hidden_channels": 8, "dropout": 0.0, "unique_rows": unique_rows}
     net = RelationalSAGE(sizes["columns"], sizes["edge_types"], sizes["target"], 1, **options).double()
     live = LiveTrees(found[0], room_for(found).widened(0.1 if step > 1 else 0.0, step))
     assert len({batch.sizes for batch in found}) > 5
-    for batch in found:
+    assert isinstance(live.layout.unique_x, LazyFeatures) == lazy
+    for batch, plain in zip(found, gathered, strict=True):
         assert live.holds(batch)
         live.load(batch)
         results = []
-        for one in (batch, live):
+        for one in (plain, live):
             net.zero_grad()
             out = net(one)[: batch.batch_size]
             (out[:, 0] * torch.linspace(-1, 1, len(out), dtype=out.dtype)).sum().backward()

@@ -19,9 +19,10 @@ from loader import NodeLoader
 from loader.graph import HeteroGraph
 from loader.pipeline import Stage
 from loader.samplers import TreeSampler
-from loader.samples import TreeMiniBatch
+from loader.samples import LazyRows, TreeMiniBatch
 from loader.samples import distinct as distinct_module
 from loader.samples.distinct import Distinct
+from loader.samples.lazy_rows import LazyFeatures
 from loader.samples.segments import Segments
 from loader.stores import CachedFeatures, DeviceFeatures, HostFeatures, PinnedFeatures
 
@@ -110,6 +111,27 @@ def test_rows_are_those_of_all_nodes(trees: str) -> None:
     plain = batch.replace(x={name: rows[batch.n_id[name].long()] for name, rows in X.items()})
     assert found.digest() == plain.digest()
     assert plain.unique_x == {}
+
+
+def test_rows_may_stay_in_their_table() -> None:
+    batch = batch_of("paths")
+    found = gathered(batch)
+    lazy = batch.with_rows({f"node/{name}": LazyRows(rows, batch.ids(f"node/{name}")) for name, rows in X.items()})
+    shapes = {tuple(t.shape) for t in lazy.tensors()}
+    for name, rows in X.items():
+        assert (*batch.unique[name].shape, rows.shape[1]) not in shapes
+        assert isinstance(lazy.unique_x, LazyFeatures)
+        assert lazy.unique_x.lazy[name].table is rows
+    for one in (lazy, lazy.to("cpu"), lazy.map(torch.clone), pickle.loads(pickle.dumps(lazy))):
+        assert one.digest() == found.digest()
+        for name in X:
+            assert torch.equal(one.unique_x[name], found.unique_x[name])
+            assert torch.equal(one.x[name], found.x[name])
+    away = lazy.map(lambda t: t.to("meta"))  # a table is not copied
+    assert {name: rows.shape for name, rows in away.unique_x.items()} == {
+        name: rows.shape for name, rows in found.unique_x.items()
+    }
+    assert not isinstance(away.unique_x, LazyFeatures)
 
 
 def test_rows_are_made_when_asked_for() -> None:

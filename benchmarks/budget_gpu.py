@@ -59,8 +59,7 @@ from loader.memory.plan import MemoryPlan
 from loader.memory.split import LINE_BYTES
 from loader.memory.typed_plan import TypedPlan
 from loader.samplers import fused
-from loader.samplers.gpu.sizes import GpuOptions
-from loader.samplers.placement import TOGETHER
+from loader.samplers.gpu.sizes import TOGETHER, GpuOptions
 from loader.stores import (
     CachedFeatures,
     DeviceFeatures,

@@ -147,7 +147,8 @@ class RelationalSAGE(nn.Module):
             else:
                 found = rows if found is None else rows + found
             x = trees.group(last - i).norm(found, of.scale, of.shift, bias=of.bias, relu=True)
-        out: Tensor = self.head(x[: batch.batch_size])
+        # A slice, even of all rows, would be two launches more on the way back.
+        out: Tensor = self.head(x if len(x) == batch.batch_size else x[: batch.batch_size])
         return out
 
     def rows(self, batch: TreeMiniBatch) -> dict[str, Tensor]:

@@ -14,8 +14,7 @@ from loader.memory.plan import readable
 from loader.memory.typed import seeds_of_splits
 from loader.samplers import resolve_fanouts
 from loader.samplers.gpu.needs import check_counted
-from loader.samplers.gpu.sizes import GpuOptions
-from loader.samplers.placement import TOGETHER
+from loader.samplers.gpu.sizes import TOGETHER, GpuOptions
 from loader.stores import RowOptions
 
 if TYPE_CHECKING:

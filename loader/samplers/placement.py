@@ -12,10 +12,7 @@ from loader.machine.devices import as_device
 from loader.machine.renamed import renamed_arguments
 from loader.samplers.base import NeighborSampler
 from loader.samplers.cpu import FusedSampler
-
-# A pipeline's mini-batches that a GPU samples together: it takes it 0.4 times as long as one by one, hop by hop, and
-# more bring little (benchmarks/results/sampler_gpu.json, benchmarks/pipeline_gpu.py --batches-per-launch).
-TOGETHER = 8
+from loader.samplers.gpu.sizes import TOGETHER
 
 
 @renamed_arguments({"vertex_set": "node_set"})

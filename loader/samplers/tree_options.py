@@ -17,7 +17,7 @@ from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.devices import as_device
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.samplers.base import OTHERS_OPTIONS, AnyGraph, as_seeds
-from loader.samplers.gpu.sizes import GpuOptions
+from loader.samplers.gpu.sizes import TOGETHER, GpuOptions
 from loader.samples.trees import TreeMiniBatch
 
 TREES = ("unique", "paths")
@@ -45,7 +45,7 @@ class TreeOptions(GpuOptions):
         weights: str | None = None,
         device: str | torch.device = "cpu",
         num_threads: int | None = None,
-        batches_per_launch: int = 1,
+        batches_per_launch: int | None = None,
         **options: Any,
     ) -> None:
         known = ["replace", "edge_ids", "seed", "labor", "layer_dependency", "batch_dependency"]
@@ -80,9 +80,14 @@ class TreeOptions(GpuOptions):
         self._on_gpu = device.type != "cpu"
         self._device = self._gpu(device) if self._on_gpu else torch.device("cpu")
         self.num_threads = available_cpus() if num_threads is None else as_threads(num_threads)
-        self.batches_per_launch = as_size(
-            "batches_per_launch", batches_per_launch, most=_core.cuda_max_batches_per_launch
-        )
+        if batches_per_launch is not None and not self._on_gpu:
+            raise ValueError(
+                f"batches_per_launch is {batches_per_launch!r}, but the sampler runs on the CPU; leave it out, or "
+                "device='cuda'"
+            )
+        together = (TOGETHER if self._on_gpu else 1) if batches_per_launch is None else batches_per_launch
+        most = _core.cuda_max_batches_per_launch
+        self.batches_per_launch = as_size("batches_per_launch", together, most=most)
 
     def _require_no_times(self) -> None:
         given = {"rule": self.rule != "<=", "window": self.window is not None, "bound": self.bound != "seed"}

@@ -58,7 +58,7 @@ class TreeSampler(TreeOptions):
             so there are no tables: all entries that it sees are read.
         device: "cpu", or a GPU, on which the graph lies.
         num_threads: of the CPU, see `CoreSampler`.
-        batches_per_launch: of a GPU, see `CudaSampler`.
+        batches_per_launch: of a GPU, 8 if None, see `CudaSampler`.
 
     Raises:
         TypeError, ValueError: an option is out of range, or excludes another.

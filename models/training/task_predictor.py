@@ -139,7 +139,7 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
         numbers.
         """
         out: Tensor = self.net(batch)
-        return out if self.task_kind == "multiclass" else out[:, 0]
+        return out if self.task_kind == "multiclass" else out.squeeze(1)
 
     def training_step(self, batch: TreeMiniBatch, batch_idx: int) -> Tensor:
         graphed = self.may_be_graphed(batch)

@@ -39,6 +39,10 @@ _MANY_EDGES = 1_500_000
 HASH_FROM_NODES = 30_000_000
 HASH_SPARSITY = 48
 
+# A pipeline's mini-batches that a GPU samples together: it takes it 0.4 times as long as one by one, hop by hop, and
+# more bring little (benchmarks/results/sampler_gpu.json, benchmarks/pipeline_gpu.py --batches-per-launch).
+TOGETHER = 8
+
 SCHEDULES = {"cooperative": 0, "hopwise": 1}
 NODE_SETS = {"bitmap": 0, "hash": 1}
 # At most this much GPU memory for the lines of a launch. Eight mini-batches of 2,048 seeds and fanouts (10, 10, 10) ask

@@ -25,8 +25,7 @@ from loader.memory.graph import GraphMemory
 from loader.memory.plan import MemoryPlan
 from loader.memory.split import Reads
 from loader.samplers import FusedSampler, WalkSampler, fused
-from loader.samplers.gpu.sizes import GpuOptions
-from loader.samplers.placement import TOGETHER
+from loader.samplers.gpu.sizes import TOGETHER, GpuOptions
 from loader.stores import CachedFeatures, HostFeatures, auto_features
 from loader.stores.cached import cached_rows, hottest
 from loader.stores.host_part import gpu_bytes

@@ -29,8 +29,7 @@ from loader.memory.typed_plan import TypedPlan
 from loader.memory.typed_reads import TypedReads
 from loader.samplers import FusedSampler, TreeSampler, fused
 from loader.samplers import base as samplers_base
-from loader.samplers.gpu.sizes import GpuOptions
-from loader.samplers.placement import TOGETHER
+from loader.samplers.gpu.sizes import TOGETHER, GpuOptions
 from loader.samplers.tree_options import TreeOptions
 from loader.stores import CachedFeatures, HostFeatures, auto_features
 from loader.stores.cached import cached_rows, hottest

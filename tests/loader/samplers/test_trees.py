@@ -39,6 +39,7 @@ NAN = float("nan")
         ({"last": True}, "last says what of the times is seen, but times is 'none'"),
         ({"times": "edge", "bound": "edge"}, "bound is 'edge', but trees is 'unique'"),
         ({"times": "edge", "last": True, "replace": True}, "last=True takes the latest entries"),
+        ({"batches_per_launch": 1}, "batches_per_launch is 1, but the sampler runs on the CPU; leave it out, or"),
     ],
 )
 def test_options_that_are_not_there_are_refused(options: dict[str, Any], message: str) -> None:

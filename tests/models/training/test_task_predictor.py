@@ -23,10 +23,10 @@ from models.training.task_predictor import TaskPredictor
 pytestmark = needs_frame
 
 
-def shop_batches(folder: Path, device: str) -> tuple[TaskDataModule, list[TreeMiniBatch]]:
+def shop_batches(folder: Path, device: str, lazy: bool | None = False) -> tuple[TaskDataModule, list[TreeMiniBatch]]:
     """Mini-batches of 32 items that lie on the device."""
     shop = write_shop(folder / "shop", customers=60)
-    store = HostFeatures if device == "cpu" else partial(DeviceFeatures, device=device)
+    store = HostFeatures if device == "cpu" else partial(DeviceFeatures, device=device, lazy=lazy)
     data = TaskDataModule(
         RelationalDataset(shop, "again", cache_dir=folder / "cache"),
         TreeSampler([6, 4], times="both", device=device),
@@ -122,15 +122,15 @@ def test_steps_past_lightning_train_as_lightnings(tmp_path: Path, monkeypatch: p
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode", "ignore:Attempting to run cuBLAS")
-@pytest.mark.parametrize(("unique_rows", "width"), [(True, 16), (False, 16), (True, 128)])
-def test_graphs_train_as_plain_steps_do(tmp_path: Path, unique_rows: bool, width: int) -> None:
+@pytest.mark.parametrize("unique_rows", [True, False])
+def test_graphs_train_as_plain_steps_do(tmp_path: Path, unique_rows: bool) -> None:
     """Losses of 200 steps, captured and plain; most steps are replayed, and the host waits for none of them."""
     data, batches = shop_batches(tmp_path, "cuda")
     losses: dict[bool, list[Tensor]] = {}
     for graph in (True, False):
         torch.manual_seed(0)
         options: dict[str, Any] = {
-            "hidden_channels": width,
+            "hidden_channels": 16,
             "encoder_layers": 2,
             "dropout": 0.0,
             "unique_rows": unique_rows,
@@ -157,3 +157,31 @@ def test_graphs_train_as_plain_steps_do(tmp_path: Path, unique_rows: bool, width
                 torch.cuda.set_sync_debug_mode("default")
     torch.testing.assert_close(torch.stack(losses[True]), torch.stack(losses[False]), rtol=1e-2, atol=1e-3)
     assert losses[True][-1] < 0.8 * losses[True][0]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("lazy", [False, True])
+def test_wide_graphs_give_gradients_of_plain_steps(tmp_path: Path, lazy: bool) -> None:
+    """At the width of real jobs, whose sums take other kernels: loss and gradients from the same weights."""
+    data, batches = shop_batches(tmp_path, "cuda", lazy)
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"hidden_channels": 128, "dropout": 0.0, "matmul_precision": "highest"}
+    model = TaskPredictor(**data.sizes, **options, cuda_graph=True).cuda()
+    optimizer = torch.optim.Adam(model.net.parameters(), lr=1e-3, fused=True)
+    parameters = dict(model.net.named_parameters())
+    for step in range(60):
+        batch = batches[step % len(batches)]
+        plain, _ = model._loss_and_outputs(batch)
+        wanted = torch.autograd.grad(plain, list(parameters.values()), allow_unused=True)
+        optimizer.zero_grad()
+        loss, _ = model.graphed(batch)
+        loss.backward()
+        torch.testing.assert_close(loss, plain, rtol=1e-4, atol=1e-6)
+        for (name, parameter), gradient in zip(parameters.items(), wanted, strict=True):
+            assert (parameter.grad is None) == (gradient is None), name
+            if gradient is not None:
+                far = (parameter.grad - gradient).norm() / gradient.norm().clamp(min=1e-6)
+                assert far < 1e-3, f"{name} at step {step}"
+        optimizer.step()
+    assert model.graphed.replayed > 20

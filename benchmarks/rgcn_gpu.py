@@ -51,19 +51,26 @@ class Ours:
     ) -> None:
         self.model = model.to(device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.003, fused=device == "cuda")
-        self.adam, self.graph = ReplayedAdam(self.optimizer), graph
+        self.adam, self.graph, self.is_steady = ReplayedAdam(self.optimizer), graph, False
         self._device, self._dtype = device, dtype
 
     def __call__(self, batch: Any) -> None:
+        graphed = self.model.graphed
+        if self.is_steady and graphed.repeats(batch):  # as a Trainer's steps are, see `WholeStep`
+            graphed.repeat(batch)
+            self.adam.replay()
+            return
+        self.is_steady = False
         with torch.autocast(self._device, self._dtype, self._dtype is not None):
-            if self.graph and self.model.graphed.with_gradients(batch) is not None:
-                return self.adam.step()
+            if self.graph and graphed.with_gradients(batch) is not None:
+                self.adam.step()
+                self.is_steady = self.adam.replays and self._dtype is None
+                return
             self.optimizer.zero_grad()
-            loss, _ = (self.model.graphed if self.graph else self.model._loss)(batch)
+            loss, _ = (graphed if self.graph else self.model._loss)(batch)
         with torch.autograd.set_multithreading_enabled(False):
             loss.backward()
         self.optimizer.step()
-        return None
 
 
 def ours(sizes: dict[str, Any], hops: int, device: str, graph: bool) -> Ours:

@@ -74,6 +74,16 @@ class Distinct:
         ids = self.unique[self.starts[t] : self.starts[t + 1]]
         return ids - first if first else ids
 
+    def ids_of_types(self, names: Sequence[str]) -> list[Tensor]:
+        """`ids_of` of each of these types, all by two launches."""
+        if len(names) == 1:
+            return [self.ids_of(names[0])]
+        types = [self._segments.type_of(name) for name in names]
+        every = self.unique.clone().unsafe_split_with_sizes(list(self.counts))
+        ids = [every[t] for t in types]
+        self._segments.within_types(ids, types)
+        return ids
+
     def row_of(self, name: str) -> Tensor:
         """`[n]` int32, the place of each node of a type among the distinct ones of the type."""
         t = self._segments.type_of(name)

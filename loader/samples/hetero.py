@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +93,7 @@ class HeteroMiniBatch(Sample):
         if what == "seed":
             return self.nodes[: self.batch_size] - self.node_types[self.seed_type].start
         if what == "node" and (node_type := self._type_of(kind)) in self.node_types:
-            return self._ids_to_gather(node_type)
+            return self._ids_to_gather([node_type])[0]
         if what == "edge":
             hops = self.blocks[::-1]
             ids = [block.edge_ids for block in hops if block.edge_ids is not None]
@@ -109,8 +109,17 @@ class HeteroMiniBatch(Sample):
         name = kind.partition("/")[2]
         return name if name in self.node_types else name.rpartition("/")[0]
 
-    def _ids_to_gather(self, name: str) -> Tensor:
-        return self._ids_of(name)
+    def ids_of(self, kinds: Sequence[str]) -> list[Tensor]:
+        """`ids` of each of these kinds; those of nodes of several types together."""
+        names = {kind: self._type_of(kind) for kind in kinds if kind.startswith("node/")}
+        known = [name for name in dict.fromkeys(names.values()) if name in self.node_types]
+        if len(known) < 2:
+            return super().ids_of(kinds)
+        ids = dict(zip(known, self._ids_to_gather(known), strict=True))
+        return [ids[names[kind]] if names.get(kind) in ids else self.ids(kind) for kind in kinds]
+
+    def _ids_to_gather(self, names: Sequence[str]) -> list[Tensor]:
+        return self._ids_within(names)
 
     def has(self, kind: str) -> bool:
         what, _, name = kind.partition("/")
@@ -146,12 +155,16 @@ class HeteroMiniBatch(Sample):
     @property
     def n_id(self) -> dict[str, Tensor]:
         """Node type -> ids within the type of the mini-batch's nodes of that type, in the order of `nodes`."""
-        return {name: self._ids_of(name) for name in self.node_types}
+        return dict(zip(self.node_types, self._ids_within(list(self.node_types)), strict=True))
 
-    def _ids_of(self, name: str) -> Tensor:
-        ids = self.segments.of_type(self.nodes, self.segments.type_of(name))
-        start = self.node_types[name].start
-        return ids - start if start else ids
+    def _ids_within(self, names: Sequence[str]) -> list[Tensor]:
+        """Ids within the type of the mini-batch's nodes of each of these types."""
+        if len(self.node_types) == 1:
+            return [self.nodes for _ in names]
+        types = [self.segments.type_of(name) for name in names]
+        ids = self.segments.of_types(self.nodes, types)
+        self.segments.within_types(ids, types)
+        return ids
 
     def num_nodes_of(self, node_type: str) -> int:
         """Number of the mini-batch's nodes of a type."""

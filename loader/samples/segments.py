@@ -116,6 +116,23 @@ class Segments:
             return rows[begin : begin + size]
         return torch.cat([rows[part.begin : part.begin + part.size] for part in parts])
 
+    def of_types(self, rows: Tensor, node_types: Sequence[int]) -> list[Tensor]:
+        """Copies the rows of the nodes of each of these types, all by one launch; see `of_type`."""
+        sizes = [size for of_hop in self.sizes for size in of_hop]
+        pieces, types = rows.unsafe_split_with_sizes(sizes), len(self.names)
+        wanted = [pieces[i] for t in node_types for i in range(t, len(sizes), types) if sizes[i]]
+        if not wanted:
+            return [rows[:0] for _ in node_types]
+        counts = [sum(sizes[t::types]) for t in node_types]
+        return list(torch.cat(wanted).unsafe_split_with_sizes(counts))
+
+    def within_types(self, ids: Sequence[Tensor], node_types: Sequence[int]) -> None:
+        """Numbers ids of these types within their type, in place, all by one launch."""
+        starts = [self.node_types[self.names[t]].start for t in node_types]
+        moved = [(of, start) for of, start in zip(ids, starts, strict=True) if start and of.numel()]
+        if moved:
+            torch._foreach_sub_([of for of, _ in moved], [start for _, start in moved])
+
 
 @lru_cache(maxsize=32)
 def _relations_into(names: tuple[str, ...], edge_types: tuple[EdgeType, ...]) -> tuple[tuple[int, ...], ...]:

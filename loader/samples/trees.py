@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +47,7 @@ class TreeMiniBatch(HeteroMiniBatch):
     @property
     def unique(self) -> dict[str, Tensor]:
         """Node type -> `[u]` distinct ids within the type of the mini-batch's nodes of that type, ascending."""
-        return {name: self.distinct.ids_of(name) for name in self.node_types}
+        return dict(zip(self.node_types, self.distinct.ids_of_types(list(self.node_types)), strict=True))
 
     @property
     def row(self) -> dict[str, Tensor]:
@@ -69,8 +69,8 @@ class TreeMiniBatch(HeteroMiniBatch):
             return self.items
         return super().ids(kind)
 
-    def _ids_to_gather(self, name: str) -> Tensor:
-        return self.distinct.ids_of(name)
+    def _ids_to_gather(self, names: Sequence[str]) -> list[Tensor]:
+        return self.distinct.ids_of_types(names)
 
     def prepare(self, kinds: Collection[str]) -> None:
         if any(kind.startswith("node/") for kind in kinds):

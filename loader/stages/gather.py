@@ -86,14 +86,16 @@ class GatherStage(Stage):
 
     def _gather(self, sample: Sample, begun: Mapping[str, Callable[[], Tensor]]) -> Sample:
         rows: dict[str, Rows] = {}
-        for kind, store in self._stores.items():
-            if sample.has(kind):
-                continue
+        wanted = [kind for kind in self._stores if not sample.has(kind)]
+        of_ids = [kind for kind in wanted if kind in self._lazy or kind not in begun]
+        ids = dict(zip(of_ids, sample.ids_of(of_ids), strict=True))
+        for kind in wanted:
             if kind in self._lazy:
-                rows[kind] = self._lazy[kind].lazy_rows(sample.ids(kind))
+                rows[kind] = self._lazy[kind].lazy_rows(ids[kind])
             else:
-                finish = begun.get(kind)
-                found = store.gather(_near(sample.ids(kind), store)) if finish is None else finish()
+                found = (
+                    begun[kind]() if kind in begun else self._stores[kind].gather(_near(ids[kind], self._stores[kind]))
+                )
                 rows[kind] = found
                 self._stats.add_bytes(self.name, found.nbytes)
         return sample.with_rows(rows) if rows else sample

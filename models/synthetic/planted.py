@@ -21,10 +21,17 @@ _MAX_ROUNDS = 60  # of drawing what repeated edges left missing
 
 
 def class_sizes(num_nodes: int, num_classes: int, class_skew: float) -> NDArray[np.int64]:
-    """Sizes proportional to `(rank + 1) ** -class_skew`, each at least 1, the largest first."""
+    """Sizes proportional to `(rank + 1) ** -class_skew`, each at least 1, the largest first.
+
+    There must be as many nodes as classes.
+    """
     share = (np.arange(num_classes) + 1.0) ** -class_skew
-    sizes = np.maximum((share / share.sum() * num_nodes).astype(np.int64), 1)
+    share /= share.sum()
+    sizes = np.maximum((share * num_nodes).astype(np.int64), 1)
     sizes[0] += num_nodes - sizes.sum()
+    if sizes[0] < sizes.max():  # small classes took more than the largest one has; what is left beside one of each
+        sizes = 1 + (share * (num_nodes - num_classes)).astype(np.int64)
+        sizes[0] += num_nodes - sizes.sum()
     return sizes
 
 

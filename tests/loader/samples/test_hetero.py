@@ -85,6 +85,17 @@ def test_views_by_type_and_relation(expand) -> None:
     assert edges_seen > 1_000
 
 
+def test_ids_of_several_kinds_are_those_of_each() -> None:
+    kinds = ["node/paper/year", "seed", "node/paper", "edge/paper__cites__paper", "node/author"]
+    batch = small()
+    for some in ([], kinds[:1], kinds[1:3], kinds):
+        for kind, ids in zip(some, batch.ids_of(some), strict=True):
+            assert torch.equal(ids, batch.ids(kind))
+    for wrong in ("node/venue", "other"):
+        with pytest.raises(KeyError, match=wrong):
+            batch.ids_of([*kinds, wrong])
+
+
 def test_a_relation_may_be_named_in_one_word() -> None:
     block = small().blocks[-1]
     assert (

@@ -93,6 +93,19 @@ def test_distinct_nodes_are_numpys(sizes: list[int], hops: int, factor: int, wid
         mine = segments.of_type(given_nodes, t).long() - ids.start
         assert torch.equal(found.ids_of(name).long(), mine.unique())
         assert torch.equal(found.ids_of(name)[found.row_of(name)].long(), mine)
+    some = draw.draw(st.lists(st.sampled_from(list(types)), unique=True, min_size=1))
+    for name, ids in zip(some, found.ids_of_types(some), strict=True):
+        assert ids.dtype == dtype
+        assert torch.equal(ids, found.ids_of(name))
+    numbers = [segments.type_of(name) for name in some]
+    parts = segments.of_types(given_nodes, numbers)
+    for t, ids in zip(numbers, parts, strict=True):
+        assert torch.equal(ids, segments.of_type(given_nodes, t))
+    segments.within_types(parts, numbers)
+    for t, ids in zip(numbers, parts, strict=True):
+        assert torch.equal(ids, segments.of_type(given_nodes, t) - types[f"t{t}"].start)
+    assert given_nodes.tolist() == nodes
+    assert found.unique.tolist() == unique.tolist()
 
 
 @pytest.mark.parametrize("trees", ["unique", "paths"])

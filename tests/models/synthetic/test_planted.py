@@ -98,3 +98,11 @@ def test_classes_too_small_for_their_edges_are_refused():
     plan = PlantedGraph(sizes, 1000, 0.0, None, 1.0)
     with pytest.raises(ValueError, match=r"only \d+ of 1000 distinct edges could be drawn"):
         plan.draw(np.random.default_rng(0))
+
+
+@given(st.integers(1, 400), st.integers(0, 2000), st.floats(0, 2))
+def test_classes_of_few_nodes_have_one_each(classes: int, more: int, skew: float) -> None:
+    sizes = class_sizes(classes + more, classes, skew)
+    assert sizes.sum() == classes + more
+    assert sizes.min() >= 1
+    assert sizes[0] == sizes.max()

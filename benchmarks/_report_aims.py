@@ -394,6 +394,10 @@ def shadow_over_dgl(result: Result) -> list[float]:
     return [ratio for name, ratio in result["ratios"].items() if name == "dgl / shadow"]
 
 
+def planted_share(result: Result) -> list[float]:
+    return [result["share"]]
+
+
 def two_hops(result: Result) -> list[float]:
     return _steps(result, [128, 64])
 

@@ -140,6 +140,7 @@ class LiveHops:
         self._slots = [len(into) for into in like.segments.into]
         places = segments_of(room.nodes, self._slots)
         self._places = [segment for of_hop in places for segment in of_hop]
+        self._begins = np.array([segment.begin for segment in self._places])
         self._hops = places
         # Sizes have this in common, so that layers can be products of tiles.
         tile = gcd(*(size for of_hop in room.nodes for size in of_hop), *room.unique)
@@ -228,24 +229,12 @@ class LiveHops:
         """
         assert batch.y is not None
         hops = batch.blocks[::-1]
-        begins = segments_of(batch.sizes, self._slots)
-        columns = np.zeros((7, len(self._places)), dtype=np.int64)
-        at, edges, in_indptr, in_edges, of_type = 0, 0, 0, 0, [0] * len(self._slots)
-        for h, of_hop in enumerate(begins):
-            for node_type, begin, size, row, _ in of_hop:
-                # In `indptr` each hop so far has one entry more than rows.
-                shift = self._places[at].begin - begin
-                columns[:, at] = begin, size, row + h, edges, begin + size, shift, of_type[node_type]
-                of_type[node_type] += size
-                at += 1
-            if h < len(hops):
-                edges += hops[h].num_edges
-        numbers = np.concatenate([columns.ravel(), self._starts(batch), [edges, batch.batch_size]])
-        sent = torch.from_numpy(numbers)
+        sent = torch.from_numpy(self._numbers_of(batch, [block.num_edges for block in hops]))
         if self.kind.device.type == "cuda":
             sent = sent.pin_memory()
         self._numbers.copy_(sent, non_blocking=True)
         copies = [(self._y[: batch.batch_size], batch.y), *self._copies(batch)]
+        in_indptr = in_edges = 0
         for block in hops:
             rows, count = block.indptr.numel(), block.num_edges
             copies.append((self._indptr[in_indptr : in_indptr + rows], block.indptr))
@@ -259,6 +248,21 @@ class LiveHops:
         for pairs in alike.values():
             torch._foreach_copy_([there for there, _ in pairs], [given for _, given in pairs])
 
+    def _numbers_of(self, batch: Any, edges: Sequence[int]) -> np.ndarray:
+        """Where the segments of a mini-batch lie, type after type and hop after hop, and what follows from it.
+
+        Args:
+            edges: of each hop.
+        """
+        sizes = np.array(batch.sizes, dtype=np.int64)
+        flat, rows = sizes.ravel(), (sizes * self._slots).ravel()
+        end, before = flat.cumsum(), np.cumsum([0, *edges])
+        hop = np.arange(len(sizes)).repeat(sizes.shape[1])
+        begin, of_type = end - flat, (sizes.cumsum(0) - sizes).ravel()
+        # In `indptr` each hop so far has one entry more than rows.
+        columns = (begin, flat, rows.cumsum() - rows + hop, before[hop], end, self._begins - begin, of_type)
+        return np.concatenate([*columns, self._starts(batch), [before[-1], batch.batch_size]])
+
     def _starts(self, batch: Any) -> Sequence[int]:
         """Where the distinct nodes of each type begin; not read where all nodes are distinct."""
         return [0] * len(self._slots)
@@ -268,10 +272,10 @@ class LiveHops:
         x: Any = self._x_of(batch)
         room = self._unique_x
         if not isinstance(room, LazyFeatures):
-            return [(room[name][: len(rows)], rows) for name, rows in x.items()]
+            return [(room[name][: rows.shape[0]], rows) for name, rows in x.items()]
         lazy = [(room.lazy[name].nodes, left.nodes) for name, left in x.lazy.items()]
         made = [(room.made[name], x[name]) for name in room.made]
-        return [(there[: len(given)], given) for there, given in [*lazy, *made]]
+        return [(there[: given.shape[0]], given) for there, given in [*lazy, *made]]
 
     @property
     def y(self) -> Tensor:

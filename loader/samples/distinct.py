@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from loader.samples.base import Rows
-from loader.samples.lazy_rows import LazyRows, RowsOnDemand
+from loader.samples.lazy_rows import LazyFeatures, LazyRows, RowsOnDemand
 from loader.samples.segments import Segments
 
 # Sorting a node costs about as much as a pass over this many places of a table.
@@ -136,6 +136,16 @@ class SpreadRows(RowsOnDemand):
         if isinstance(rows, SpreadRows):
             return cls(rows.made, rows.once, places)
         return cls(rows or {}, {}, places)
+
+    @cached_property
+    def distinct(self) -> Mapping[str, Tensor]:
+        """Name -> the distinct rows. Those that are in their table are gathered when they are asked for."""
+        return LazyFeatures().with_rows({name: once.rows for name, once in self.once.items()}).if_lazy()
+
+    def held(self) -> list[Tensor]:
+        """Rows that were made, and distinct rows that were gathered from their table."""
+        distinct = self.__dict__.get("distinct")
+        return [*self.made.values(), *(distinct.made.values() if isinstance(distinct, LazyFeatures) else ())]
 
     def own(self) -> dict[str, Tensor]:
         """The rows that are not made of distinct ones."""

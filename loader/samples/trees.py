@@ -11,7 +11,7 @@ from torch import Tensor
 from loader.samples.base import Rows
 from loader.samples.distinct import Distinct, OnceRows, SpreadRows
 from loader.samples.hetero import HeteroMiniBatch
-from loader.samples.lazy_rows import LazyFeatures, LazyRows
+from loader.samples.lazy_rows import LazyRows
 
 
 @dataclass(eq=False, repr=False)
@@ -59,9 +59,7 @@ class TreeMiniBatch(HeteroMiniBatch):
         """Node type -> `[u, F]` features of the distinct nodes, in the order of `unique`, of types that have a store:
         `x[type]` is `unique_x[type][row[type]]`. Those that are in their table are gathered when they are asked for.
         """
-        if not isinstance(self.x, SpreadRows):
-            return {}
-        return LazyFeatures().with_rows({name: once.rows for name, once in self.x.once.items()}).if_lazy()
+        return self.x.distinct if isinstance(self.x, SpreadRows) else {}
 
     def ids(self, kind: str) -> Tensor:
         """Returns the ids of a kind of rows, as `HeteroMiniBatch.ids`; of nodes ("node/TYPE") those of `unique`."""
@@ -128,7 +126,7 @@ class TreeMiniBatch(HeteroMiniBatch):
         return [*found, *(once[name].tensor for once in spread for name in sorted(once))]
 
     def memory(self) -> list[Tensor]:
-        made = [t for part in (self.x, self.rows) if isinstance(part, SpreadRows) for t in part.made.values()]
+        made = [t for part in (self.x, self.rows) if isinstance(part, SpreadRows) for t in part.held()]
         return list({t.untyped_storage().data_ptr(): t for t in [*self.tensors(), *made]}.values())
 
     def record_stream(self, stream: Any) -> None:

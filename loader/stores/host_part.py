@@ -263,7 +263,7 @@ class HostPart:
             near = room[: len(wanted)]
             ring.core.upload(self._table, wanted, near, stream.cuda_stream)
             if self._format.coded:
-                near = self._format.decoded(near, wanted.to(self._device)).view(len(wanted), self._columns)
+                near = self._format.decoded(near, wanted).view(len(wanted), self._columns)
             out.index_copy_(0, positions[begin : begin + part], near.to(out.dtype))
 
 

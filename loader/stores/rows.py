@@ -145,10 +145,12 @@ class RowFormat:
 
         Args:
             table: `[n, nbytes]` uint8, codes.
-            ids: `[n]`, whose rows they are, on the same device.
+            ids: `[n]`, whose rows they are, anywhere.
         """
         of = self.scales_on(table.device)
-        rows = codes.decode(self.view_of(table), of[ids.long()] if self.by_row else of)
+        if self.by_row:
+            of = of[ids.to(table.device).long()]
+        rows = codes.decode(self.view_of(table), of)
         return rows.to(self.dtype).view(len(table), *self.shape)
 
     def view_of(self, table: Tensor) -> Tensor:

@@ -95,7 +95,7 @@ class StagedFeatures(StoreOfRows):
             if self._ring is None:
                 raise RuntimeError("this StagedFeatures was closed; make a new one")
             stream = torch.cuda.current_stream(self._device)
-            ids = _on_host(ids, stream)
+            given, ids = ids, _on_host(ids, stream)
             rows = self._format
             if rows.coded:
                 out = torch.empty((ids.numel(), rows.nbytes), dtype=torch.uint8, device=self._device)
@@ -106,7 +106,7 @@ class StagedFeatures(StoreOfRows):
             elif ids.numel():
                 check_range(ids, self.num_rows)
             if rows.coded:
-                return rows.decoded(out, ids.to(self._device))
+                return rows.decoded(out, given)
             return out.to(self.dtype)
 
     def check(self) -> None:

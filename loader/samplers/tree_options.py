@@ -52,7 +52,7 @@ class TreeOptions(GpuOptions):
         ways = {
             **OTHERS_OPTIONS,
             "disjoint": "every seed has a tree of its own",
-            "expand": "a tree grows from what the hop before found",
+            "expand": "a tree grows from what the hop before found: leave it out (train.py: ~sampler.expand)",
             "top_k": "last=True takes the latest entries; the heaviest ones are picked by FusedSampler",
             "weight_tables": "a row sees a part of its list, so trees are picked without tables",
         }

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from loader.datamodules.nodes import GraphDataModule
@@ -21,7 +18,6 @@ from loader.machine.arguments import kind_of
 from loader.memory.typed import SplitSeeds
 from loader.samplers import Sampler
 from loader.stores import TensorRows
-from loader.stores.rows import as_dtype
 
 _OUTER = (0.02, 0.98)  # quantiles of the train labels between which predictions of a regression stay, as in RelBench
 
@@ -77,20 +73,6 @@ class TaskDataModule(GraphDataModule):
         super().load_state_dict(state_dict)
         if self.data is not None:
             require_identity(self._loaded().rows_identity(), state_dict.get("rows", {}), "the checkpoint")
-
-    def setup(self, stage: str | None = None) -> None:
-        """See `GraphDataModule.setup`.
-
-        Raises:
-            DatasetError: see the class; or rows would be kept or gathered in a type that has not all their values.
-        """
-        made = self._make_features
-        for make in made.values() if isinstance(made, dict) else (made,):
-            _check_exact("features", getattr(make, "keywords", {}).get)
-        super().setup(stage)
-        stores = self.features if isinstance(self.features, dict) else {}
-        for name, store in stores.items():
-            _check_exact(f"features[{name!r}]", partial(getattr, store))
 
     def items(self, split: str) -> TaskItems:
         """The items of "train", "val" or "test"; "predict": those to predict, else those of test."""
@@ -156,17 +138,6 @@ class TaskDataModule(GraphDataModule):
             times=self._times(split, sampler),
             **options,
         )
-
-
-def _check_exact(place: str, value_of: Callable[[str, None], Any]) -> None:
-    """Raises DatasetError if rows would lose what they hold: codes of categories, days, and seconds of a day."""
-    for option in ("dtype", "storage_dtype"):
-        given = value_of(option, None)
-        if given is not None and as_dtype(f"{place}.{option}", given) not in (torch.float32, torch.float64):
-            raise DatasetError(
-                f"{place}.{option} is {str(given).removeprefix('torch.')}, in which categories and days of rows of "
-                "tables are not exact; leave it out"
-            )
 
 
 def _label_range(data: RelationalData) -> tuple[float, float] | None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,6 @@ from shop import edit, write_shop
 from loader.datamodules.tasks import TaskDataModule
 from loader.datasets import DatasetError, RelationalDataset
 from loader.samplers import FusedSampler, TreeSampler
-from loader.stores import HostFeatures
 
 pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")
 
@@ -83,27 +81,6 @@ def test_a_sampler_that_ignores_times_is_refused(shop: Path) -> None:
             DatasetError, match="ignores them, so that items would see what came later; give sampler=trees"
         ):
             make(shop, sampler=sampler)
-
-
-@pytest.mark.parametrize(
-    ("option", "dtype"),
-    [
-        ("dtype", "bfloat16"),
-        ("dtype", torch.float16),
-        ("storage_dtype", torch.bfloat16),
-        ("storage_dtype", "int8"),
-        ("storage_dtype", "float8"),
-    ],
-)
-def test_rows_that_lose_categories_are_refused(shop: Path, option: str, dtype: Any) -> None:
-    name = str(dtype).removeprefix("torch.")
-    options = {option: dtype}
-    for where, features in (
-        ("features", partial(HostFeatures, **options)),
-        (r"features\['customers'\]", lambda table: HostFeatures(table, **options)),
-    ):
-        with pytest.raises(DatasetError, match=rf"{where}.(storage_)?dtype is {name}.*, in which categories and days"):
-            make(shop, features=features)
 
 
 def test_other_datasets_are_refused(random_graph: Any) -> None:

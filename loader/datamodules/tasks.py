@@ -136,6 +136,7 @@ class TaskDataModule(GraphDataModule):
             sampler,
             batch_size,
             times=self._times(split, sampler),
+            edge_features=self.edge_features,
             **options,
         )
 

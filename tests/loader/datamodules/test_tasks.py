@@ -44,6 +44,15 @@ def test_each_item_comes_once_with_its_label(shop: Path, split: str) -> None:
     assert sorted(found) == sorted(zip(items.ids.tolist(), items.times.tolist(), items.labels.tolist(), strict=True))
 
 
+def test_edge_features_reach_the_batches(shop: Path) -> None:
+    key, rows = ("orders", "f2p_customer", "customers"), torch.randn(400, 3)
+    sampler = TreeSampler([4, 4], times="both", edge_ids=True)
+    kind = f"edge/{'__'.join(key)}"
+    for batch in make(shop, sampler=sampler, edge_features={key: rows}).train_dataloader():
+        assert batch.ids(kind).numel()
+        assert torch.equal(batch.rows[kind], rows[batch.ids(kind).long()])
+
+
 def test_nothing_is_later_than_its_item(shop: Path) -> None:
     module = make(shop, dataset={"later_rows": True})
     assert module.data is not None

@@ -15,7 +15,8 @@ from shop import DAY, FIRST, edit, write_shop
 from loader.datasets import DatasetError, RelationalData, RelationalDataset
 
 pd = pytest.importorskip("pandas")
-pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")
+pa = pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")
+pytest.importorskip("pyarrow.parquet")
 
 VAL, TEST = FIRST + 60 * DAY, FIRST + 91 * DAY
 
@@ -254,6 +255,37 @@ class TestItems:
         assert mood.items["train"].labels is not None
         assert mood.items["train"].labels.dtype == torch.int64
 
+    def test_labels_with_zeros_are_texts(self, shop: Path) -> None:
+        frame = pd.read_csv(shop / "items.csv")
+        frame["mood"] = frame.mood.map({"happy": "07", "sad": "7"})
+        frame.to_csv(shop / "items.csv", index=False)
+        data = load(shop, "mood")
+        assert data.classes == ("07", "7")
+        labels = torch.cat([items.labels for items in data.items.values() if items.labels is not None])
+        assert labels.sum() == (frame.mood == "7").sum()
+
+    def test_a_space_makes_no_other_label(self, shop: Path) -> None:
+        edit(shop / "items.csv", lambda text: text.replace(",sad\n", ", sad\n", 1))
+        with pytest.raises(DatasetError, match=r"label mood is ' sad' in row \d+, with a space around it"):
+            load(shop, "mood")
+
+    @pytest.mark.parametrize(("column", "task"), [("at", "again"), ("mood", "mood"), ("spent", "spent")])
+    def test_nan_is_no_value_of_an_item(self, shop: Path, column: str, task: str) -> None:
+        frame = pd.read_csv(shop / "items.csv")
+        at = pd.to_datetime(frame["at"]).to_numpy().astype("datetime64[s]").astype(np.int64)
+        columns = {
+            "who": pa.array(frame.who),
+            "at": at,
+            "again": frame.again.to_numpy(),
+            "spent": frame.spent.to_numpy(),
+        }
+        columns |= {"mood": (frame.mood == "sad").to_numpy().astype(float)}
+        columns[column] = np.where(np.arange(len(frame)) == 6, np.nan, columns[column])
+        pa.parquet.write_table(pa.table(columns), shop / "items.parquet")  # pandas would write nothing in its place
+        edit(shop / "schema.yaml", lambda text: text.replace("items.csv", "items.parquet"))
+        with pytest.raises(DatasetError, match=f"column {column} is empty in row 7, and in 0 more"):
+            load(shop, task)
+
     def test_new_items_need_no_label(self, shop: Path) -> None:
         (shop / "new.csv").write_text("who,at\nc7,2020-05-01\nc1,2020-05-02\n")
         new = load(shop, items=shop / "new.csv").items["new"]
@@ -298,6 +330,17 @@ class TestColumns:
         rows = data.features["orders"]
         assert np.allclose(rows[:, 0].numpy(), wanted, atol=1e-5)
         assert np.array_equal(rows[:, 1].numpy(), orders.amount.isna())
+
+    @pytest.mark.parametrize("suffix", ["csv", "parquet"])
+    def test_missing_may_be_a_number(self, shop: Path, suffix: str) -> None:
+        frame = pd.read_csv(shop / "orders.csv", parse_dates=["at"])
+        wanted = load(shop, later_rows=True)
+        frame["amount"] = frame.amount.fillna(-999)
+        getattr(frame, f"to_{suffix}")(shop / f"orders.{suffix}", index=False)
+        edit(shop / "schema.yaml", lambda text: text.replace("orders.csv", f"orders.{suffix}\n    missing: '-999.0'"))
+        found = load(shop, later_rows=True)
+        assert found.columns["orders"] == wanted.columns["orders"]
+        assert torch.equal(found.features["orders"], wanted.features["orders"])
 
     def test_times_have_the_parts_that_pandas_gives(self, shop: Path) -> None:
         data = load(shop, later_rows=True)

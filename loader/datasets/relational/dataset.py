@@ -22,7 +22,7 @@ from loader.datasets.hetero_edges import HeteroEdges, HeteroEdgesDataset
 from loader.datasets.locations import fingerprint, given_file
 from loader.datasets.node_ids import read_ids, write_ids
 from loader.datasets.progress import ConversionProgress
-from loader.datasets.relational.columns import RowColumn, encode_rows, fit_columns
+from loader.datasets.relational.columns import RowColumn, encode_rows, fit_columns, none_early, none_known
 from loader.datasets.relational.data import RelationalData, TaskItems
 from loader.datasets.relational.items import ItemColumns, bounds_of, labels_of, read_items, read_new_items
 from loader.datasets.relational.schema import OWN_SCHEMAS, Schema, TaskSchema, read_schema
@@ -214,13 +214,15 @@ class RelationalDataset(HeteroEdgesDataset):
         features: dict[str, NDArray[np.generic]] = {}
         columns: dict[str, Any] = {}
         report: list[str] = []
+        warnings = [*tables.warnings]
         for name, rows in tables.rows.items():
             of, done = (self.columns[name], []) if self.columns else fit_columns(rows, val)
+            warnings += none_known(rows, of) if self.columns else none_early(rows, val)
             features[name] = encode_rows(rows, of)
             columns[name] = [column.to_json() for column in of]
             report += done
         writer.properties.update(columns=columns, classes=classes, splits=[*items], report=report, notes=tables.notes)
-        writer.properties["warnings"] = [*tables.warnings]
+        writer.properties["warnings"] = warnings
         edges: dict[EdgeType, NDArray[np.generic]] = {}
         for name, rows in tables.rows.items():
             for key, named in rows.named.items():

@@ -331,6 +331,34 @@ class TestColumns:
         assert np.allclose(rows[:, 0].numpy(), wanted, atol=1e-5)
         assert np.array_equal(rows[:, 1].numpy(), orders.amount.isna())
 
+    @pytest.mark.parametrize("form", ["bool", "int"])
+    def test_categories_in_another_form_are_told(self, shop: Path, form: str) -> None:
+        frame = pd.read_csv(shop / "orders.csv", parse_dates=["at"])
+        frame["gift"] = frame.id % 3 == 0
+        edit(shop / "schema.yaml", lambda text: text.replace("orders.csv", "orders.parquet"))
+        frame.to_parquet(shop / "orders.parquet", index=False)
+        columns = {name: [column.to_json() for column in of] for name, of in load(shop).columns.items()}
+        frame.assign(gift=(frame.id % 5 == 0).astype(form)).to_parquet(shop / "orders.parquet", index=False)
+        new = RelationalDataset(shop, "again", cache_dir=shop.parent / "cache")
+        new.use_columns(columns)
+        told = [line for line in new.load().report if "column gift" in line]
+        assert len(told) == (form == "int")
+        if told:
+            assert re.search("has 297 values such as '[01]', and the 2 categories of the training are none", told[0])
+
+    def test_a_table_without_early_rows_is_told(self, shop: Path) -> None:
+        frame = pd.read_csv(shop / "reviews.csv")
+        orders = pd.read_csv(shop / "orders.csv", parse_dates=["at"]).set_index("id")
+        frame[(orders["at"].loc[frame.order_id] >= "2020-03-01").to_numpy()].to_csv(shop / "reviews.csv", index=False)
+        data = load(shop)
+        assert [column.kind for column in data.columns["reviews"]] == ["known"]
+        told = [line for line in data.report if "is earlier than" in line]
+        assert [line.partition("reviews.csv: ")[2] for line in told] == [
+            f"none of the {len(data.graph.node_types['reviews'])} rows of reviews is earlier than 2020-03-01T00:00:00, "
+            "where val begins, so none of its columns becomes a feature; begin val later, or say time: null under "
+            "tables.reviews if they were always known"
+        ]
+
     @pytest.mark.parametrize("suffix", ["csv", "parquet"])
     def test_missing_may_be_a_number(self, shop: Path, suffix: str) -> None:
         frame = pd.read_csv(shop / "orders.csv", parse_dates=["at"])

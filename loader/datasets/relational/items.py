@@ -114,6 +114,11 @@ def _read(schema: Schema, task: TaskSchema, path: Path, tables: Tables, *, label
     values, zones = read.column(task.time.column), dict(tables.zones)
     times = times_of_column(values, task.time, path, f"{place}.time", zones, up=False)
     assert not (times == MISSING_TIME).any()
+    if labelled and task.split_zone and False in zones:
+        raise DatasetError(
+            f"{schema.path}: the split of task {task.name} has a time zone, and {zones[False]} has none; they are "
+            "compared, so give all times a zone, or none"
+        )
     rows = _rows(task, file, read.column(task.entity), tables)
     known = tables.rows[task.table].times
     if known is not None and (early := known[rows] > times).any():

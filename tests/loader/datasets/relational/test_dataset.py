@@ -135,6 +135,19 @@ class TestGraph:
             edit(shop / other, lambda text: re.sub(r"(T00:00:00)", r"\1+02:00", text))
         assert (load(shop, later_rows=True).items["train"].times % 86_400 == 79_200).all()
 
+    def test_the_split_has_a_zone_as_times_have(self, shop: Path) -> None:
+        schema = (shop / "schema.yaml").read_text()
+        edit(shop / "schema.yaml", lambda text: text.replace("val: 2020-03-01", "val: 2020-03-01T00:00:00+05:00"))
+        with pytest.raises(
+            DatasetError, match=r"the split of task again has a time zone, and .*orders.csv: column at .*"
+        ):
+            load(shop)
+        for file in ("orders.csv", "items.csv"):
+            edit(shop / file, lambda text: re.sub(r"(T00:00:00)", r"\1+05:00", text))
+        found = load(shop)
+        (shop / "schema.yaml").write_text(schema.replace("val: 2020-03-01", "val: 2020-02-29 19:00:00"))
+        assert torch.equal(found.items["val"].times, load(shop).items["val"].times)
+
     def test_years_are_told(self, shop: Path) -> None:
         edit(shop / "products.csv", lambda text: _with_column(text, "since", lambda i: 2000 + i))
         edit(

@@ -81,7 +81,7 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
     data: NodeDataset = datamodule.data
     data.require(of_data, f"ckpt_path is {cfg.ckpt_path}, which")
     model = model_of(cfg, datamodule)
-    if not of_links and not of_tables:
+    if not of_links:
         check_types(cfg, data)
         check_methods(cfg, model)
     check_model(Path(cfg.ckpt_path), saved, model, dict(model.hparams))

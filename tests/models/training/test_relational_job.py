@@ -151,6 +151,11 @@ def test_a_checkpoint_of_another_task_is_refused(composed: Composer, tmp_path: P
     in_process(composed, *options(shop, "again", "trainer.max_epochs=1"))
     with pytest.raises(ValueError, match=r"ckpt_path is .*best\.ckpt, which .*task"):
         use(composed, tmp_path, "mode=predict", *options(shop, "spent"))
+    for mode in ("predict", "evaluate"):
+        with pytest.raises(
+            ValueError, match=r"exact_test is true, but .*TaskPredictor has no infer\(whole\), so it can"
+        ):
+            use(composed, tmp_path, f"mode={mode}", *options(shop, "again", "exact_test=true"))
     cfg = composed("mode=predict", "embeddings=true", *options(shop, "again"))
     with pytest.raises(ValueError, match=r"^embeddings is true, but only mode=predict of classes, with"):
         check_rules(cfg, of_values)

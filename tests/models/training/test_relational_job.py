@@ -140,6 +140,19 @@ def test_new_customers_and_orders_are_predicted_for(composed: Composer, tmp_path
     assert found["p_1"][0] < 0.5 < found["p_1"][1]
 
 
+def test_predictions_stay_in_the_trainings_range(composed: Composer, tmp_path: Path, shop: Path) -> None:
+    given = options(shop, "spent", "sampler.fanouts=-1", "trainer.max_epochs=1")
+    in_process(composed, *given)
+    use(composed, tmp_path, "mode=predict", *given)
+    wanted = parquet.read_table(tmp_path / "used" / "predictions.parquet")
+    lines = [line.split(",") for line in (shop / "items.csv").read_text().splitlines()]
+    early = [[*line[:3], str(float(line[3]) + 100), *line[4:]] for line in lines[1:] if line[1] < "2020-03-01"]
+    late = [line for line in lines[1:] if line[1] >= "2020-03-01"]
+    (shop / "items.csv").write_text("\n".join(",".join(line) for line in [lines[0], *early, *late]) + "\n")
+    use(composed, tmp_path, "mode=predict", *given)
+    assert parquet.read_table(tmp_path / "used" / "predictions.parquet").equals(wanted)
+
+
 def test_what_an_experiment_watches_stays(composed: Composer, shop: Path) -> None:
     cfg = composed(*options(shop, "again", "callbacks=default", "callbacks.best.monitor=val/ap", "schedule=plateau"))
     watch_task(cfg, [])  # as if a file had said it, and not the command line

@@ -96,8 +96,7 @@ def with_columns_of_past_run(datamodule: Any, saved: Mapping[str, Any], predicts
 
 
 def keep_label_range(model: Any, saved: Mapping[str, Any]) -> None:
-    """Keeps predictions of a regression between the labels that a model was trained on; those of the dataset may be others
-    today.
+    """Keeps predictions of a regression between the labels that a model was trained on; the dataset may have others.
 
     Args:
         model: of a past run, made with the sizes of that dataset.

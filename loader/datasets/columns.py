@@ -433,7 +433,10 @@ def as_integers(option: str, name: str, values: Any, path: Path) -> NDArray[np.i
         DatasetError: one is missing, or is no whole number.
     """
     refuse_missing(option, name, values, path)
-    return as_whole_times(values, f"{path}: column {name} (dataset.{option})").numbers
+    numbers, known, _ = as_whole_times(values, what := f"{path}: column {name} (dataset.{option})")
+    if not known.all():  # Parquet files hold NaN
+        raise DatasetError(f"{what} is nan in row {int(known.argmin()) + 1}; fill it in, or leave these rows out")
+    return numbers
 
 
 class WholeTimes(NamedTuple):

@@ -162,6 +162,7 @@ def test_times_become_integers(path):
     ("values", "kind", "message"),
     [
         ([1, None], None, r"column t \(dataset.time\) is empty in row 2, and in 0 more"),
+        ([1.0, float("nan")], None, r"column t \(dataset.time\) is nan in row 2; fill it in"),
         ([0.5], None, r"column t \(dataset.time\) is 0.5 in row 1; times are whole numbers"),
         (["x"], None, "has type string, such as 'x'; times are whole numbers of 64 bits, dates"),
         ([1500], pa.timestamp("ms"), "is 1.5 in row 1; the seconds of a time are whole"),

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph, HeteroGraph
+from loader.graph.checks import check_integers, signed
 from loader.graph.times import as_times, seed_times
 from loader.machine.arguments import kind_of, shown
 from loader.machine.mapped import prepare_random_reads
@@ -134,10 +135,11 @@ def pairs_of(seeds: Tensor, times: Tensor) -> Tensor:
     """`[n, 2]` int64 of seeds and their times; raises TypeError or ValueError if they do not go together."""
     if not isinstance(seeds, Tensor) or seeds.dim() != 1:
         raise TypeError(f"seeds is {kind_of(seeds)}; with times it must be a vector of node ids")
+    check_integers("seeds", seeds)
     at = seed_times(times)
     if at.numel() != seeds.numel():
         raise ValueError(f"times has {at.numel()} entries for {seeds.numel()} seeds; each seed needs a time")
-    return torch.stack([seeds.long(), at.to(seeds.device)], 1)
+    return torch.stack([signed("seeds", seeds).long(), at.to(seeds.device)], 1)
 
 
 class TreeSession(Session):

@@ -75,6 +75,15 @@ def test_each_type_of_seeds_has_its_times() -> None:
         sampler.sample(graph, seeds)
 
 
+@pytest.mark.parametrize("seeds", [torch.tensor([True, False]), torch.tensor([0.5, 1.0])])
+def test_seeds_with_times_are_ids(seeds: torch.Tensor) -> None:
+    graph, sampler = graph_of([1, 2, 3, 4, 5]), TreeSampler([5], times="edge")
+    with pytest.raises(TypeError, match=f"^seeds has dtype {seeds.dtype}; it must be an integer type"):
+        sampler.sample(graph, seeds, torch.tensor([3, 4]))
+    batch = sampler.sample(graph, torch.tensor([0, 5], dtype=torch.uint8), torch.tensor([3, 4]))
+    assert batch.nodes[:2].tolist() == [0, 5]
+
+
 def test_times_of_types_keep_their_precision() -> None:
     second = 1_700_000_001  # of float32, a multiple of 128 follows
     graph, sampler = graph_of([second, second + 1, second + 2, second + 3, second + 4]), TreeSampler([5], times="edge")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from loader.datamodules.nodes import GraphDataModule
@@ -18,6 +19,7 @@ from loader.machine.arguments import kind_of
 from loader.memory.typed import SplitSeeds
 from loader.samplers import Sampler
 from loader.stores import TensorRows
+from loader.stores.rows import as_dtype
 
 _OUTER = (0.02, 0.98)  # quantiles of the train labels between which predictions of a regression stay, as in RelBench
 
@@ -27,6 +29,8 @@ class TaskDataModule(GraphDataModule):
 
     An item asks for the label of a row at a time. The sampler, one by time, gives it a tree of the rows that are known
     then. Prediction is of the items that the dataset has to predict, else of those of test.
+
+    Rows are float32. Narrower types hold no days, years and codes of categories, so `features` keeps and returns none.
 
     Args:
         dataset: a `RelationalData`, or an object whose `load()` returns one.
@@ -45,6 +49,20 @@ class TaskDataModule(GraphDataModule):
         "num_classes": 2,
         "label_range": None,
     }
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for name, dtype in getattr(self._make_features, "keywords", {}).items():  # before the data are read
+            if name in ("dtype", "storage_dtype") and dtype is not None:
+                _require_exact(f"features.{name}", as_dtype(name, dtype))
+
+    def setup(self, stage: str | None = None) -> None:
+        """Opens the dataset and its feature stores, unless that was done before; see `GraphDataModule.setup`."""
+        super().setup(stage)
+        assert isinstance(self.features, dict)
+        for name, store in self.features.items():
+            for dtype in (store.dtype, getattr(store, "storage_dtype", store.dtype)):
+                _require_exact(f"features of {name}", dtype)
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -136,7 +154,17 @@ class TaskDataModule(GraphDataModule):
             sampler,
             batch_size,
             times=self._times(split, sampler),
+            edge_features=self.edge_features,
             **options,
+        )
+
+
+def _require_exact(what: str, dtype: torch.dtype) -> None:
+    """Raises ValueError for a type that rounds what stands in columns of tables."""
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(
+            f"{what} is {str(dtype).removeprefix('torch.')}, and rows of tables hold days, years and codes of "
+            "categories, which only float32 has exactly; leave it out"
         )
 
 

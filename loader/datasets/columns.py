@@ -169,6 +169,16 @@ class TableFile:
             options = self._options({name: pyarrow().large_string()}, missing)
             return pyarrow("pyarrow.csv").read_csv(self._content(), **options).column(name)
 
+    def with_zeros(self, name: str, values: Any, missing: Sequence[str] = MISSING) -> Any:
+        """A column that was read, or its cells as texts if numbers among them begin with a zero: 007 is a code, and
+        would be the number 7.
+        """
+        if not (pyarrow().types.is_integer(values.type) or pyarrow().types.is_floating(values.type)):
+            return values
+        texts, compute = self.text(name, missing), pyarrow("pyarrow.compute")
+        coded = texts is not None and compute.any(compute.match_substring_regex(texts, r"^[+-]?0\d")).as_py()
+        return texts if coded else values
+
     def _content(self) -> Any:
         return self.path if self._filled is None else pyarrow().BufferReader(self._filled)
 
@@ -349,7 +359,7 @@ class Column:
 
 def _plain(table: Any, missing: Sequence[str]) -> Any:
     """A table or record batch of a Parquet file, with categoricals of pandas as their values, and nothing in place of
-    texts that mean a missing value.
+    texts that mean a missing value, or of the numbers and dates that these texts are in a CSV file.
     """
     arrow, compute = pyarrow(), pyarrow("pyarrow.compute")
     for place, field in enumerate(table.schema):
@@ -357,12 +367,26 @@ def _plain(table: Any, missing: Sequence[str]) -> Any:
         if arrow.types.is_dictionary(kind):
             kind = kind.value_type
             values = values.cast(kind)
-        if is_text(kind):
-            absent = compute.is_in(values, value_set=arrow.array(missing, kind))
-            values = compute.if_else(absent, arrow.scalar(None, kind), values)
+        if (absent := _read_as(missing, kind)) is not None:
+            values = compute.if_else(compute.is_in(values, value_set=absent), arrow.scalar(None, kind), values)
         if values is not table.column(place):
             table = table.set_column(place, field.name, values)
     return table
+
+
+def _read_as(texts: Sequence[str], kind: Any) -> Any:
+    """Those of the texts that are a value of a type, as an array of it; None if none is."""
+    arrow, types = pyarrow(), pyarrow().types
+    if is_text(kind):
+        return arrow.array(texts, kind)
+    dated = types.is_timestamp(kind) or types.is_date(kind)
+    if not (types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind) or dated):
+        return None
+    found = []
+    for text in texts:
+        with contextlib.suppress(arrow.ArrowInvalid):  # \N is no number
+            found.append(arrow.scalar(text).cast(kind))
+    return arrow.array(found, kind) if found else None
 
 
 def is_text(kind: Any) -> bool:
@@ -375,6 +399,15 @@ def spaced(values: Any) -> NDArray[np.int64]:
     """The places of texts with spaces around them, which look like others without, but differ."""
     compute = pyarrow("pyarrow.compute")
     return np.flatnonzero(compute.not_equal(values, compute.utf8_trim_whitespace(values)).to_numpy(False))
+
+
+def refuse_spaces(values: Any, what: str, named: str) -> None:
+    """Raises DatasetError if a text has a space around it; what it stands for is `named` key, label or the like."""
+    if is_text(values.type) and (places := spaced(values)).size:
+        raise DatasetError(
+            f"{what} is {shown(values[int(places[0])].as_py())} in row {int(places[0]) + 1}, with a space around it, "
+            f"which makes it another {named} than without; take it out"
+        )
 
 
 def as_text(values: Any) -> Any:
@@ -400,7 +433,10 @@ def as_integers(option: str, name: str, values: Any, path: Path) -> NDArray[np.i
         DatasetError: one is missing, or is no whole number.
     """
     refuse_missing(option, name, values, path)
-    return as_whole_times(values, f"{path}: column {name} (dataset.{option})").numbers
+    numbers, known, _ = as_whole_times(values, what := f"{path}: column {name} (dataset.{option})")
+    if not known.all():  # Parquet files hold NaN
+        raise DatasetError(f"{what} is nan in row {int(known.argmin()) + 1}; fill it in, or leave these rows out")
+    return numbers
 
 
 class WholeTimes(NamedTuple):

@@ -24,7 +24,7 @@ from loader.datasets.columns import (
     as_weights,
     is_text,
     pyarrow,
-    spaced,
+    refuse_spaces,
 )
 from loader.datasets.digests import digest_of
 from loader.datasets.edge_list_base import EdgeList, EdgeListDataset
@@ -411,17 +411,9 @@ def _classes(
     """
     arrow, compute = pyarrow(), pyarrow("pyarrow.compute")
     types, path = arrow.types, file.path
-    if types.is_integer(values.type) or types.is_floating(values.type):
-        texts = file.text(name)
-        # 007 is a code and no number: as one, it would lose its zeros, and 07 would be the same class.
-        if texts is not None and compute.any(compute.match_substring_regex(texts, r"^[+-]?0\d")).as_py():
-            values = texts
+    values = file.with_zeros(name, values)
     kind = values.type
-    if is_text(kind) and (rows := spaced(values)).size:
-        raise DatasetError(
-            f"{path}: label {name} is {shown(values[int(rows[0])].as_py())} in row {int(rows[0]) + 1}, with a space "
-            "around it, which makes it another class than without; take it out"
-        )
+    refuse_spaces(values, f"{path}: label {name}", "class")
     if types.is_floating(kind):
         numbers = as_numbers(values)
         wrong = ~np.isnan(numbers) & ((numbers != np.trunc(numbers)) | (np.abs(numbers) >= 2.0**53))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -117,6 +118,19 @@ def check_times(times: str, missing_times: str) -> None:
     for name, value, known in (("times", times, TIMES), ("missing_times", missing_times, MISSING_TIMES)):
         if value not in known:
             raise ValueError(f"{name} is {shown(value)}; it must be one of {', '.join(map(repr, known))}")
+
+
+def as_times(name: str, times: Any) -> Tensor:
+    """Times as a tensor, also of a list or an array. Floats of a list stay 64 bits wide: float32 has seconds since 1970
+    to a multiple of 128.
+
+    Raises:
+        TypeError: they are none of these.
+    """
+    try:
+        return times if isinstance(times, Tensor) else torch.as_tensor(np.asarray(times))
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} is {shown(times)}; it must be a tensor or a list of times, [n]") from None
 
 
 def seed_times(times: Tensor, name: str = "times") -> Tensor:

@@ -12,7 +12,7 @@ from torch_geometric.sampler import NegativeSampling
 
 from loader.graph import EdgeType, Graph, HeteroGraph
 from loader.graph.checks import check_integers, check_range
-from loader.graph.times import seed_times
+from loader.graph.times import as_times, seed_times
 from loader.items import EdgeItems
 from loader.loaders.torch_options import as_ids
 from loader.machine.arguments import as_flag, as_number, shown
@@ -270,7 +270,7 @@ def _ids(input_id: Any, links: int) -> Tensor | None:
 
 def _times(edge_label_time: Any, links: int) -> Tensor:
     """`[n]` int64, the times of the links."""
-    given = as_ids("edge_label_time", edge_label_time)
+    given = as_times("edge_label_time", edge_label_time)
     if given.shape != (links,):
         raise ValueError(
             f"edge_label_time has shape {list(given.shape)}, there are {links} links; give a time per link"

@@ -13,7 +13,7 @@ from torch_geometric.sampler import NodeSamplerInput
 from loader.graph import EdgeType, Graph, HeteroGraph
 from loader.graph.checks import check_range
 from loader.graph.interop import has_events, way_to_data
-from loader.graph.times import seed_times
+from loader.graph.times import as_times, seed_times
 from loader.items import NodeItems
 from loader.items.items import as_nodes
 from loader.loaders.options import are_distinct, check_distinct
@@ -336,7 +336,7 @@ def _times_of(
 ) -> Tensor:
     """`[n]` int64, the times of the seeds: those given, or by default those of their nodes."""
     if input_time is not None:
-        given = as_ids("input_time", input_time)
+        given = as_times("input_time", input_time)
         if given.shape != seeds.shape:
             raise ValueError(
                 f"input_time has shape {list(given.shape)}, input_nodes {list(seeds.shape)}; they must be equal"

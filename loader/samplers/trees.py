@@ -12,7 +12,8 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph, HeteroGraph
-from loader.graph.times import seed_times
+from loader.graph.checks import check_integers, signed
+from loader.graph.times import as_times, seed_times
 from loader.machine.arguments import kind_of, shown
 from loader.machine.mapped import prepare_random_reads
 from loader.machine.pages import use_huge_pages
@@ -99,17 +100,7 @@ class TreeSampler(TreeOptions):
         """
         if isinstance(seeds, Mapping) and isinstance(graph, HeteroGraph):
             if isinstance(times, Mapping):
-                if unknown := [name for name in times if name not in seeds]:
-                    raise ValueError(f"times names {shown(unknown[0])}, of which there are no seeds")
-                if missing := [name for name in seeds if name not in times]:
-                    raise ValueError(f"times has none for the seeds of {missing[0]!r}; each seed needs a time")
-                given = {name: torch.as_tensor(times[name]) for name in graph.node_types if name in seeds}
-                for name, at in given.items():
-                    if at.shape != (len(seeds[name]),):
-                        raise ValueError(
-                            f"times[{name!r}] has shape {list(at.shape)} for {len(seeds[name])} seeds; give each a time"
-                        )
-                times = torch.cat(list(given.values()))
+                times = _joined_times(graph, seeds, times)
             elif times is not None and len(seeds) > 1:
                 raise TypeError(
                     f"times is {kind_of(times)} for seeds of the types {list(seeds)}; give a dict: node type -> times"
@@ -125,14 +116,30 @@ class TreeSampler(TreeOptions):
         return f"TreeSampler(fanouts={list(self.fanouts)}, trees={self.trees!r}{timed}, device='{self._device}')"
 
 
+def _joined_times(graph: HeteroGraph, seeds: Mapping[str, Tensor], times: Mapping[str, Any]) -> Tensor:
+    """`[n]` int64: the times of the seeds of each type, type after type; raises ValueError if there are others."""
+    if unknown := [name for name in times if name not in seeds]:
+        raise ValueError(f"times names {shown(unknown[0])}, of which there are no seeds")
+    if missing := [name for name in seeds if name not in times]:
+        raise ValueError(f"times has none for the seeds of {missing[0]!r}; each seed needs a time")
+    found = []
+    for name in (name for name in graph.node_types if name in seeds):
+        at = as_times(label := f"times[{name!r}]", times[name])
+        if at.shape != (len(seeds[name]),):
+            raise ValueError(f"{label} has shape {list(at.shape)} for {len(seeds[name])} seeds; give each a time")
+        found.append(seed_times(at, label))  # torch would join int64 and float32 as float32, which rounds
+    return torch.cat(found)
+
+
 def pairs_of(seeds: Tensor, times: Tensor) -> Tensor:
     """`[n, 2]` int64 of seeds and their times; raises TypeError or ValueError if they do not go together."""
     if not isinstance(seeds, Tensor) or seeds.dim() != 1:
         raise TypeError(f"seeds is {kind_of(seeds)}; with times it must be a vector of node ids")
+    check_integers("seeds", seeds)
     at = seed_times(times)
     if at.numel() != seeds.numel():
         raise ValueError(f"times has {at.numel()} entries for {seeds.numel()} seeds; each seed needs a time")
-    return torch.stack([seeds.long(), at.to(seeds.device)], 1)
+    return torch.stack([signed("seeds", seeds).long(), at.to(seeds.device)], 1)
 
 
 class TreeSession(Session):

@@ -31,7 +31,7 @@ from models.training.console import announce, folders
 from models.training.link_job import without_node_options
 from models.training.node_types import check_types, takes_tables
 from models.training.own_classes import check_methods, model_of
-from models.training.relational_job import WrittenItems, with_columns_of_past_run
+from models.training.relational_job import WrittenItems, keep_label_range, with_columns_of_past_run
 from models.training.trainer import make_trainer
 
 _ROWS = 2**16  # of a part of the file
@@ -81,11 +81,13 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
     data: NodeDataset = datamodule.data
     data.require(of_data, f"ckpt_path is {cfg.ckpt_path}, which")
     model = model_of(cfg, datamodule)
-    if not of_links and not of_tables:
+    if not of_links:
         check_types(cfg, data)
         check_methods(cfg, model)
     check_model(Path(cfg.ckpt_path), saved, model, dict(model.hparams))
     model.load_state_dict(saved["state_dict"])
+    if of_tables:
+        keep_label_range(model, saved)
     if file is None:
         return _evaluate(cfg, trainer, model, datamodule)
     model.to(trainer.strategy.root_device).eval()

@@ -95,6 +95,17 @@ def with_columns_of_past_run(datamodule: Any, saved: Mapping[str, Any], predicts
     datamodule.dataset.later_rows |= predicts
 
 
+def keep_label_range(model: Any, saved: Mapping[str, Any]) -> None:
+    """Keeps predictions of a regression between the labels that a model was trained on; the dataset may have others.
+
+    Args:
+        model: of a past run, made with the sizes of that dataset.
+        saved: the parts of its checkpoint.
+    """
+    if hasattr(model, "label_range"):
+        model.label_range = saved["hyper_parameters"].get("label_range", model.label_range)
+
+
 class WrittenItems(Callback):
     """Writes a row for each item of each mini-batch: its entity, time and prediction.
 

@@ -56,6 +56,8 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
     most = MOST_PROCESSES * (os.cpu_count() or 1)
     if cfg.new_links != NEW_LINKS and not (predicts and links):
         yield f"new_links is {cfg.new_links}, but only mode=predict of task=link writes links; leave it out"
+    if "task" in cfg.dataset and cfg.dataset.get("items") is not None and not predicts:
+        yield f"dataset.items is {cfg.dataset['items']}, but only mode=predict predicts items; leave it out"
     if cfg.embeddings and (links or embeds or "task" in cfg.dataset or not predicts or not cfg.exact_test):
         yield "embeddings is true, but only mode=predict of classes, with exact_test=true, adds them; leave it out"
     devices = cfg.trainer.get("devices", "auto")

@@ -14,6 +14,7 @@ from loader.datasets.errors import DatasetError
 from loader.datasets.odd_cells import odd_cells
 from loader.datasets.relational.tables import Rows
 from loader.graph.checks import MISSING_TIME
+from loader.machine.arguments import shown
 
 _MOST_CATEGORIES = 1000
 _DAY = 86_400
@@ -133,6 +134,34 @@ def fit_columns(rows: Rows, before: int) -> tuple[list[RowColumn], list[str]]:
     if rows.times is not None:
         found.append(RowColumn("", "known"))
     return found, report
+
+
+def none_early(rows: Rows, before: int) -> list[str]:
+    """A warning if no row tells `fit_columns` what the columns are."""
+    if rows.times is None or not rows.size or bool((rows.times[rows.times != MISSING_TIME] < before).any()):
+        return []
+    return [
+        f"{rows.path}: none of the {rows.size:,} rows of {rows.schema.name} is earlier than "
+        f"{np.datetime64(before, 's')}, where val begins, so none of its columns becomes a feature; begin val later, "
+        f"or say time: null under tables.{rows.schema.name} if they were always known"
+    ]
+
+
+def none_known(rows: Rows, columns: Sequence[RowColumn]) -> list[str]:
+    """A warning for each category of earlier tables of which these have none: it may be written in another way."""
+    arrow, compute, found = pyarrow(), pyarrow("pyarrow.compute"), []
+    for column in columns:
+        if column.kind != "category" or column.name not in rows.features:
+            continue
+        texts = as_text(rows.features[column.name]).drop_null()
+        known = arrow.array(column.categories, arrow.large_string())
+        if len(texts) and not compute.any(compute.is_in(texts, value_set=known)).as_py():
+            found.append(
+                f"{_place(rows, column.name)} has {len(texts):,} values such as {shown(texts[0].as_py())}, and the "
+                f"{len(known)} categories of the training are none of them, such as {shown(column.categories[0])}; all "
+                "count as missing: write them as they were then"
+            )
+    return found
 
 
 def encode_rows(rows: Rows, columns: Sequence[RowColumn]) -> NDArray[np.float32]:

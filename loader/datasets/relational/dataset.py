@@ -22,7 +22,7 @@ from loader.datasets.hetero_edges import HeteroEdges, HeteroEdgesDataset
 from loader.datasets.locations import fingerprint, given_file
 from loader.datasets.node_ids import read_ids, write_ids
 from loader.datasets.progress import ConversionProgress
-from loader.datasets.relational.columns import RowColumn, encode_rows, fit_columns
+from loader.datasets.relational.columns import RowColumn, encode_rows, fit_columns, none_early, none_known
 from loader.datasets.relational.data import RelationalData, TaskItems
 from loader.datasets.relational.items import ItemColumns, bounds_of, labels_of, read_items, read_new_items
 from loader.datasets.relational.schema import OWN_SCHEMAS, Schema, TaskSchema, read_schema
@@ -67,7 +67,8 @@ class RelationalDataset(HeteroEdgesDataset):
     `foreign`    column -> table; or a list with `{columns: [a, b], table: name}` for keys of several columns
     `columns`    column -> number, category or time, those that become features. Without it all do that are no
                  keys, by their types; texts that differ in most rows are left out
-    `missing`    texts that mean a missing value, beside the empty one, NA, NaN and null; in keys, too
+    `missing`    texts that mean a missing value, beside the empty one, NA, NaN and null; in keys, too. In a
+                 Parquet file also the numbers and dates that these texts are
     `dangling`   true: keys that name no row are expected, and no warning tells of them
     `short_rows` true: rows of a CSV file may end early, and the cells that they lack are missing
     ============ =================================================================================================
@@ -191,6 +192,7 @@ class RelationalDataset(HeteroEdgesDataset):
             "later_rows": self.later_rows,
             "items": new,
             "columns": sha256(repr(columns).encode()).hexdigest()[:16] if columns else None,
+            "missing": "of any type",  # an earlier version's conversions knew missing texts only
         }
 
     def convert(self, writer: CacheWriter, progress: ConversionProgress) -> None:
@@ -212,13 +214,15 @@ class RelationalDataset(HeteroEdgesDataset):
         features: dict[str, NDArray[np.generic]] = {}
         columns: dict[str, Any] = {}
         report: list[str] = []
+        warnings = [*tables.warnings]
         for name, rows in tables.rows.items():
             of, done = (self.columns[name], []) if self.columns else fit_columns(rows, val)
+            warnings += none_known(rows, of) if self.columns else none_early(rows, val)
             features[name] = encode_rows(rows, of)
             columns[name] = [column.to_json() for column in of]
             report += done
         writer.properties.update(columns=columns, classes=classes, splits=[*items], report=report, notes=tables.notes)
-        writer.properties["warnings"] = [*tables.warnings]
+        writer.properties["warnings"] = warnings
         edges: dict[EdgeType, NDArray[np.generic]] = {}
         for name, rows in tables.rows.items():
             for key, named in rows.named.items():

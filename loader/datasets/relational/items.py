@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.datasets.columns import TableFile, as_numbers, as_text, is_number, pyarrow
+from loader.datasets.columns import TableFile, as_numbers, as_text, is_number, pyarrow, refuse_spaces
 from loader.datasets.errors import DatasetError
 from loader.datasets.node_dataset import SPLITS
 from loader.datasets.relational.schema import Schema, TaskSchema
@@ -114,6 +114,11 @@ def _read(schema: Schema, task: TaskSchema, path: Path, tables: Tables, *, label
     values, zones = read.column(task.time.column), dict(tables.zones)
     times = times_of_column(values, task.time, path, f"{place}.time", zones, up=False)
     assert not (times == MISSING_TIME).any()
+    if labelled and task.split_zone and False in zones:
+        raise DatasetError(
+            f"{schema.path}: the split of task {task.name} has a time zone, and {zones[False]} has none; they are "
+            "compared, so give all times a zone, or none"
+        )
     rows = _rows(task, file, read.column(task.entity), tables)
     known = tables.rows[task.table].times
     if known is not None and (early := known[rows] > times).any():
@@ -123,7 +128,11 @@ def _read(schema: Schema, task: TaskSchema, path: Path, tables: Tables, *, label
             f"the first at {np.datetime64(int(times[at]), 's')} in row {at + 1}, about one of "
             f"{np.datetime64(int(known[rows[at]]), 's')}; leave these items out, or correct the times"
         )
-    return ItemColumns(rows, times, read.column(task.label) if labelled else None, path)
+    labels = read.column(task.label) if labelled else None
+    if labelled and task.kind == "multiclass":
+        labels = file.with_zeros(task.label, labels)
+        refuse_spaces(labels, f"{path}: label {task.label}", "class")
+    return ItemColumns(rows, times, labels, path)
 
 
 def _rows(task: TaskSchema, file: TableFile, values: Any, tables: Tables) -> NDArray[np.int64]:

@@ -97,6 +97,7 @@ class TaskSchema:
         label: column of the items, the value to learn.
         kind: "binary", "multiclass" or "regression".
         split: first times of "val" and "test", in seconds since 1970, or None.
+        split_zone: whether one of them has a time zone.
     """
 
     name: str
@@ -108,6 +109,7 @@ class TaskSchema:
     kind: str
     by: str = "key"
     split: tuple[int, int] | None = None
+    split_zone: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def read_schema(path: Path) -> Schema:
             f"{path}: no table has a time, and a task asks what is known at one; say under 'time' of a table when its "
             "rows become known"
         )
-    schema = Schema(path, tables, {name: _task(entry, split) for name, entry in top.entries("tasks").items()})
+    schema = Schema(path, tables, {name: _task(entry, top, split) for name, entry in top.entries("tasks").items()})
     for table in tables.values():
         _check_ends(schema, table)
     for task in schema.tasks.values():
@@ -319,8 +321,9 @@ def _mapping(entry: _Entry, given: Any) -> list[tuple[Any, Any]]:
     return list(given.items())
 
 
-def _task(entry: _Entry, split: tuple[int, int] | None) -> TaskSchema:
+def _task(entry: _Entry, top: _Entry, split: tuple[int, int] | None) -> TaskSchema:
     entry.has_only("files", "file", "table", "entity", "by", "time", "label", "kind", "split")
+    given = (entry if entry.given.get("split") else top).given.get("split") or {}
     split = _split(entry) or split
     if ("file" in entry.given) == ("files" in entry.given):
         raise DatasetError(f"{entry.path}: {entry.place} must have 'file', or 'files' of train, val and test")
@@ -350,6 +353,7 @@ def _task(entry: _Entry, split: tuple[int, int] | None) -> TaskSchema:
         entry.one_of("kind", KINDS),
         entry.one_of("by", ("key", "row"), "key"),
         split,
+        any(getattr(given[name], "tzinfo", None) is not None for name in given),
     )
 
 

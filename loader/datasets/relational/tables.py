@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.datasets.columns import MISSING, TableFile, as_whole_times, has_zone, is_text, pyarrow, spaced
+from loader.datasets.columns import MISSING, TableFile, as_whole_times, has_zone, is_text, pyarrow, refuse_spaces
 from loader.datasets.errors import DatasetError, nearest
 from loader.datasets.odd_cells import odd_cells, way_to_numbers
 from loader.datasets.relational.schema import ForeignKey, Schema, TableSchema, TimeColumn
@@ -204,10 +204,8 @@ def key_values(file: TableFile, column: str, values: Any, missing: Sequence[str]
     arrow, compute = pyarrow(), pyarrow("pyarrow.compute")
     types, kind = arrow.types, values.type
     what = f"{file.path}: column {column}"
-    if types.is_integer(kind) or types.is_floating(kind):
-        texts = file.text(column, missing)
-        if texts is not None and compute.any(compute.match_substring_regex(texts, r"^[+-]?0\d")).as_py():
-            return texts
+    if (coded := file.with_zeros(column, values, missing)) is not values:
+        return coded
     if types.is_floating(kind):
         values = values.cast(arrow.float64())
         values = compute.if_else(compute.is_nan(values), None, values)
@@ -221,11 +219,7 @@ def key_values(file: TableFile, column: str, values: Any, missing: Sequence[str]
             )
         return values.cast(arrow.int64())
     tests = (types.is_integer, types.is_boolean, types.is_null, types.is_date, types.is_timestamp)
-    if is_text(kind) and (places := spaced(values)).size:
-        raise DatasetError(
-            f"{what} is {shown(values[int(places[0])].as_py())} in row {int(places[0]) + 1}, with a space around it, "
-            "which makes it another key than without; take it out"
-        )
+    refuse_spaces(values, what, "key")
     if is_text(kind) or any(test(kind) for test in tests):
         return values
     raise DatasetError(f"{what} has type {kind}; keys are whole numbers, texts or dates: convert it")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from shop import edit, write_shop
 from loader.datamodules.tasks import TaskDataModule
 from loader.datasets import DatasetError, RelationalDataset
 from loader.samplers import FusedSampler, TreeSampler
+from loader.stores import HostFeatures
 
 pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")
 
@@ -42,6 +44,28 @@ def test_each_item_comes_once_with_its_label(shop: Path, split: str) -> None:
         found += list(zip(ids.tolist(), batch.seed_times.tolist(), batch.y.tolist(), strict=True))
     assert items.labels is not None
     assert sorted(found) == sorted(zip(items.ids.tolist(), items.times.tolist(), items.labels.tolist(), strict=True))
+
+
+def test_edge_features_reach_the_batches(shop: Path) -> None:
+    key, rows = ("orders", "f2p_customer", "customers"), torch.randn(400, 3)
+    sampler = TreeSampler([4, 4], times="both", edge_ids=True)
+    kind = f"edge/{'__'.join(key)}"
+    for batch in make(shop, sampler=sampler, edge_features={key: rows}).train_dataloader():
+        assert batch.ids(kind).numel()
+        assert torch.equal(batch.rows[kind], rows[batch.ids(kind).long()])
+
+
+@pytest.mark.parametrize(
+    "options", [{"storage_dtype": "bfloat16"}, {"storage_dtype": "int8"}, {"dtype": torch.float16}]
+)
+def test_rows_are_not_rounded(shop: Path, options: dict[str, Any]) -> None:
+    (name, dtype), given = *options.items(), partial(HostFeatures, **options)
+    kind = str(dtype).removeprefix("torch.")
+    with pytest.raises(ValueError, match=f"^features.{name} is {kind}, and rows of tables hold days, years and codes"):
+        TaskDataModule(RelationalDataset(shop, "again"), TreeSampler([4], times="both"), None, given)
+    with pytest.raises(ValueError, match=r"^features of customers is (int8|bfloat16|float16), and rows of tables hold"):
+        make(shop, features=lambda rows: given(rows))
+    make(shop, features=partial(HostFeatures, dtype="float32", storage_dtype=None))
 
 
 def test_nothing_is_later_than_its_item(shop: Path) -> None:

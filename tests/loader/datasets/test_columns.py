@@ -78,6 +78,27 @@ def test_numbers_are_standardised_filled_and_flagged(path):
     assert features(path, [True, False]) == [[1], [-1]]
 
 
+def test_missing_texts_are_values_of_parquet_files(tmp_path):
+    path, days = tmp_path / "nodes.parquet", np.array(["1900-01-01", "2020-01-01", "2020-01-02"], "datetime64[us]")
+    table = pa.table(
+        {
+            "float": np.array([1.0, np.nan, -999.0]),
+            "int": pa.array([1, -999, 0]),
+            "day": pa.array(days),
+            "text": ["-999", "NaN", "a"],
+            "flag": [True, False, None],
+            "many": pa.array(["b", "n/k", "b"]).dictionary_encode(),
+        }
+    )
+    pa.parquet.write_table(table, path)
+    found = TableFile(path).read(table.column_names, ("NaN", "-999", "1900-01-01", "0", "n/k"))
+    wanted = {"float": [1.0, None, None], "int": [1, None, None], "text": [None, None, "a"]}
+    wanted |= {"flag": [True, False, None], "many": ["b", None, "b"], "day": [None, *days[1:].tolist()]}
+    assert found.to_pydict() == {name: wanted[name] for name in table.column_names}
+    (piece,) = TableFile(path).pieces({"int": None})  # ids are missing only if empty
+    assert piece.to_pydict() == {"int": [1, -999, 0]}
+
+
 def test_equal_values_are_no_feature(path):
     for values in ([0.1] * 7, ["a"] * 3, [None, None]):
         assert column(path, values).width == 0
@@ -141,6 +162,7 @@ def test_times_become_integers(path):
     ("values", "kind", "message"),
     [
         ([1, None], None, r"column t \(dataset.time\) is empty in row 2, and in 0 more"),
+        ([1.0, float("nan")], None, r"column t \(dataset.time\) is nan in row 2; fill it in"),
         ([0.5], None, r"column t \(dataset.time\) is 0.5 in row 1; times are whole numbers"),
         (["x"], None, "has type string, such as 'x'; times are whole numbers of 64 bits, dates"),
         ([1500], pa.timestamp("ms"), "is 1.5 in row 1; the seconds of a time are whole"),

@@ -289,3 +289,9 @@ def test_a_gpu_gives_the_same_links(data: Data, typed: HeteroData, device: str, 
             ):
                 for name, value in mine.items():
                     assert not isinstance(value, torch.Tensor) or torch.equal(value, other[name].cpu()), name
+
+
+def test_times_of_a_list_keep_their_precision(data: Data) -> None:
+    links, at = data.edge_index[:, :2], [1_700_000_001.0, 1_700_000_063.0]  # of float32, both are 1,700,000,000
+    options = {"edge_label_index": links, "edge_label_time": at, "time_attr": "time", "batch_size": 2}
+    assert next(iter(LinkNeighborLoader(data, [3], **options))).edge_label_time.tolist() == at

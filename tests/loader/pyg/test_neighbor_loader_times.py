@@ -251,3 +251,9 @@ def test_no_hops_give_the_seeds(data: Data, typed: HeteroData) -> None:
         batch = next(iter(NeighborLoader(data, [], input_nodes=[3, 8], batch_size=2, **options)))
         assert batch.n_id.tolist() == [3, 8]
         assert batch.edge_index.numel() == 0
+
+
+def test_times_of_a_list_keep_their_precision(data: Data) -> None:
+    at = [1_700_000_001.0, 1_700_000_063.0]  # of float32, both are 1,700,000,000
+    batch = next(iter(NeighborLoader(data, [3], input_nodes=[1, 2], input_time=at, time_attr="time", batch_size=2)))
+    assert batch.seed_time.tolist() == at

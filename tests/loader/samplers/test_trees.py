@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -72,6 +73,30 @@ def test_each_type_of_seeds_has_its_times() -> None:
         sampler.sample(graph, seeds, {"a": torch.tensor([9])})
     with pytest.raises(ValueError, match="each seed needs a time"):
         sampler.sample(graph, seeds)
+
+
+@pytest.mark.parametrize("seeds", [torch.tensor([True, False]), torch.tensor([0.5, 1.0])])
+def test_seeds_with_times_are_ids(seeds: torch.Tensor) -> None:
+    graph, sampler = graph_of([1, 2, 3, 4, 5]), TreeSampler([5], times="edge")
+    with pytest.raises(TypeError, match=f"^seeds has dtype {seeds.dtype}; it must be an integer type"):
+        sampler.sample(graph, seeds, torch.tensor([3, 4]))
+    batch = sampler.sample(graph, torch.tensor([0, 5], dtype=torch.uint8), torch.tensor([3, 4]))
+    assert batch.nodes[:2].tolist() == [0, 5]
+
+
+def test_times_of_types_keep_their_precision() -> None:
+    second = 1_700_000_001  # of float32, a multiple of 128 follows
+    graph, sampler = graph_of([second, second + 1, second + 2, second + 3, second + 4]), TreeSampler([5], times="edge")
+    seeds = {"a": torch.tensor([0]), "b": torch.tensor([0])}
+    for at in (torch.tensor([second + 2]), [float(second + 2)], np.array([second + 2])):
+        for other in (torch.tensor([5.0]), torch.tensor([5], dtype=torch.uint8)):
+            batch = sampler.sample(graph, seeds, {"a": other, "b": at})
+            assert batch.seed_times.tolist() == [5, second + 2]
+            assert batch.blocks[0].indptr.diff().tolist() == [0, 3]
+    with pytest.raises(TypeError, match=r"times\['b'\] is 'noon'; it must be a tensor or a list of times"):
+        sampler.sample(graph, seeds, {"a": torch.tensor([5]), "b": "noon"})
+    with pytest.raises(ValueError, match=r"times\['b'\]\[0\] is 0.5; times are whole numbers"):
+        sampler.sample(graph, seeds, {"a": torch.tensor([5]), "b": [0.5]})
 
 
 @pytest.mark.parametrize("rule", ["<=", "<"])

@@ -140,6 +140,19 @@ def test_new_customers_and_orders_are_predicted_for(composed: Composer, tmp_path
     assert found["p_1"][0] < 0.5 < found["p_1"][1]
 
 
+def test_predictions_stay_in_the_trainings_range(composed: Composer, tmp_path: Path, shop: Path) -> None:
+    given = options(shop, "spent", "sampler.fanouts=-1", "trainer.max_epochs=1")
+    in_process(composed, *given)
+    use(composed, tmp_path, "mode=predict", *given)
+    wanted = parquet.read_table(tmp_path / "used" / "predictions.parquet")
+    lines = [line.split(",") for line in (shop / "items.csv").read_text().splitlines()]
+    early = [[*line[:3], str(float(line[3]) + 100), *line[4:]] for line in lines[1:] if line[1] < "2020-03-01"]
+    late = [line for line in lines[1:] if line[1] >= "2020-03-01"]
+    (shop / "items.csv").write_text("\n".join(",".join(line) for line in [lines[0], *early, *late]) + "\n")
+    use(composed, tmp_path, "mode=predict", *given)
+    assert parquet.read_table(tmp_path / "used" / "predictions.parquet").equals(wanted)
+
+
 def test_what_an_experiment_watches_stays(composed: Composer, shop: Path) -> None:
     cfg = composed(*options(shop, "again", "callbacks=default", "callbacks.best.monitor=val/ap", "schedule=plateau"))
     watch_task(cfg, [])  # as if a file had said it, and not the command line
@@ -151,6 +164,11 @@ def test_a_checkpoint_of_another_task_is_refused(composed: Composer, tmp_path: P
     in_process(composed, *options(shop, "again", "trainer.max_epochs=1"))
     with pytest.raises(ValueError, match=r"ckpt_path is .*best\.ckpt, which .*task"):
         use(composed, tmp_path, "mode=predict", *options(shop, "spent"))
+    for mode in ("predict", "evaluate"):
+        with pytest.raises(
+            ValueError, match=r"exact_test is true, but .*TaskPredictor has no infer\(whole\), so it can"
+        ):
+            use(composed, tmp_path, f"mode={mode}", *options(shop, "again", "exact_test=true"))
     cfg = composed("mode=predict", "embeddings=true", *options(shop, "again"))
     with pytest.raises(ValueError, match=r"^embeddings is true, but only mode=predict of classes, with"):
         check_rules(cfg, of_values)

@@ -42,6 +42,7 @@ PARTS: list[tuple[dict[str, Any], str]] = [
 ]
 VALUES: list[tuple[dict[str, Any], str]] = [
     ({"new_links": 3, "mode": "predict"}, "new_links is 3, but only mode=predict of task=link writes links"),
+    ({"dataset": {"task": "churn", "items": "a.csv"}}, "dataset.items is a.csv, but only mode=predict predicts items"),
     ({"embeddings": True}, "embeddings is true, but only mode=predict of classes, with exact_test=true, adds"),
     ({"trainer": {"devices": 10**6}}, "trainer.devices is 1000000; without a GPU (device=cpu) it is the number of pro"),
     ({"trainer": {"accelerator": "gpu"}}, "trainer.accelerator is gpu, but this run has no GPU (device=cpu); leave it"),
@@ -89,6 +90,7 @@ def test_options_that_go_together_are_taken() -> None:
         {"exact_test": False},
         {"new_links": 3, **links},
         {"embeddings": True, "mode": "predict"},
+        {"dataset": {"task": "churn", "items": "a.csv"}, "mode": "predict"},
         {"timeline": True, "callbacks": RECORD},
         {"features": {"dtype": "float16"}, "trainer": {"precision": "bf16-mixed"}},
         {"features": {"dtype": "float32", "storage_dtype": "float16"}},

@@ -15,7 +15,8 @@ from shop import DAY, FIRST, edit, write_shop
 from loader.datasets import DatasetError, RelationalData, RelationalDataset
 
 pd = pytest.importorskip("pandas")
-pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")
+pa = pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")
+pytest.importorskip("pyarrow.parquet")
 
 VAL, TEST = FIRST + 60 * DAY, FIRST + 91 * DAY
 
@@ -133,6 +134,19 @@ class TestGraph:
         for other in {"orders.csv", "items.csv"} - {file}:
             edit(shop / other, lambda text: re.sub(r"(T00:00:00)", r"\1+02:00", text))
         assert (load(shop, later_rows=True).items["train"].times % 86_400 == 79_200).all()
+
+    def test_the_split_has_a_zone_as_times_have(self, shop: Path) -> None:
+        schema = (shop / "schema.yaml").read_text()
+        edit(shop / "schema.yaml", lambda text: text.replace("val: 2020-03-01", "val: 2020-03-01T00:00:00+05:00"))
+        with pytest.raises(
+            DatasetError, match=r"the split of task again has a time zone, and .*orders.csv: column at .*"
+        ):
+            load(shop)
+        for file in ("orders.csv", "items.csv"):
+            edit(shop / file, lambda text: re.sub(r"(T00:00:00)", r"\1+05:00", text))
+        found = load(shop)
+        (shop / "schema.yaml").write_text(schema.replace("val: 2020-03-01", "val: 2020-02-29 19:00:00"))
+        assert torch.equal(found.items["val"].times, load(shop).items["val"].times)
 
     def test_years_are_told(self, shop: Path) -> None:
         edit(shop / "products.csv", lambda text: _with_column(text, "since", lambda i: 2000 + i))
@@ -254,6 +268,37 @@ class TestItems:
         assert mood.items["train"].labels is not None
         assert mood.items["train"].labels.dtype == torch.int64
 
+    def test_labels_with_zeros_are_texts(self, shop: Path) -> None:
+        frame = pd.read_csv(shop / "items.csv")
+        frame["mood"] = frame.mood.map({"happy": "07", "sad": "7"})
+        frame.to_csv(shop / "items.csv", index=False)
+        data = load(shop, "mood")
+        assert data.classes == ("07", "7")
+        labels = torch.cat([items.labels for items in data.items.values() if items.labels is not None])
+        assert labels.sum() == (frame.mood == "7").sum()
+
+    def test_a_space_makes_no_other_label(self, shop: Path) -> None:
+        edit(shop / "items.csv", lambda text: text.replace(",sad\n", ", sad\n", 1))
+        with pytest.raises(DatasetError, match=r"label mood is ' sad' in row \d+, with a space around it"):
+            load(shop, "mood")
+
+    @pytest.mark.parametrize(("column", "task"), [("at", "again"), ("mood", "mood"), ("spent", "spent")])
+    def test_nan_is_no_value_of_an_item(self, shop: Path, column: str, task: str) -> None:
+        frame = pd.read_csv(shop / "items.csv")
+        at = pd.to_datetime(frame["at"]).to_numpy().astype("datetime64[s]").astype(np.int64)
+        columns = {
+            "who": pa.array(frame.who),
+            "at": at,
+            "again": frame.again.to_numpy(),
+            "spent": frame.spent.to_numpy(),
+        }
+        columns |= {"mood": (frame.mood == "sad").to_numpy().astype(float)}
+        columns[column] = np.where(np.arange(len(frame)) == 6, np.nan, columns[column])
+        pa.parquet.write_table(pa.table(columns), shop / "items.parquet")  # pandas would write nothing in its place
+        edit(shop / "schema.yaml", lambda text: text.replace("items.csv", "items.parquet"))
+        with pytest.raises(DatasetError, match=f"column {column} is empty in row 7, and in 0 more"):
+            load(shop, task)
+
     def test_new_items_need_no_label(self, shop: Path) -> None:
         (shop / "new.csv").write_text("who,at\nc7,2020-05-01\nc1,2020-05-02\n")
         new = load(shop, items=shop / "new.csv").items["new"]
@@ -298,6 +343,45 @@ class TestColumns:
         rows = data.features["orders"]
         assert np.allclose(rows[:, 0].numpy(), wanted, atol=1e-5)
         assert np.array_equal(rows[:, 1].numpy(), orders.amount.isna())
+
+    @pytest.mark.parametrize("form", ["bool", "int"])
+    def test_categories_in_another_form_are_told(self, shop: Path, form: str) -> None:
+        frame = pd.read_csv(shop / "orders.csv", parse_dates=["at"])
+        frame["gift"] = frame.id % 3 == 0
+        edit(shop / "schema.yaml", lambda text: text.replace("orders.csv", "orders.parquet"))
+        frame.to_parquet(shop / "orders.parquet", index=False)
+        columns = {name: [column.to_json() for column in of] for name, of in load(shop).columns.items()}
+        frame.assign(gift=(frame.id % 5 == 0).astype(form)).to_parquet(shop / "orders.parquet", index=False)
+        new = RelationalDataset(shop, "again", cache_dir=shop.parent / "cache")
+        new.use_columns(columns)
+        told = [line for line in new.load().report if "column gift" in line]
+        assert len(told) == (form == "int")
+        if told:
+            assert re.search("has 297 values such as '[01]', and the 2 categories of the training are none", told[0])
+
+    def test_a_table_without_early_rows_is_told(self, shop: Path) -> None:
+        frame = pd.read_csv(shop / "reviews.csv")
+        orders = pd.read_csv(shop / "orders.csv", parse_dates=["at"]).set_index("id")
+        frame[(orders["at"].loc[frame.order_id] >= "2020-03-01").to_numpy()].to_csv(shop / "reviews.csv", index=False)
+        data = load(shop)
+        assert [column.kind for column in data.columns["reviews"]] == ["known"]
+        told = [line for line in data.report if "is earlier than" in line]
+        assert [line.partition("reviews.csv: ")[2] for line in told] == [
+            f"none of the {len(data.graph.node_types['reviews'])} rows of reviews is earlier than 2020-03-01T00:00:00, "
+            "where val begins, so none of its columns becomes a feature; begin val later, or say time: null under "
+            "tables.reviews if they were always known"
+        ]
+
+    @pytest.mark.parametrize("suffix", ["csv", "parquet"])
+    def test_missing_may_be_a_number(self, shop: Path, suffix: str) -> None:
+        frame = pd.read_csv(shop / "orders.csv", parse_dates=["at"])
+        wanted = load(shop, later_rows=True)
+        frame["amount"] = frame.amount.fillna(-999)
+        getattr(frame, f"to_{suffix}")(shop / f"orders.{suffix}", index=False)
+        edit(shop / "schema.yaml", lambda text: text.replace("orders.csv", f"orders.{suffix}\n    missing: '-999.0'"))
+        found = load(shop, later_rows=True)
+        assert found.columns["orders"] == wanted.columns["orders"]
+        assert torch.equal(found.features["orders"], wanted.features["orders"])
 
     def test_times_have_the_parts_that_pandas_gives(self, shop: Path) -> None:
         data = load(shop, later_rows=True)

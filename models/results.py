@@ -34,6 +34,7 @@ class Job(NamedTuple):
         options: those of its command line, name -> value.
         metric: name of the metric that it optimized.
         value: of that metric.
+        least: whether it is better the smaller it is: an error by its name, or by the callbacks that watch it.
         tested: the other metrics that a test gave, name -> value.
         seconds: that it took, or None if that is not known.
     """
@@ -43,6 +44,7 @@ class Job(NamedTuple):
     options: dict[str, str]
     metric: str
     value: float
+    least: bool
     tested: dict[str, float]
     seconds: float | None
 
@@ -91,12 +93,14 @@ def _read(path: Path) -> Job:
         metrics = {name: float(value) for name, value in result["metrics"].items()}
         metric, value = str(result["config"]["optimized_metric"]), float(result["metric"])
         given, seconds, settings = result.get("overrides", []), result.get("seconds"), str(result["settings"])
+        callbacks = (one for one in (result["config"].get("callbacks") or {}).values() if isinstance(one, dict))
+        least = is_error(metric) or any((one.get("monitor"), one.get("mode")) == (metric, "min") for one in callbacks)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is no result of a job; remove it, or give another folder") from error
     options = dict(one.lstrip("+").partition("=")[::2] for one in given)
     options |= {name: "left out" for name in options if name.startswith("~")}
     tested = {name: one for name, one in metrics.items() if name.startswith("test/") and name != metric}
-    return Job(path.parent, settings, options, metric, value, tested, seconds)
+    return Job(path.parent, settings, options, metric, value, least, tested, seconds)
 
 
 def rows(jobs: Sequence[Job]) -> list[Row]:
@@ -143,7 +147,7 @@ def best_of(jobs: Sequence[Job]) -> Job | None:
     known = [job for job in jobs if not math.isnan(job.value)]
     if not known or len({job.metric for job in known}) > 1:
         return None
-    sign = -1 if is_error(known[0].metric) else 1
+    sign = -1 if known[0].least else 1
     return max(known, key=lambda job: sign * job.value)
 
 

@@ -99,6 +99,16 @@ def test_the_least_error_is_the_best(tmp_path: Path, metric: str, best: float) -
     assert found.value == best
 
 
+def test_callbacks_say_that_the_least_is_best(tmp_path: Path) -> None:
+    watched = {"best": {"monitor": "val/rmse", "mode": "min"}, "curves": None}
+    for value in (0.5, 0.2, 0.9):
+        config = {"optimized_metric": "val/rmse", "callbacks": watched}
+        write(tmp_path / str(value), value, f"model.lr={value}", config=config)
+    found = best_of(read_jobs([tmp_path]))
+    assert found is not None
+    assert found.value == 0.2
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -17,9 +17,12 @@ from typing import Any, NamedTuple
 from hydra.experimental.callback import Callback
 
 from loader.machine.command_line import OneLineParser, called
+from models.training.metrics import is_error
 
 # Options that change no result, or only where it lies.
 _PLACES = ("ckpt_path", "result_path", "run_dir", "checkpoint_dir", "data_dir", "cache_dir", "callbacks", "debug")
+# But these callbacks decide when a run ends, and which checkpoint is tested.
+_DECIDING = ("callbacks.early_stopping", "callbacks.best")
 
 
 class Job(NamedTuple):
@@ -31,6 +34,7 @@ class Job(NamedTuple):
         options: those of its command line, name -> value.
         metric: name of the metric that it optimized.
         value: of that metric.
+        least: whether it is better the smaller it is: an error by its name, or by the callbacks that watch it.
         tested: the other metrics that a test gave, name -> value.
         seconds: that it took, or None if that is not known.
     """
@@ -40,6 +44,7 @@ class Job(NamedTuple):
     options: dict[str, str]
     metric: str
     value: float
+    least: bool
     tested: dict[str, float]
     seconds: float | None
 
@@ -88,11 +93,14 @@ def _read(path: Path) -> Job:
         metrics = {name: float(value) for name, value in result["metrics"].items()}
         metric, value = str(result["config"]["optimized_metric"]), float(result["metric"])
         given, seconds, settings = result.get("overrides", []), result.get("seconds"), str(result["settings"])
+        callbacks = (one for one in (result["config"].get("callbacks") or {}).values() if isinstance(one, dict))
+        least = is_error(metric) or any((one.get("monitor"), one.get("mode")) == (metric, "min") for one in callbacks)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is no result of a job; remove it, or give another folder") from error
     options = dict(one.lstrip("+").partition("=")[::2] for one in given)
+    options |= {name: "left out" for name in options if name.startswith("~")}
     tested = {name: one for name, one in metrics.items() if name.startswith("test/") and name != metric}
-    return Job(path.parent, settings, options, metric, value, tested, seconds)
+    return Job(path.parent, settings, options, metric, value, least, tested, seconds)
 
 
 def rows(jobs: Sequence[Job]) -> list[Row]:
@@ -101,8 +109,8 @@ def rows(jobs: Sequence[Job]) -> list[Row]:
     differing = [
         name
         for name in names
-        if not name.startswith(("hydra", "~"))
-        and name.split(".")[0] not in _PLACES
+        if not name.startswith("hydra")
+        and _decides(name, jobs)
         and not name.split(".")[-1].endswith("seed")
         and len({job.options.get(name) for job in jobs}) > 1
     ]
@@ -112,6 +120,14 @@ def rows(jobs: Sequence[Job]) -> list[Row]:
         key = (*options.values(), job.metric)
         groups.setdefault(key, Row(options, job.metric, [])).jobs.append(job)
     return list(groups.values())
+
+
+def _decides(name: str, jobs: Sequence[Job]) -> bool:
+    """Whether an option changes results."""
+    place = name.lstrip("~")
+    if place == "callbacks":  # without any, the last weights are tested; the other choices only show more or less
+        return "none" in {job.options.get(name) for job in jobs}
+    return place.split(".")[0] not in _PLACES or place.startswith(_DECIDING)
 
 
 def mean_and_deviation(values: Sequence[float]) -> str:
@@ -125,13 +141,13 @@ def mean_and_deviation(values: Sequence[float]) -> str:
 
 
 def best_of(jobs: Sequence[Job]) -> Job | None:
-    """The job with the best value: the highest, of a loss the lowest. None if jobs optimized several metrics, or none
-    has a value.
+    """The job with the best value: the highest, of a loss or another error the lowest. None if jobs optimized several
+    metrics, or none has a value.
     """
     known = [job for job in jobs if not math.isnan(job.value)]
     if not known or len({job.metric for job in known}) > 1:
         return None
-    sign = -1 if known[0].metric.endswith("loss") else 1
+    sign = -1 if known[0].least else 1
     return max(known, key=lambda job: sign * job.value)
 
 

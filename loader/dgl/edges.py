@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from loader.dgl.theirs import dataloading
 from loader.dgl.typed import by_edge_type, edge_type
 from loader.graph.interop import dgl_edges
 from loader.items.items import as_nodes
+from loader.loaders.torch_options import as_ids
 from loader.machine.arguments import kind_of, shown
 from loader.machine.optional import import_dgl
 from loader.samplers import Negatives
@@ -142,19 +143,27 @@ class EdgePredictionSampler:
             for key, parts in found.items()
         }
 
-    def check_types(self, g: Any, seeds: Iterable[Any]) -> None:
+    def check_types(self, g: Any, seeds: Mapping[Any, Any]) -> None:
         """Raises ValueError for reverses that do not fit a graph of several types.
 
         Args:
-            seeds: the edge types of the seeds.
+            seeds: ids of edges by type.
         """
         self._reverse_types(g)
         if self.exclude == "reverse_id":
             reverse = by_edge_type("reverse_eids", g, self.reverse_eids)
-            for key in seeds:
+            for key, ids in seeds.items():
                 if key not in reverse:
                     raise ValueError(f"reverse_eids has none for the edge type {key}; give the reverse of each edge")
                 _check_reverses(reverse[key], g.num_edges(key))
+                if key[0] != key[2]:
+                    raise ValueError(
+                        f"exclude is 'reverse_id', but edges of {key} have no reverses of the same type; "
+                        "exclude='reverse_types' leaves out those of another type (reverse_etypes)"
+                    )
+                if numel := as_ids("indices", ids).numel():
+                    own = as_ids("indices", ids).to(g.device, g.idtype).view(numel)
+                    _check_ends(g, own, reverse[key], key)
 
     def _reverse_types(self, g: Any) -> dict[Any, Any]:
         """Edge type -> its reverse, whose edges have the same ids.
@@ -223,15 +232,21 @@ def links_of(g: Any, indices: Tensor, sampler: EdgePredictionSampler) -> Tensor:
     if sampler.exclude == "reverse_id":
         whole = sampler.reverses(g)
         _check_reverses(whole, g.num_edges())
-        reverse = whole.to(ids.device)[ids.long()]
-        back, forth = dgl_edges(g, reverse.to(g.idtype))
-        if not (torch.equal(back, target) and torch.equal(forth, source)):
-            at = int(((back != target) | (forth != source)).nonzero()[0])
-            raise ValueError(
-                f"reverse_eids says that edge {int(reverse[at])}, {int(back[at])} -> {int(forth[at])}, is the "
-                f"reverse of edge {int(ids[at])}, {int(source[at])} -> {int(target[at])}"
-            )
+        _check_ends(g, ids, whole, g.canonical_etypes[0])
     return torch.stack([source, target], 1).cpu()
+
+
+def _check_ends(g: Any, ids: Tensor, whole: Tensor, key: Any) -> None:
+    """Raises ValueError unless `whole` says of the edges `ids` of a type which are their reverses."""
+    source, target = dgl_edges(g, ids, key)
+    reverse = whole.to(ids.device)[ids.long()]
+    back, forth = dgl_edges(g, reverse.to(g.idtype), key)
+    if not (torch.equal(back, target) and torch.equal(forth, source)):
+        at = int(((back != target) | (forth != source)).nonzero()[0])
+        raise ValueError(
+            f"reverse_eids says that edge {int(reverse[at])}, {int(back[at])} -> {int(forth[at])}, is the "
+            f"reverse of edge {int(ids[at])}, {int(source[at])} -> {int(target[at])}"
+        )
 
 
 def _check_reverses(ids: Tensor, num_edges: int) -> None:

@@ -9,7 +9,17 @@ import torch
 from torch import Tensor
 
 from loader.dgl import theirs
-from loader.dgl.graphs import DGLS, blocks_of, edge_types, graph_of, node_types, of_one_type, with_copies, without_edges
+from loader.dgl.graphs import (
+    DGLS,
+    blocks_of,
+    edge_types,
+    graph_of,
+    node_types,
+    of_one_type,
+    weights_of,
+    with_copies,
+    without_edges,
+)
 from loader.dgl.sampling.neighbors import labor_frontier, labor_weights
 from loader.dgl.theirs import dataloading, drawn
 from loader.dgl.typed import (
@@ -254,7 +264,10 @@ class NeighborSampler(FanoutSampler):
 
     Raises:
         NotImplementedError: an option of DGL is not supported.
+        TypeError: when it samples: the mask is not boolean.
     """
+
+    mask: str | None = None
 
     def __init__(
         self,
@@ -274,6 +287,7 @@ class NeighborSampler(FanoutSampler):
                 f"prob is {shown(prob)} and mask {shown(mask)}; give one of them: as prob, the weights times the mask"
             )
         self.edge_dir, self.prob, self.replace = edge_dir, prob if mask is None else mask, replace
+        self.mask = mask
         super().__init__(
             fanouts,
             prefetch_node_feats=prefetch_node_feats,
@@ -281,6 +295,16 @@ class NeighborSampler(FanoutSampler):
             prefetch_edge_feats=prefetch_edge_feats,
             output_device=output_device,
         )
+
+    def picking(self, g: Any) -> Picking:
+        if g is not None and self.mask is not None and self.mask == self.prob:
+            for key, values in weights_of(g, self.mask, "mask"):
+                if values.dtype != torch.bool:  # as weights they would be, and picks not uniform
+                    raise TypeError(
+                        f"mask is {self.mask!r}, which has dtype {values.dtype} for {key}; a mask must be boolean "
+                        f"(.bool()), and weights are given as prob={self.mask!r}"
+                    )
+        return super().picking(g)
 
     def _options(self) -> dict[str, Any]:
         refuse("NeighborSampler", DGLS, {"edge_dir": (self.edge_dir, "in")})

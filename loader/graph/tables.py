@@ -24,17 +24,26 @@ def pandas_edges(edges: Any, nodes: Any, columns: Mapping[str, Any]) -> dict[str
     ends = [
         _column(edges, "edges", option, columns[option], place) for place, option in enumerate(("source", "target"))
     ]
+    if ends[0].name == ends[1].name:
+        raise ValueError(
+            f"source and target are the column {ends[0].name!r}, so every edge would be a loop; name both (source=, "
+            "target=)"
+        )
+    for option, end in zip(("source", "target"), ends, strict=True):
+        _check_exact("edges", option, end)
     if nodes is None:
-        codes, ids = pandas.factorize(pandas.concat(ends, ignore_index=True))
+        codes, ids = pandas.factorize(pandas.concat(_comparable(*ends), ignore_index=True))
         src, dst = codes[: len(edges)], codes[len(edges) :]
         count = len(ids)
     else:
         given = _column(nodes, "nodes", "id", columns["id"], 0)
+        _check_exact("nodes", "id", given)
         index, count = pandas.Index(given), len(nodes)
         if not index.is_unique:
             row = int(index.duplicated().argmax())
             raise ValueError(f"nodes has the id {shown(index[row])} twice, again in row {row}; each node has one row")
-        src, dst = (index.get_indexer(end) for end in ends)
+        pairs = [_comparable(given, end) for end in ends]
+        src, dst = (pandas.Index(known).get_indexer(end) for known, end in pairs)
         for end, found in zip(ends, (src, dst), strict=True):
             if (found < 0).any():
                 row = int((found < 0).argmax())
@@ -55,6 +64,38 @@ def pandas_edges(edges: Any, nodes: Any, columns: Mapping[str, Any]) -> dict[str
     return {"src": source, "dst": target, "num_nodes": count, **arrays}
 
 
+def _check_exact(name: str, option: str, ids: Any) -> None:
+    """Raises ValueError if ids are floats so large that several whole numbers have become one."""
+    if getattr(ids.dtype, "kind", "O") != "f":
+        return
+    bits = {2: 11, 4: 24}.get(ids.dtype.itemsize, 53)
+    if (large := ids.abs() >= 2**bits).any():
+        row = int(large.to_numpy().argmax())
+        raise ValueError(
+            f"{name} has {float(ids.iloc[row])} in column {ids.name!r} ({option}) of row {row}; numbers of type "
+            f"{ids.dtype} from 2**{bits} on stand for several whole ones: read the column as integers (dtype='Int64') "
+            "or as texts"
+        )
+
+
+def _comparable(first: Any, second: Any) -> tuple[Any, Any]:
+    """Two columns of ids as types whose common type holds all of both: int64 and float64 have none, for example."""
+    kinds = {getattr(ids.dtype, "kind", "O") for ids in (first, second)}
+    if len(kinds) == 1 or not kinds <= set("iuf"):
+        return first, second
+    first, second = _as_int64(first), _as_int64(second)
+    if first.dtype.kind == second.dtype.kind:
+        return first, second
+    return first.astype(object), second.astype(object)
+
+
+def _as_int64(ids: Any) -> Any:
+    """Ids that are whole numbers within int64 as that; others as they are."""
+    kind = ids.dtype.kind
+    fits = kind == "i" or bool((ids < 2**63).all() if kind == "u" else (ids % 1 == 0).all())
+    return ids.astype("int64") if fits else ids
+
+
 def _times(values: Any) -> Any:
     """Integers, or the seconds of dates, as int64."""
     if values.dtype.kind == "M" or hasattr(values.dtype, "tz"):
@@ -70,6 +111,8 @@ def _times(values: Any) -> Any:
             f"time: column {values.name!r} has dtype {values.dtype}; it must be integers or dates: "
             "pandas.to_datetime(column)"
         )
+    if values.dtype.kind == "u" and len(values) and int(values.max()) >= 2**63:
+        raise ValueError(f"time: column {values.name!r} holds {int(values.max())}; times end at {2**63 - 1}")
     return values.to_numpy(dtype="int64", copy=True)
 
 

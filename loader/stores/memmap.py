@@ -59,8 +59,8 @@ class MemmapFeatures(StoreOfRows):
 
     Raises:
         FileNotFoundError: there is no such file.
-        TypeError, ValueError: the file is shorter than its shape says, or an option is missing, superfluous or out of
-            range; and as `RowFormat`.
+        TypeError, ValueError: a raw file is shorter than its shape says, or holds no whole number of such rows; an
+            option is missing, superfluous or out of range; and as `RowFormat`.
         RuntimeError: `device` is a GPU, and the build or the machine has no CUDA.
         OSError: converted rows cannot be written.
     """
@@ -174,6 +174,12 @@ def _open_raw(path: Path, shape: Sequence[int] | None, storage_dtype: torch.dtyp
         )
     if nbytes == 0:
         return torch.empty(tuple(shape), dtype=dtype)
+    row = math.prod([*shape[1:], dtype.itemsize])
+    if (size - offset) % row:  # rows of another width would be read as these
+        raise ValueError(
+            f"{path} has {size} bytes; from byte {offset} these are no whole number of rows of {row} bytes "
+            f"({list(shape[1:])} elements of {dtype}): correct shape, storage_dtype or offset"
+        )
     flat = _read_only(np.memmap(path, dtype=np.uint8, mode="r", offset=offset, shape=(nbytes,)))
     return flat.view(dtype).view(tuple(shape))
 

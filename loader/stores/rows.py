@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 CONVERTIBLE = (torch.float32, torch.float16, torch.bfloat16)
+_PART = 1 << 22  # numbers that are looked at together
 _NAMES = {"float8": "float8_e4m3fn"}  # of torch's types, where they differ
 
 
@@ -206,6 +207,8 @@ class RowFormat:
             return tensor
         if tensor.numel():
             ends = torch.stack(torch.aminmax(tensor))
+            if not bool(ends.isfinite().all()):  # the other numbers may be too large all the same
+                ends = _finite_ends(tensor)
             if bool((ends.to(self.storage_dtype).isinf() & ends.isfinite()).any()):
                 most = torch.finfo(self.storage_dtype).max
                 raise ValueError(
@@ -218,6 +221,16 @@ class RowFormat:
         """For a `repr`."""
         storage = "" if self.storage_dtype == self.dtype and not self.coded else f", storage_dtype={self.storage_dtype}"
         return f"num_rows={self.num_rows}, row_shape={self.shape}, dtype={self.dtype}{storage}"
+
+
+def _finite_ends(tensor: Tensor) -> Tensor:
+    """`[2]` the least and the largest of the finite numbers of a tensor, zeros without any. It is read in parts."""
+    found = []
+    for part in tensor.view(-1).split(_PART):
+        finite = part[part.isfinite()]
+        if finite.numel():
+            found += torch.aminmax(finite)
+    return torch.stack(torch.aminmax(torch.stack(found))) if found else tensor.new_zeros(2)
 
 
 def narrower_rows(tensor: Tensor, **options: Unpack[RowOptions]) -> dict[str, RowFormat]:

@@ -13,6 +13,7 @@ from loader.machine.whole_files import check_archive
 from models.training.renamed import with_new_hparams
 
 _OF_OPTIMIZER = ("lr", "weight_decay", "optimizer", "schedule")  # a checkpoint brings them back
+_OF_FUNCTION = ("act",)  # of the model, which no shape of a weight shows
 _NEEDED = ("state_dict", "optimizer_states", "loops", "hyper_parameters")  # of a checkpoint that training goes on from
 
 
@@ -69,7 +70,7 @@ def check_model(path: Path, saved: Mapping[str, Any], model: nn.Module, hparams:
     theirs = {name: list(value.shape) for name, value in saved["state_dict"].items() if isinstance(value, Tensor)}
     before = with_new_hparams(saved["hyper_parameters"], hparams)
     changed = [name for name in hparams if name in before and before[name] != hparams[name]]
-    if shapes == theirs:
+    if shapes == theirs and not any(name in changed for name in _OF_FUNCTION):
         changed_here = [name for name in _OF_OPTIMIZER if name in changed]
         if changed_here:
             raise ValueError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,45 @@ from typing import Any
 import torch
 import torchmetrics.classification as classes
 from torch import Tensor
+from torch.nn import functional as F
+from torchmetrics.utilities.data import dim_zero_cat
 
 from loader.datasets.errors import nearest
 from loader.machine.arguments import shown
 from loader.machine.whole_files import replaced
+
+
+class _MeanOfKnown:
+    """Makes an AUC the mean over the classes that occur among the labels, and are not all of them: torchmetrics counts
+    0 for others, whose AUC no scores decide. It is NaN if there is no such class.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(average=None, **options)
+
+    def compute(self) -> Tensor:
+        with warnings.catch_warnings():  # of torchmetrics, on what it counts as 0
+            warnings.filterwarnings("ignore", message="No (positive|negative) samples in targets")
+            each: Tensor = super().compute()  # type: ignore[misc]
+        labels = dim_zero_cat(self.target)  # type: ignore[attr-defined]
+        true = labels if labels.dim() == 2 else F.one_hot(labels, each.numel())
+        return each[(true == 1).any(0) & (true == 0).any(0)].mean()
+
+
+class _MulticlassAUC(_MeanOfKnown, classes.MulticlassAUROC):
+    """Of one label per node."""
+
+
+class _MultilabelAUC(_MeanOfKnown, classes.MultilabelAUROC):
+    """Of several labels per node."""
+
 
 # Name -> class for one label per node, class for several labels; the confusion matrix goes to a file.
 _CLASSES: dict[str, tuple[Any, Any]] = {
     "f1": (classes.MulticlassF1Score, classes.MultilabelF1Score),
     "precision": (classes.MulticlassPrecision, classes.MultilabelPrecision),
     "recall": (classes.MulticlassRecall, classes.MultilabelRecall),
-    "auc": (classes.MulticlassAUROC, classes.MultilabelAUROC),
+    "auc": (_MulticlassAUC, _MultilabelAUC),
     "confusion": (classes.MulticlassConfusionMatrix, None),
 }
 
@@ -70,7 +99,7 @@ class MoreMetrics:
         if multilabel and "confusion" in names:
             raise ValueError("metrics has 'confusion', but nodes have several labels here; leave it out")
         size = {"num_labels" if multilabel else "num_classes": num_classes, "sync_on_compute": shared}
-        # Macro averages are torchmetrics' default for all of them.
+        # Macro averages are the default of all of them.
         self._metrics = {name: _CLASSES[name][multilabel](**size) for name in names}
 
     def reset(self) -> None:

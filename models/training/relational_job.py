@@ -13,8 +13,9 @@ from rich.table import Table
 from loader.datasets.relational import RelationalData, RelationalDataset
 from models.predictions import PredictionFile, class_columns
 from models.training.job_result import JobResult
+from models.training.metrics import is_error
 from models.training.own_classes import datamodule_of
-from models.training.task_predictor import ERRORS, SCORES, TASK_METRICS
+from models.training.task_predictor import SCORES, TASK_METRICS
 from models.training.tested_job import draw_score, options_named, train_and_test
 
 
@@ -53,7 +54,7 @@ def watch_task(cfg: DictConfig, given: Sequence[str]) -> None:
             part.monitor = f"val/{score}"
         watched[f"{place}.monitor"] = part.monitor
         if "mode" in part and f"{place}.mode" not in named:
-            part.mode = "min" if str(part.monitor).partition("/")[2] in ERRORS else "max"
+            part.mode = "min" if is_error(str(part.monitor)) else "max"
     draw_score(cfg, given, score)
     for option, metric in watched.items():
         if metric in TASK_METRICS and metric not in logged:

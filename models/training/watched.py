@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from loader.datasets.errors import nearest
-from models.training.metrics import METRICS
+from models.training.metrics import METRICS, is_error
 from models.training.options import entries
 from models.training.targets import object_of
 
@@ -22,7 +22,8 @@ def watched_metrics(cfg: DictConfig) -> dict[str, Any]:
 
 
 def check_monitors(cfg: DictConfig) -> None:
-    """Raises ValueError unless `optimized_metric` and what callbacks watch are among the metrics that the model logs.
+    """Raises ValueError unless `optimized_metric` and what callbacks watch are among the metrics that the model logs,
+    and a `mode` takes the better one of two values for the better one.
 
     What a model of the user's own logs is not known, unless it has `METRICS`: there callbacks may watch anything.
     """
@@ -32,15 +33,39 @@ def check_monitors(cfg: DictConfig) -> None:
     metrics = (METRICS if known is None else known) + logged_metrics(as_metrics(cfg.model.get("metrics")))
     for key, metric in watched_metrics(cfg).items():
         if key != "optimized_metric" and known is None:
+            if is_error(str(metric)):
+                _check_mode(cfg, key, str(metric))
             continue
         if key != "optimized_metric" and metric in metrics and metric.startswith("test/"):
             raise ValueError(f"{key} is {metric}, which is computed after the training; watch one of train/ or val/")
         if cfg.task == "link" and (why := not_run(cfg, str(metric))) is not None:  # of nodes `check_metrics` says it
-            raise ValueError(f"{key} is {metric}, but {why}; change that, or give {key}=train/loss")
+            mode = _mode_of(key)
+            also = "" if mode is None or OmegaConf.select(cfg, mode) is None else f" {mode}=min"
+            raise ValueError(f"{key} is {metric}, but {why}; change that, or give {key}=train/loss{also}")
         if metric not in metrics:
             raise ValueError(
                 f"{key} is '{metric}'; it must be one of {', '.join(metrics)}{nearest(str(metric), metrics)}"
             )
+        _check_mode(cfg, key, str(metric))
+
+
+def _mode_of(key: str) -> str | None:
+    """The option that says whether a watched metric is to be large or small; None of `optimized_metric`."""
+    return f"{key.removesuffix('monitor')}mode" if key.endswith(".monitor") else None
+
+
+def _check_mode(cfg: DictConfig, key: str, metric: str) -> None:
+    """Raises ValueError if a callback or the schedule would take the worst value of a metric for the best one."""
+    mode = _mode_of(key)
+    trains = cfg.get("mode", "train") == "train"  # a run that has ended is used as it is
+    given = OmegaConf.select(cfg, mode) if trains and mode is not None else None
+    wanted = "min" if is_error(metric) else "max"
+    if given in ("min", "max") and given != wanted:
+        which = "largest" if given == "max" else "smallest"
+        raise ValueError(
+            f"{key} is {metric} and {mode} is {given}, so the {which} {metric} would count as the best; give "
+            f"{mode}={wanted}"
+        )
 
 
 def check_metrics(cfg: DictConfig, splits: Mapping[str, Tensor]) -> None:

@@ -90,6 +90,44 @@ def test_the_least_loss_is_the_best(tmp_path: Path) -> None:
     assert best_of(read_jobs([tmp_path])) is None
 
 
+@pytest.mark.parametrize(("metric", "best"), [("val/mae", 0.2), ("val/r2", 0.9), ("test/loss", 0.2)])
+def test_the_least_error_is_the_best(tmp_path: Path, metric: str, best: float) -> None:
+    for value in (0.5, 0.2, 0.9):
+        write(tmp_path / str(value), value, f"model.lr={value}", metric=metric)
+    found = best_of(read_jobs([tmp_path]))
+    assert found is not None
+    assert found.value == best
+
+
+def test_callbacks_say_that_the_least_is_best(tmp_path: Path) -> None:
+    watched = {"best": {"monitor": "val/rmse", "mode": "min"}, "curves": None}
+    for value in (0.5, 0.2, 0.9):
+        config = {"optimized_metric": "val/rmse", "callbacks": watched}
+        write(tmp_path / str(value), value, f"model.lr={value}", config=config)
+    found = best_of(read_jobs([tmp_path]))
+    assert found is not None
+    assert found.value == 0.2
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "callbacks.early_stopping.patience=3",
+        "callbacks.best.monitor=val/loss",
+        "callbacks=none",
+        "~callbacks.early_stopping",
+        "~schedule",
+    ],
+)
+def test_what_decides_a_run_has_rows(tmp_path: Path, given: str) -> None:
+    for seed in range(2):
+        write(tmp_path / f"plain{seed}", 0.8, f"seed={seed}", f"callbacks.progress.refresh_rate={seed}")
+        write(tmp_path / f"other{seed}", 0.7, f"seed={seed}", given)
+    name, _, value = given.partition("=")
+    found = rows(read_jobs([tmp_path]))
+    assert [(row.options, len(row.jobs)) for row in found] == [({name: value or "left out"}, 2), ({name: "default"}, 2)]
+
+
 def test_one_value_has_no_deviation() -> None:
     assert mean_and_deviation([]) == "-"
     assert mean_and_deviation([0.5]) == "0.5000"

@@ -525,6 +525,20 @@ def test_only_edges_inside_masks_are_picked(g, option, own):
             assert bool(g.edata["m"][block.edata[dgl.EID].long()].all())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
+def test_masks_that_are_not_boolean_are_refused(g, dtype):
+    import loader.dgl as ours
+
+    g.edata["m"] = torch.ones(NUM_EDGES, dtype=dtype)
+    sampler = ours.NeighborSampler([2], mask="m")
+    message = (
+        rf"mask is 'm', which has dtype {dtype} for .*; a mask must be boolean \(.bool\(\)\), and weights are given"
+    )
+    for sample in (lambda: ours.DataLoader(g, torch.arange(4), sampler), lambda: sampler.sample(g, torch.arange(4))):
+        with pytest.raises(TypeError, match=message):
+            sample()
+
+
 def test_neighbors_are_picked_by_weight(g):
     import loader.dgl as ours
     from loader import FusedSampler, Graph

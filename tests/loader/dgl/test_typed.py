@@ -362,6 +362,21 @@ def test_impossible_types_are_refused(typed: Any) -> None:
             r"reverse_eids has shape \[3\] and dtype torch.int64; it must be int64 \[150\]",
         ),
         (
+            lambda: around(exclude="reverse_id", reverse_eids={"writes": torch.arange(150)}),
+            ValueError,
+            "edges of .*writes.* have no reverses of the same type; exclude='reverse_types' leaves out",
+        ),
+        (
+            lambda: loader_of(
+                indices={"cites": [1, 2]},
+                graph_sampler=ours.as_edge_prediction_sampler(
+                    sampler, exclude="reverse_id", reverse_eids={"cites": torch.arange(200)}
+                ),
+            ),
+            ValueError,
+            r"reverse_eids says that edge 1, \d+ -> \d+, is the reverse of edge 1, ",
+        ),
+        (
             lambda: loader_of(indices={"paper": [1]}, graph_sampler=ours.as_edge_prediction_sampler(sampler)),
             ValueError,
             "indices names 'paper', but the graph has no such edge type",

@@ -63,6 +63,51 @@ def test_bad_tables_are_named(edges, nodes, options, message):
         Graph.from_pandas(edges, nodes, **options)
 
 
+@pytest.mark.parametrize("nodes", [False, True])
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (np.array([2**53 + 1, 2**53, 7]), np.array([1.0, 2.0, 7.0])),
+        (np.array([2**63 + 1, 2**63, 7], dtype=np.uint64), np.array([1, -2, 7])),
+        (np.array([2**63 + 1, 2**63, 7], dtype=np.uint64), np.array([1.0, -2.0, 7.5])),
+        (np.array([5, 6, 7], dtype=np.uint64), np.array([5, 2**62 + 1, 2**62])),
+        (pandas.array([2**60 + 1, 2**60, 7], dtype="Int64"), np.array([1.0, 2.5, 7.0])),
+    ],
+)
+def test_ids_of_two_types_stay_apart(source, target, nodes):
+    given = [*map(int, source), *(int(x) if x == int(x) else float(x) for x in target)]
+    number = {value: i for i, value in enumerate(dict.fromkeys(given))}
+    table = pandas.DataFrame({"id": pandas.Series([*number], dtype=object)}) if nodes else None
+    graph = Graph.from_pandas(pandas.DataFrame({"s": source, "t": target}), table)
+    ends = torch.arange(graph.num_nodes).repeat_interleave(graph.in_degrees().long())
+    edges = [*zip(graph.indices.tolist(), ends.tolist(), strict=True)]
+    wanted = [*zip([number[x] for x in given[:3]], [number[x] for x in given[3:]], strict=True)]
+    assert sorted(edges) == sorted(wanted)
+    assert graph.num_nodes == len(number)
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("float64", 53), ("float32", 24), ("Float64", 53)])
+def test_floats_that_are_no_ids_are_refused(dtype, bits):
+    table = pandas.DataFrame({"s": pandas.array([1, 2**bits - 1], dtype=dtype), "t": [1, 2]})
+    assert Graph.from_pandas(table).num_edges == 2
+    table.loc[1, "s"] += 1
+    with pytest.raises(ValueError, match=rf"\(source\) of row 1; numbers of type {dtype} from 2\*\*{bits}"):
+        Graph.from_pandas(table)
+    with pytest.raises(ValueError, match=r"nodes has .* in column 's' \(id\) of row 1"):
+        Graph.from_pandas(pandas.DataFrame({"s": [1], "t": [1]}), table)
+
+
+def test_one_column_is_not_both_ends():
+    with pytest.raises(ValueError, match="source and target are the column 't', so every edge would be a loop; name"):
+        Graph.from_pandas(EDGES, source="t")
+
+
+def test_times_beyond_int64_are_refused():
+    late = pandas.DataFrame({"s": [1], "t": [2], "at": np.array([2**63], dtype=np.uint64)})
+    with pytest.raises(ValueError, match="time: column 'at' holds 9223372036854775808; times end at"):
+        Graph.from_pandas(late, time="at")
+
+
 def test_other_objects_are_no_tables():
     with pytest.raises(TypeError, match=r"edges is an ndarray; it must be a pandas\.DataFrame"):
         Graph.from_pandas(np.zeros((3, 2)))

@@ -207,6 +207,12 @@ def test_rows_too_large_to_keep_are_refused(value: float) -> None:
     with pytest.raises(ValueError, match=r"numbers end at 65504, and features go .*; scale them"):
         HostFeatures(table, storage_dtype="float16")
     assert torch.equal(HostFeatures(table, storage_dtype="bfloat16").gather(torch.tensor([2])), table[2:3].bfloat16())
+    table[3, 0] = torch.nan  # beside which it is found, too
+    table[4, 2] = torch.inf
+    with pytest.raises(
+        ValueError, match=r"numbers end at 65504, and features go from (-65520 to 0|0 to 1e[+]06); scale them"
+    ):
+        HostFeatures(table, storage_dtype="float16")
     table[2, 1] = torch.inf  # which the table has itself
     assert HostFeatures(table, storage_dtype="float16").gather(torch.tensor([2]))[0, 1] == torch.inf
 

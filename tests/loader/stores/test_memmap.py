@@ -107,6 +107,8 @@ def test_bad_files_and_options_are_refused(tmp_path: Path, values: np.ndarray) -
         MemmapFeatures(tmp_path / "x.npz", shape=(500, 33), storage_dtype="float32")
     with pytest.raises(ValueError, match=r"has 66000 bytes; \[501, 33\] elements of torch\.float32 from byte 0 need"):
         MemmapFeatures(raw, shape=(501, 33), storage_dtype="float32")
+    with pytest.raises(ValueError, match=r"from byte 0 these are no whole number of rows of 128 bytes"):
+        MemmapFeatures(raw, shape=(500, 32), storage_dtype="float32")
     with pytest.raises(TypeError, match="source is an int; it must be the path of a file, or a tensor"):
         MemmapFeatures(3)
     with pytest.raises(TypeError, match="shape is 500; it must be a list of sizes"):

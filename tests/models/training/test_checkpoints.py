@@ -10,6 +10,7 @@ import torch
 
 from models.training.checkpoints import check_checkpoint
 from models.training.module import NodeClassifier
+from models.training.pyg_classifier import PyGClassifier
 
 
 @pytest.fixture
@@ -38,6 +39,16 @@ def test_a_checkpoint_of_another_model_names_the_changes(model: NodeClassifier, 
         ValueError, match=r"of another model: num_features was 5 and is 3, hidden_channels was 8 and is 4; give"
     ):
         check_checkpoint(path, model, model.hparams)
+
+
+def test_a_checkpoint_of_another_activation_is_refused(tmp_path: Path) -> None:
+    def made(act: str) -> PyGClassifier:
+        return PyGClassifier(3, 2, architecture="gcn", hidden_channels=4, act=act)
+
+    path = write(tmp_path / "a.ckpt", made("elu"))  # type: ignore[arg-type]
+    check_checkpoint(path, made("elu"), made("elu").hparams)
+    with pytest.raises(ValueError, match=r"of another model: act was elu and is relu; give the options"):
+        check_checkpoint(path, made("relu"), made("relu").hparams)
 
 
 def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path: Path) -> None:

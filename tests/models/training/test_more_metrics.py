@@ -40,6 +40,28 @@ def test_the_auc_counts_pairs_in_order() -> None:
     assert more.result()[0]["auc"] == pytest.approx((1 / 2 + 0) / 2)  # of each label, the pairs in order
 
 
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_the_auc_leaves_absent_classes_out(multilabel: bool) -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 3, (60,), generator=generator)  # of 4 classes
+    true = torch.nn.functional.one_hot(labels, 4)
+    if multilabel:
+        true[torch.rand(60, 4, generator=generator) < 0.2] = 1
+        true[:, 1], true[:, 3] = 1, 0  # no AUC of either
+    logits = torch.randn(60, 4, generator=generator) + true
+    more = MoreMetrics(["auc"], 4, multilabel)
+    for part in torch.arange(60).split(25):
+        more.add(logits[part], true[part].float() if multilabel else labels[part])
+    scores = logits.sigmoid() if multilabel else logits.softmax(1)
+    known = [0, 2] if multilabel else [0, 1, 2]
+    wanted = np.mean([metrics.roc_auc_score(true[:, c], scores[:, c]) for c in known])
+    assert more.result()[0]["auc"] == pytest.approx(wanted)
+    more.reset()
+    more.add(logits[:1], true[:1].float() if multilabel else labels[:1])
+    assert more.result()[0]["auc"].isnan()
+
+
 @pytest.mark.parametrize(
     ("names", "error", "message"),
     [

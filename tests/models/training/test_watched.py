@@ -117,6 +117,30 @@ def test_a_metric_that_is_not_logged_is_named(changes: dict[str, Any], message: 
         check_monitors(run_options.config(**changes))
 
 
+@pytest.mark.parametrize(
+    ("part", "monitor", "mode", "wanted"),
+    [
+        ("callbacks.best", "val/loss", "max", "min"),
+        ("callbacks.early_stopping", "train/loss", "max", "min"),
+        ("callbacks.best", "val/acc", "min", "max"),
+        ("schedule", "val/acc", "min", "max"),
+    ],
+)
+def test_a_mode_that_takes_the_worst_is_refused(part: str, monitor: str, mode: str, wanted: str) -> None:
+    for given in (mode, wanted):
+        cfg = run_options.config()
+        OmegaConf.update(cfg, part, {"monitor": monitor, "mode": given}, force_add=True)
+        if given == wanted:
+            check_monitors(cfg)
+            continue
+        which = {"max": "largest", "min": "smallest"}[mode]
+        message = f"^{part}.monitor is {monitor} and {part}.mode is {mode}, so the {which} {monitor} would count as the"
+        with pytest.raises(ValueError, match=f"{message} best; give {part}.mode={wanted}$"):
+            check_monitors(cfg)
+        cfg.mode = "predict"
+        check_monitors(cfg)
+
+
 def test_callbacks_may_watch_metrics_of_own_models() -> None:
     check_monitors(
         run_options.config(model={"_target_": "torch.nn.Linear"}, callbacks={"best": {"monitor": "val/mine"}})

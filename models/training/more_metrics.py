@@ -25,7 +25,7 @@ def _mean_of_known(of: type[Any]) -> type[Any]:
     without one. torchmetrics counts 0 for the others, whose AUC no scores decide.
     """
 
-    class Mean(of):  # type: ignore[misc]
+    class Mean(of):
         def __init__(self, **options: Any) -> None:
             super().__init__(average=None, **options)
 

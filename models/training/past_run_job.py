@@ -167,8 +167,8 @@ def _write_links(file: PredictionFile, model: Any, datamodule: Any, count: int, 
             of_targets = None
         known = datamodule.split.known.relation(edge_type)
     else:
-        embedded = model.embed(data.graph, data.features, progress=progress).to(model.device)
         known = datamodule.split.known
+        embedded = model.embed(known, data.features, progress=progress).to(model.device)
     onward = known.reverse()  # in both directions, where training takes links so: a reverse is no new link
     step = max(1, _SCORES // max(1, onward.num_src))
     for first in range(0, onward.num_dst, step):

@@ -119,8 +119,9 @@ class EdgePredictionSampler:
         """Ids of the edges to leave out."""
         if self.exclude is None:
             return None
-        if callable(self.exclude):
-            return self.exclude(given)
+        if callable(self.exclude):  # on copies: DGL's samplers sort the ids that they are given in place
+            own = {key: of.clone() for key, of in given.items()} if isinstance(given, Mapping) else given.clone()
+            return self.exclude(own)
         if not g.is_homogeneous or self.exclude == "reverse_types":
             return self._excluded_by_type(g, by_edge_type("indices", g, given))
         if self.exclude == "reverse_id":

@@ -54,7 +54,9 @@ def weight_vector(array: Tensor, device: torch.device, name: str = "edge_weights
 
 
 def time_vector(name: str, array: Tensor, device: torch.device) -> Tensor:
-    """`array` as int64, if it is a vector of integers or of whole floats on `device`. NaN becomes `MISSING_TIME`."""
+    """`array` as int64, if it is a vector of integers or of whole floats on `device`, whose type has all whole numbers
+    up to them. NaN becomes `MISSING_TIME`.
+    """
     _check_vector(name, array, device)
     check_numbers(name, array)
     if not array.is_floating_point():
@@ -67,6 +69,13 @@ def time_vector(name: str, array: Tensor, device: torch.device) -> Tensor:
         at = int(wrong.nonzero()[0])
         raise ValueError(
             f"{name}[{at}] is {float(wide[at])}; times are whole numbers below 2^63: count them in a smaller unit"
+        )
+    exact = int(2 / torch.finfo(array.dtype).eps)  # from here on, numbers of that type are no longer all whole ones
+    if array.dtype != torch.float64 and bool((large := wide.abs() >= exact).any()):
+        at = int(large.nonzero()[0])
+        raise ValueError(
+            f"{name}[{at}] is {float(wide[at])} of type {array.dtype}, in which several whole numbers from {exact} on "
+            "are one, so an order may be lost: make times int64, or float64, where they are read"
         )
     return torch.where(known, wide, 0.0).to(torch.int64).masked_fill_(~known, MISSING_TIME)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from loader.graph import Graph, HeteroGraph, induced_edges, require_graph
-from loader.graph.checks import check_range
+from loader.graph.checks import check_range, integer_vector
 from loader.machine.arguments import as_size
 from loader.samplers.base import MAX_HOPS
 from loader.samplers.tree_subgraph import EDGES
@@ -99,7 +99,8 @@ class EgoSampler:
             self._typed = graph, HeteroGraph(graph, {EDGES[0]: num_nodes}, [EDGES])
         seeds = seeds.to(self.device)
         if self.depth == 0:
-            check_range("seeds", seeds, num_nodes)  # else the sampler does it
+            seeds = integer_vector("seeds", seeds, seeds.device)  # else the sampler looks at them
+            check_range("seeds", seeds, num_nodes)
         nodes, tree = seeds.long(), torch.arange(count, device=seeds.device)
         first = tree * num_nodes + nodes  # what stands for a node of an ego graph: these ascend as `nodes` shall
         keys = first

@@ -225,11 +225,11 @@ class RowFormat:
 
 def _finite_ends(tensor: Tensor) -> Tensor:
     """`[2]` the least and the largest of the finite numbers of a tensor, zeros without any. It is read in parts."""
-    found = []
+    found: list[Tensor] = []
     for part in tensor.view(-1).split(_PART):
         finite = part[part.isfinite()]
         if finite.numel():
-            found += torch.aminmax(finite)
+            found += [finite.amin(), finite.amax()]
     return torch.stack(torch.aminmax(torch.stack(found))) if found else tensor.new_zeros(2)
 
 

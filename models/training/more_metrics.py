@@ -20,29 +20,24 @@ from loader.machine.arguments import shown
 from loader.machine.whole_files import replaced
 
 
-class _MeanOfKnown:
-    """Makes an AUC the mean over the classes that occur among the labels, and are not all of them: torchmetrics counts
-    0 for others, whose AUC no scores decide. It is NaN if there is no such class.
+def _mean_of_known(of: type[Any]) -> type[Any]:
+    """The AUC `of` torchmetrics as the mean over the classes that occur among the labels, and are not all of them; NaN
+    without one. torchmetrics counts 0 for the others, whose AUC no scores decide.
     """
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(average=None, **options)
+    class Mean(of):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(average=None, **options)
 
-    def compute(self) -> Tensor:
-        with warnings.catch_warnings():  # of torchmetrics, on what it counts as 0
-            warnings.filterwarnings("ignore", message="No (positive|negative) samples in targets")
-            each: Tensor = super().compute()  # type: ignore[misc]
-        labels = dim_zero_cat(self.target)  # type: ignore[attr-defined]
-        true = labels if labels.dim() == 2 else F.one_hot(labels, each.numel())
-        return each[(true == 1).any(0) & (true == 0).any(0)].mean()
+        def compute(self) -> Tensor:
+            with warnings.catch_warnings():  # of torchmetrics, on what it counts as 0
+                warnings.filterwarnings("ignore", message="No (positive|negative) samples in targets")
+                each: Tensor = super().compute()
+            labels = dim_zero_cat(self.target)
+            true = labels if labels.dim() == 2 else F.one_hot(labels, each.numel())
+            return each[(true == 1).any(0) & (true == 0).any(0)].mean()
 
-
-class _MulticlassAUC(_MeanOfKnown, classes.MulticlassAUROC):
-    """Of one label per node."""
-
-
-class _MultilabelAUC(_MeanOfKnown, classes.MultilabelAUROC):
-    """Of several labels per node."""
+    return Mean
 
 
 # Name -> class for one label per node, class for several labels; the confusion matrix goes to a file.
@@ -50,7 +45,7 @@ _CLASSES: dict[str, tuple[Any, Any]] = {
     "f1": (classes.MulticlassF1Score, classes.MultilabelF1Score),
     "precision": (classes.MulticlassPrecision, classes.MultilabelPrecision),
     "recall": (classes.MulticlassRecall, classes.MultilabelRecall),
-    "auc": (_MulticlassAUC, _MultilabelAUC),
+    "auc": (_mean_of_known(classes.MulticlassAUROC), _mean_of_known(classes.MultilabelAUROC)),
     "confusion": (classes.MulticlassConfusionMatrix, None),
 }
 

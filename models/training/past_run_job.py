@@ -167,10 +167,11 @@ def _write_links(file: PredictionFile, model: Any, datamodule: Any, count: int, 
         )
         if edge_type[0] == edge_type[2]:
             of_targets = None
-        onward = data.graph.relation(edge_type).reverse()
+        known = datamodule.split.known.relation(edge_type)
     else:
-        embedded = model.embed(data.graph, data.features, progress=progress).to(model.device)
-        onward = data.graph.reverse()
+        known = datamodule.split.known
+        embedded = model.embed(known, data.features, progress=progress).to(model.device)
+    onward = known.reverse()  # in both directions, where training takes links so: a reverse is no new link
     step = max(1, _SCORES // max(1, onward.num_src))
     for first in range(0, onward.num_dst, step):
         last = min(first + step, onward.num_dst)

@@ -408,6 +408,23 @@ def test_dgls_samplers_serve_around_edges(g):
         assert not set(pairs.edata[dgl.EID].tolist()) & set(part.edata[dgl.EID].tolist())
 
 
+def test_own_exclusion_leaves_positive_edges_theirs(g):
+    """DGL's sampler sorts the ids that it leaves out, in place."""
+    import dgl
+
+    around = dgl.dataloading.NeighborSampler([-1], fused=False)
+    sampler = ours.as_edge_prediction_sampler(around, exclude=lambda ids: ids)
+    items = torch.arange(60, dtype=g.idtype).flip(0)
+    for (_, pairs, (block,)), own in zip(
+        ours.DataLoader(g, items, sampler, batch_size=20), items.split(20), strict=True
+    ):
+        ids, nodes = pairs.edata[dgl.EID], pairs.ndata[dgl.NID]
+        assert torch.equal(ids, own)
+        for end, of in zip(pairs.edges(), g.find_edges(ids), strict=True):
+            assert torch.equal(nodes[end.long()], of)
+        assert not torch.isin(block.edata[dgl.EID], ids).any()
+
+
 def test_repeated_nodes_are_seeds_each_time(g, caplog):
     import dgl
 

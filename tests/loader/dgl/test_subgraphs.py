@@ -118,6 +118,28 @@ def test_shadow_leaves_edges_out(dgl: Any) -> None:
         assert torch.equal(inputs, sub.ndata[dgl.NID])
 
 
+@pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
+def test_shadow_leaves_edges_of_types_out(dgl: Any, idtype: Any) -> None:
+    g = typed_graph(dgl).astype(idtype)
+    key = ("u", "f", "u")
+    around = as_edge_prediction_sampler(ShaDowKHopSampler([-1]), exclude="self")
+    for inputs, pairs, sub in DataLoader(g, {key: torch.arange(60)}, around, batch_size=30):
+        whole = g.subgraph(inputs)
+        for other in g.canonical_etypes:
+            left, of = sub.edges[other].data[dgl.EID], whole.edges[other].data[dgl.EID]
+            source, target = (ends.tolist() for ends in g.find_edges(of, etype=other))
+            gone: set[Any] = set()
+            if other == key:  # parallel edges, too
+                gone = {
+                    *zip(
+                        *(ends.tolist() for ends in g.find_edges(pairs.edges[key].data[dgl.EID], etype=key)),
+                        strict=True,
+                    )
+                }
+            wanted = [i for i, *ends in zip(of.tolist(), source, target, strict=True) if tuple(ends) not in gone]
+            assert sorted(left.tolist()) == sorted(wanted)
+
+
 def test_seed_and_epoch_decide_subgraphs(dgl: Any, tmp_path: Path) -> None:
     g = random_graph(dgl)
     torch.save((torch.arange(0, 61, 6), torch.arange(60)), tmp_path / "parts")

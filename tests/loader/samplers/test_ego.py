@@ -100,6 +100,10 @@ def test_wrong_arguments_are_refused() -> None:
         EgoSampler(1, 2).sample(graph, torch.tensor([2]))
     with pytest.raises(ValueError, match="seeds holds node -1; valid ids are 0 to 1"):
         EgoSampler(0, 2).sample(graph, torch.tensor([-1]))
+    for depth in (0, 1):
+        for seeds in (torch.tensor([True, False]), torch.tensor([0.5, 1.0])):
+            with pytest.raises(TypeError, match=f"seeds has dtype {seeds.dtype}; it must be an integer type"):
+                EgoSampler(depth, 2).sample(graph, seeds)
 
 
 @pytest.mark.gpu

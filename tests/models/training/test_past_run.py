@@ -13,8 +13,10 @@ import torch
 from omegaconf import OmegaConf
 from train_runs import FAST, Composer, composer, in_process
 
+from loader import Graph
 from loader.datasets import DatasetError
 from models.inference import layerwise_inference
+from models.training.link_predictor import LinkPredictor
 from models.training.past_run import with_choices_of_past_run
 
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -139,8 +141,26 @@ def test_the_best_new_links_are_written(tmp_path: Path, composed: Composer) -> N
     assert found["source"] == [node for node in range(40) for _ in range(3)]
     links = np.load(tmp_path / "graph.npz")["edge_index"]
     known = set(zip(*links.tolist(), strict=True))
-    assert not known & set(zip(found["source"], found["target"], strict=True))
+    assert not {*known, *((v, u) for u, v in known)} & set(zip(found["source"], found["target"], strict=True))
     assert all(0 <= score <= 1 for score in found["score"])
+
+
+def test_links_are_scored_by_the_graph_of_training(tmp_path: Path, composed: Composer) -> None:
+    """Which has all links in both directions, once, without loops; the file lists directed edges."""
+    folder = trained(tmp_path, composed, "task=link", "datamodule.batch_size=64")
+    use(composed, folder, "predict", "new_links=3")
+    found = rows(tmp_path)
+    with np.load(tmp_path / "graph.npz") as arrays:
+        edges, features = (torch.from_numpy(arrays[name]) for name in ("edge_index", "features"))
+    saved = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)
+    model = LinkPredictor(**saved["hyper_parameters"])
+    model.load_state_dict(saved["state_dict"])
+    near = torch.zeros(40, 40, dtype=torch.bool)
+    near[tuple(edges)] = True
+    ends = (near | near.t()).fill_diagonal_(False).nonzero().t()
+    embedded = model.embed(Graph.from_edges(ends[0], ends[1], 40), features)
+    scores = (embedded @ embedded.t()).sigmoid()[found["source"], found["target"]]
+    torch.testing.assert_close(scores, torch.tensor(found["score"]), rtol=1e-5, atol=1e-6)
 
 
 def test_embeddings_of_walks_are_written(tmp_path: Path, composed: Composer) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 CONVERTIBLE = (torch.float32, torch.float16, torch.bfloat16)
+_PART = 1 << 24  # numbers that are looked at together
 _NAMES = {"float8": "float8_e4m3fn"}  # of torch's types, where they differ
 
 
@@ -203,8 +204,8 @@ class RowFormat:
         if tensor.dtype == self.storage_dtype:
             return tensor
         if tensor.numel():
-            ends = torch.stack(torch.aminmax(tensor))
-            if bool((ends.to(self.storage_dtype).isinf() & ends.isfinite()).any()):
+            ends = _finite_ends(tensor)
+            if bool(ends.to(self.storage_dtype).isinf().any()):
                 most = torch.finfo(self.storage_dtype).max
                 raise ValueError(
                     f"storage_dtype is {self.storage_dtype}, whose numbers end at {most:g}, and features go from "
@@ -216,6 +217,17 @@ class RowFormat:
         """For a `repr`."""
         storage = "" if self.storage_dtype == self.dtype and not self.coded else f", storage_dtype={self.storage_dtype}"
         return f"num_rows={self.num_rows}, row_shape={self.shape}, dtype={self.dtype}{storage}"
+
+
+def _finite_ends(tensor: Tensor) -> Tensor:
+    """`[2]`: the least and the greatest finite number of a table; 0 stands for others."""
+    ends = torch.stack(torch.aminmax(tensor))
+    if bool(ends.isfinite().all()):
+        return ends
+    parts = [torch.aminmax(part.nan_to_num(0, 0, 0)) for part in tensor.flatten().split(_PART)]
+    return torch.stack(
+        [torch.stack([part.min for part in parts]).min(), torch.stack([part.max for part in parts]).max()]
+    )
 
 
 def narrower_rows(tensor: Tensor, **options: Unpack[RowOptions]) -> dict[str, RowFormat]:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from hydra.experimental.callback import Callback
 
 from loader.machine.command_line import OneLineParser, called
+from models.training.metrics import ERRORS
 
 # Options that change no result, or only where it lies.
 _PLACES = ("ckpt_path", "result_path", "run_dir", "checkpoint_dir", "data_dir", "cache_dir", "callbacks", "debug")
@@ -125,13 +126,13 @@ def mean_and_deviation(values: Sequence[float]) -> str:
 
 
 def best_of(jobs: Sequence[Job]) -> Job | None:
-    """The job with the best value: the highest, of a loss the lowest. None if jobs optimized several metrics, or none
+    """The job with the best value: the highest, of an error the lowest. None if jobs optimized several metrics, or none
     has a value.
     """
     known = [job for job in jobs if not math.isnan(job.value)]
     if not known or len({job.metric for job in known}) > 1:
         return None
-    sign = -1 if known[0].metric.endswith("loss") else 1
+    sign = -1 if known[0].metric.endswith(ERRORS) else 1
     return max(known, key=lambda job: sign * job.value)
 
 

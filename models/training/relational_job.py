@@ -13,8 +13,9 @@ from rich.table import Table
 from loader.datasets.relational import RelationalData, RelationalDataset
 from models.predictions import PredictionFile, class_columns
 from models.training.job_result import JobResult
+from models.training.metrics import ERRORS
 from models.training.own_classes import datamodule_of
-from models.training.task_predictor import ERRORS, SCORES, TASK_METRICS
+from models.training.task_predictor import SCORES, TASK_METRICS
 from models.training.tested_job import draw_score, options_named, train_and_test
 
 

@@ -37,7 +37,6 @@ SCORES = {
     "multiclass": ("acc", "macro_f1"),
     "regression": ("mae", "r2"),
 }
-ERRORS = ("loss", "mae")
 TASK_METRICS = (
     "train/loss",
     *(f"{split}/{name}" for split in ("val", "test") for name in dict.fromkeys(sum(SCORES.values(), ("loss",)))),

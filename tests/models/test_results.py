@@ -79,9 +79,10 @@ def test_an_option_that_jobs_lack_is_default(sweep: Path) -> None:
     assert (("sampler", "fused"), ("trainer.max_epochs", "2"), ("model.width", "default")) in found
 
 
-def test_the_least_loss_is_the_best(tmp_path: Path) -> None:
+@pytest.mark.parametrize("metric", ["train/loss", "val/mae"])
+def test_the_least_error_is_the_best(tmp_path: Path, metric: str) -> None:
     for value in (0.5, 0.2, float("nan")):
-        write(tmp_path / str(value), value, f"model.lr={value}", metric="train/loss")
+        write(tmp_path / str(value), value, f"model.lr={value}", metric=metric)
     jobs = read_jobs([tmp_path])
     best = best_of(jobs)
     assert best is not None

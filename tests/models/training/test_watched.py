@@ -109,12 +109,26 @@ def test_an_unused_empty_split_is_allowed() -> None:
             },
             "optimized_metric is val/auc, but trainer.limit_val_batches is 0; .* optimized_metric=train/loss",
         ),
+        (
+            {"callbacks": {"best": {"monitor": "val/loss", "mode": "max"}}},
+            "callbacks.best.monitor is val/loss, which is better the lower it is, and callbacks.best.mode is max; give",
+        ),
+        (
+            {"schedule": {"name": "ReduceLROnPlateau", "monitor": "val/acc", "mode": "min"}},
+            "schedule.monitor is val/acc, which is better the higher it is, .*; give schedule.mode=max",
+        ),
         ({"task": "link", "optimized_metric": 3}, "optimized_metric is '3'; it must be one of train/loss"),
     ],
 )
 def test_a_metric_that_is_not_logged_is_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
         check_monitors(run_options.config(**changes))
+
+
+def test_a_metric_is_watched_for_its_best_value() -> None:
+    for metric, mode in (("val/loss", "min"), ("train/acc", "max")):
+        watched = {"monitor": metric, "mode": mode}
+        check_monitors(run_options.config(callbacks={"best": watched}, schedule=watched))
 
 
 def test_callbacks_may_watch_metrics_of_own_models() -> None:

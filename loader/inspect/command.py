@@ -143,16 +143,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         data = open_dataset(
             args.dataset, args.options, data_dir=args.data_dir, cache_dir=args.cache_dir, seed=args.seed, conf=args.conf
         )
-        batch_size = min(args.batch_size, seeds_of(data).numel())
-        if args.leaks:
+        if args.leaks:  # whose seeds are the items of a task on tables
             card = leaks_of(
-                data, args.fanouts, batch_size, batches=args.batches, times=args.times or "both", seed=args.seed,
+                data, args.fanouts, args.batch_size, batches=args.batches, times=args.times or "both", seed=args.seed,
                 num_threads=args.num_threads,
             )  # fmt: skip
             _put(card, show_leaks, args.json)
             if card["leaks"]:
                 sys.exit(LEAKS)
             return
+        batch_size = min(args.batch_size, seeds_of(data).numel())
         card = inspect(
             data,
             args.fanouts,

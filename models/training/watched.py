@@ -38,7 +38,9 @@ def check_monitors(cfg: DictConfig) -> None:
             continue
         if key != "optimized_metric" and metric in metrics and metric.startswith("test/"):
             raise ValueError(f"{key} is {metric}, which is computed after the training; watch one of train/ or val/")
-        if cfg.task == "link" and (why := not_run(cfg, str(metric))) is not None:  # of nodes `check_metrics` says it
+        of_table = "task" in cfg.dataset and str(metric).startswith("val/")
+        # Of nodes `check_metrics` says it.
+        if (cfg.task == "link" or of_table) and (why := not_run(cfg, str(metric))) is not None:
             mode = _mode_of(key)
             also = "" if mode is None or OmegaConf.select(cfg, mode) is None else f" {mode}=min"
             raise ValueError(f"{key} is {metric}, but {why}; change that, or give {key}=train/loss{also}")

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from loader.datasets.digests import digest_of
+from loader.datasets.errors import DatasetError
 from loader.datasets.hetero import HeteroDataset
 from loader.datasets.node_dataset import SPLITS
 from loader.datasets.node_ids import NodeIds
@@ -47,6 +48,9 @@ class RelationalData(HeteroDataset):
         entity_ids: what the user calls the rows of `target`, by their numbers in the file: keys, or these numbers.
         entity_rows: `[nodes of target]` int64, these numbers.
         report: what was done with the tables, a line each, warnings first.
+
+    Raises:
+        DatasetError: rows have more or fewer numbers than their columns; or see `HeteroDataset`.
     """
 
     columns: Mapping[str, tuple[RowColumn, ...]] = field(default_factory=dict)
@@ -58,6 +62,16 @@ class RelationalData(HeteroDataset):
     entity_ids: NodeIds | None = None
     entity_rows: Tensor | None = None
     report: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        widths = {name: sum(column.width for column in self.columns.get(name, ())) for name in self.graph.node_types}
+        for name, width in widths.items():
+            if (have := self.num_features.get(name, 0)) != width:
+                raise DatasetError(
+                    f"{self.name}: rows of {name} have {have} numbers, and their columns {width}; models read those of "
+                    "columns: change both, or neither"
+                )
 
     def identity(self) -> dict[str, Any]:
         """What a model depends on, see `NodeDataset.identity`: types, relations, columns, and the task.

@@ -13,6 +13,7 @@ import tree_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from marks import needs_gpu
+from shop import write_shop
 from torch import Tensor
 
 from loader.graph import HeteroGraph
@@ -285,6 +286,14 @@ def test_a_dataset_without_times_is_refused(tmp_path: Path) -> None:
     features = {"review/feature_times": np.arange(39)}
     with pytest.raises(SystemExit, match=r"error: .*feature_times\['review'\] has .*39.*40 nodes"):
         main(["--dataset", str(typed_file(tmp_path / "short.npz", **features)), "--leaks", "--data-dir", str(tmp_path)])
+
+
+def test_seeds_of_tables_are_items(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")
+    options = [f"path={write_shop(tmp_path / 'shop')}", "task=again", "--fanouts", "4,4", "--batch-size", "100"]
+    main(["--dataset", "relational", *options, "--cache-dir", str(tmp_path), "--leaks", "--json", "-"])
+    card = json.loads(capsys.readouterr().out)
+    assert (card["batch_size"], card["leaks"]) == (100, 0)  # of 360 items about 40 customers
 
 
 def test_missing_times_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

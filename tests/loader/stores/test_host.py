@@ -200,10 +200,11 @@ def test_the_core_refuses_what_it_cannot_convert() -> None:
         gatherer.gather_converted(table, ids + 3, out)
 
 
+@pytest.mark.parametrize("other", [0.0, torch.inf, -torch.inf, torch.nan])
 @pytest.mark.parametrize("value", [-65520.0, 1e6])
-def test_rows_too_large_to_keep_are_refused(value: float) -> None:
+def test_rows_too_large_to_keep_are_refused(value: float, other: float) -> None:
     table = torch.zeros(5, 3)
-    table[2, 1] = value
+    table[2, 1], table[0, 0] = value, other
     with pytest.raises(ValueError, match=r"numbers end at 65504, and features go .*; scale them"):
         HostFeatures(table, storage_dtype="float16")
     assert torch.equal(HostFeatures(table, storage_dtype="bfloat16").gather(torch.tensor([2])), table[2:3].bfloat16())

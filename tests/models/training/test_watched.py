@@ -109,6 +109,15 @@ def test_an_unused_empty_split_is_allowed() -> None:
             },
             "optimized_metric is val/auc, but trainer.limit_val_batches is 0; .* optimized_metric=train/loss",
         ),
+        (
+            {
+                "optimized_metric": "val/auroc",
+                "dataset": {"task": "churn"},
+                "model": {"_target_": "models.training.task_predictor.TaskPredictor"},
+                "trainer": {"check_val_every_n_epoch": 9, "max_epochs": 3},
+            },
+            "optimized_metric is val/auroc, but trainer.check_val_every_n_epoch is 9 and trainer.max_epochs 3; change",
+        ),
         ({"task": "link", "optimized_metric": 3}, "optimized_metric is '3'; it must be one of train/loss"),
     ],
 )
@@ -139,6 +148,19 @@ def test_a_mode_that_takes_the_worst_is_refused(part: str, monitor: str, mode: s
             check_monitors(cfg)
         cfg.mode = "predict"
         check_monitors(cfg)
+
+
+def test_a_metric_is_watched_for_its_best_value() -> None:
+    for metric, mode in (("val/loss", "min"), ("train/acc", "max")):
+        watched = {"monitor": metric, "mode": mode}
+        check_monitors(run_options.config(callbacks={"best": watched}, schedule=watched))
+
+
+def test_a_sweep_may_optimize_a_test_of_tables() -> None:
+    model = {"_target_": "models.training.task_predictor.TaskPredictor"}
+    callbacks = {"best": {"monitor": "val/auroc"}}
+    given = {"model": model, "callbacks": callbacks, "dataset": {"task": "churn"}, "exact_test": False}
+    check_monitors(run_options.config(optimized_metric="test/auroc", **given))
 
 
 def test_callbacks_may_watch_metrics_of_own_models() -> None:

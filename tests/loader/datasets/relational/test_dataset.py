@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -391,6 +392,18 @@ class TestColumns:
         )
         assert [column.kind for column in data.columns["customers"]] == ["category", "time"]
         assert np.array_equal(data.features["customers"][:, 1:].numpy(), wanted)
+
+    @pytest.mark.parametrize("more", [1, -1])
+    def test_rows_have_the_numbers_of_their_columns(self, shop: Path, more: int) -> None:
+        def change(data: RelationalData) -> RelationalData:
+            rows = data.features["orders"]
+            rows = torch.cat([rows, rows[:, :1]], 1) if more > 0 else rows[:, :-1]
+            return dataclasses.replace(data, features={**data.features, "orders": rows.contiguous()})
+
+        with pytest.raises(
+            DatasetError, match=rf"rows of orders have {11 + more} numbers, and their columns 11; models"
+        ):
+            load(shop, transform=change)
 
     def test_known_at_is_exact(self, shop: Path) -> None:
         data = load(shop, later_rows=True)

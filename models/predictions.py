@@ -78,9 +78,13 @@ def class_columns(logits: Tensor, classes: Sequence[Any], multilabel: bool) -> d
     """
     logits = logits.float()
     shares = logits.sigmoid() if multilabel else logits.softmax(-1)
-    prediction: list[Any]
+    prediction: Any
     if multilabel:
-        prediction = [[name for name, yes in zip(classes, row, strict=True) if yes] for row in (shares >= 0.5).tolist()]
+        lists = [[name for name, yes in zip(classes, row, strict=True) if yes] for row in (shares >= 0.5).tolist()]
+        arrow = import_optional("pyarrow", "predictions", "tables")
+        texts = any(isinstance(name, str) for name in classes)
+        # With its type: that of a part in which all lists are empty would be none.
+        prediction = arrow.array(lists, arrow.list_(arrow.string() if texts else arrow.int64()))
     else:
         prediction = [classes[i] for i in logits.argmax(-1).tolist()]
     return {"prediction": prediction} | {f"p_{name}": shares[:, i] for i, name in enumerate(classes)}

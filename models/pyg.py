@@ -164,7 +164,8 @@ class PyGNet(nn.Module):
         """
         if self._degrees is None:
             raise RuntimeError(
-                "GCN needs the degrees of the whole graph; train with a GraphDataModule, or call read_graph(graph)"
+                "GCN needs the degrees of the whole graph; train with a GraphDataModule, or call "
+                "read_graph(graph, fit=False)"
             )
         if self._degrees[0].device != nodes.device:
             self._degrees = self._degrees[0].to(nodes.device), self._degrees[1].to(nodes.device)

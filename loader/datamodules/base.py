@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import LightningDataModule
+from torch import Tensor
 
+from loader.datasets.digests import digest_of
 from loader.datasets.errors import DatasetError
 from loader.datasets.hetero import HeteroDataset
 from loader.stores.rows import StoreOfRows
@@ -26,25 +29,51 @@ class DatasetModule(LightningDataModule):
     _features: FeatureStore | dict[str, FeatureStore] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Which dataset a checkpoint is of (`NodeDataset.identity`), and in which types features are kept; of tables,
-        what `TableDataset.extend` takes.
+        """Which dataset a checkpoint is of (`NodeDataset.identity`), a digest of the train split that it learned from,
+        and in which types features are kept; of tables, what `TableDataset.extend` takes.
         """
         if self.data is None:
             return {}
-        tables = self.data.tables
-        state = {"data": self.data.identity(), **({} if tables is None else {"tables": tables.rows.to_json()})}
+        tables, learned = self.data.tables, self.learned_from()
+        state: dict[str, Any] = {
+            "data": self.data.identity(),
+            **({} if tables is None else {"tables": tables.rows.to_json()}),
+        }
+        if learned is not None:
+            state["learned_from"] = digest_of(learned)
         return {**state, "kept": storage_types} if (storage_types := self._storage_types()) else state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Raises ValueError if the checkpoint is of another dataset, or of rows in other types."""
+        """Raises ValueError if the checkpoint is of another dataset or split, or of rows in other types."""
         if self.data is not None and "data" in state_dict:
             self.data.require(state_dict["data"], "the checkpoint")
+        self.require_learned_from(state_dict, "the checkpoint")
         theirs, ours = state_dict.get("kept"), self._storage_types()
         if theirs and ours and theirs != ours:
             name = next(name for name in ours if theirs.get(name) != ours[name])
             raise ValueError(
                 f"the checkpoint was trained with {name} kept as {theirs.get(name)}, and this run keeps them as "
                 f"{ours[name]}; give features.storage_dtype={theirs.get(name)}, or begin without the checkpoint"
+            )
+
+    def learned_from(self) -> Tensor | None:
+        """The nodes or links of the train split, once it is known; None if a model learns from no split."""
+        return None
+
+    def require_learned_from(self, state: Mapping[str, Any], what: str) -> None:
+        """Raises ValueError if a model learned from another train split than this module's, whose other splits may hold
+        what it learned from.
+
+        Args:
+            state: what `state_dict` returned.
+            what: was saved with it; it begins the message.
+        """
+        learned = self.learned_from()
+        if learned is not None and "learned_from" in state and state["learned_from"] != digest_of(learned):
+            raise ValueError(
+                f"{what} learned from another train split than this one, so val and test may hold what it has seen; "
+                "give the seeds and the shares of that run (seed, dataset.split_seed, dataset.split, or of links "
+                "datamodule.val and datamodule.test), and its file"
             )
 
     def _storage_types(self) -> dict[str, str]:

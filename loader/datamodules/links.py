@@ -209,6 +209,9 @@ class LinkDataModule(DatasetModule):
             assert isinstance(self.data.graph, Graph)
             self.split = split_links(self.data.graph, **self.shares, seed=self.seed)
 
+    def learned_from(self) -> Tensor | None:
+        return None if self.split is None else self.split.pairs["train"]
+
     def train_dataloader(self) -> LinkLoader:
         """The train links, each in both directions unless they have two types, shuffled each epoch.
 

@@ -179,6 +179,9 @@ class GraphDataModule(DatasetModule):
         """Split -> loader, of those made so far. Their `stats` hold the times of the stages."""
         return dict(self._loaders)
 
+    def learned_from(self) -> Tensor | None:
+        return None if self.data is None else self._split("train")
+
     def prepare_data(self) -> None:
         """Downloads and converts the dataset, once per machine: the other processes find it in the cache."""
         self._load()

@@ -92,6 +92,10 @@ class TaskDataModule(GraphDataModule):
         if self.data is not None:
             require_identity(self._loaded().rows_identity(), state_dict.get("rows", {}), "the checkpoint")
 
+    def learned_from(self) -> None:
+        """None: `rows_identity` says which items there are."""
+        return
+
     def items(self, split: str) -> TaskItems:
         """The items of "train", "val" or "test"; "predict": those to predict, else those of test."""
         items = self._loaded().items

@@ -81,6 +81,10 @@ class WalkDataModule(GraphDataModule):
         self._load()
         self.sampler = self.eval_sampler = self.sampler.on(self.device)
 
+    def learned_from(self) -> None:
+        """None: walks begin at the nodes of every split, and read no labels."""
+        return
+
     def placement(self) -> dict[str, str]:
         return self._placement(self.train_dataloader())
 

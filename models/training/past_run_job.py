@@ -70,7 +70,8 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
     state = saved.get(type(datamodule).__qualname__, {})
     of_data = dict(state.get("data", {}))
     extends = getattr(datamodule.dataset, "extend", None) if predicts and "context_size" not in cfg.model else None
-    if extends is not None and "tables" in state and extends(state["tables"]):
+    extended = extends is not None and "tables" in state and extends(state["tables"])
+    if extended:
         of_data = {key: of_data[key] for key in _OF_EXTENDED}  # it compares the first rows itself
         of_data["name"] = datamodule.dataset.name
     trainer = make_trainer(cfg)
@@ -80,6 +81,8 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
     datamodule.setup("fit" if of_links else "predict")
     data: NodeDataset = datamodule.data
     data.require(of_data, f"ckpt_path is {cfg.ckpt_path}, which")
+    if "learned_from" in state and not extended:  # which draws the splits of the training
+        datamodule.require_learned_from(state, f"ckpt_path is {cfg.ckpt_path}, which")
     model = model_of(cfg, datamodule)
     if not of_links:
         check_types(cfg, data)

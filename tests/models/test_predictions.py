@@ -77,8 +77,17 @@ def test_the_likeliest_class_is_the_prediction() -> None:
 
 def test_of_several_labels_the_likely_are_predicted() -> None:
     columns = class_columns(torch.tensor([[0.0, -1.0], [-2.0, -1.0]]), [7, 9], multilabel=True)
-    assert columns["prediction"] == [[7], []]
+    assert columns["prediction"].to_pylist() == [[7], []]
     assert columns["p_7"].tolist() == torch.tensor([0.0, -2.0]).sigmoid().tolist()
+
+
+@pytest.mark.parametrize("classes", [range(2), ["a", "b"]])
+def test_parts_without_any_label_are_written(tmp_path: Path, classes: Any) -> None:
+    with PredictionFile(tmp_path / "p.parquet") as file:
+        for logits in ([[-1.0, -1.0]], [[1.0, -1.0]], [[-2.0, -1.0]]):
+            file.write(class_columns(torch.tensor(logits), classes, multilabel=True))
+    found = parquet.read_table(tmp_path / "p.parquet").to_pydict()["prediction"]
+    assert found == [[], [classes[0]], []]
 
 
 def test_embeddings_have_a_column_for_each_dimension() -> None:

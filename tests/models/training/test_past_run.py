@@ -163,6 +163,29 @@ def test_links_are_scored_by_the_graph_of_training(tmp_path: Path, composed: Com
     torch.testing.assert_close(scores, torch.tensor(found["score"]), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("options", "change"),
+    [
+        (["task=link", "datamodule.batch_size=64"], "seed=3"),
+        (["task=link", "datamodule.batch_size=64"], "datamodule.val=0.2"),
+        (["dataset.split=[0.5,0.25,0.25]"], "dataset.split_seed=4"),
+    ],
+)
+def test_another_split_is_no_test_of_a_checkpoint(
+    tmp_path: Path, composed: Composer, options: list[str], change: str
+) -> None:
+    """Whose test part may have been trained on."""
+    path = write_graph(tmp_path / "graph.npz")
+    if "dataset.split" in options[0]:
+        with np.load(path) as arrays:
+            left = {name: arrays[name] for name in ("edge_index", "features", "labels")}
+        np.savez(path, **left)
+    folder = trained(tmp_path, composed, "dataset=npz", f"dataset.path={path}", *options)
+    assert use(composed, folder, "evaluate") >= 0
+    with pytest.raises(ValueError, match="which learned from another train split than this one, so val and test may"):
+        use(composed, folder, "evaluate", change)
+
+
 def test_embeddings_of_walks_are_written(tmp_path: Path, composed: Composer) -> None:
     folder = trained(tmp_path, composed, "model=node2vec", "model.dim=6", "datamodule.batch_size=64")
     use(composed, folder, "predict")

@@ -269,6 +269,27 @@ class TestItems:
         assert mood.items["train"].labels is not None
         assert mood.items["train"].labels.dtype == torch.int64
 
+    def test_labels_that_items_see_are_told(self, shop: Path) -> None:
+        schema = (shop / "schema.yaml").read_text().rstrip()
+        orders = pd.read_csv(shop / "orders.csv")
+        orders.assign(rush=orders.id % 2).dropna().to_csv(shop / "orders.csv", index=False)
+        paid = "\n  paid: {file: orders.csv, table: orders, entity: id, time: at, label: %s, kind: %s}\n"
+        for label, kind in (("amount", "regression"), ("brand", "multiclass")):  # a feature, and an edge
+            (shop / "schema.yaml").write_text(schema + paid % (label, kind))
+            with pytest.raises(
+                DatasetError, match=f"the column {label} of orders, whose rows its items ask about, so a"
+            ):
+                load(shop, "paid")
+        (shop / "schema.yaml").write_text(
+            (schema + paid % ("rush", "binary")).replace("orders.csv\n", "orders.csv\n    columns: {amount: number}\n")
+        )
+        assert load(shop, "paid", later_rows=True).items["train"].ids.numel()
+        history = "  history: {file: items.csv, time: at, foreign: {who: customers}}\nsplit:"
+        (shop / "schema.yaml").write_text(schema.replace("split:", history))
+        told = [line for line in load(shop).report if "an item sees its own row" in line]
+        assert len(told) == 1
+        assert told[0].startswith("rows of history are the items of task again with their label, the column again, and")
+
     def test_labels_with_zeros_are_texts(self, shop: Path) -> None:
         frame = pd.read_csv(shop / "items.csv")
         frame["mood"] = frame.mood.map({"happy": "07", "sad": "7"})

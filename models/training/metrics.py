@@ -4,7 +4,7 @@ SPLITS = ("train", "val", "test")
 
 # What they are called after the split: those that are better the lower they are, and those that are better the higher.
 ERRORS = ("loss", "mae")
-SHARES = ("acc", "f1", "macro_f1", "precision", "recall", "auc", "auroc", "ap", "mrr", "r2")
+MERITS = ("acc", "f1", "macro_f1", "precision", "recall", "auc", "auroc", "ap", "mrr", "r2")
 
 # Of fit, and of test on the whole graph, if nodes are classified.
 METRICS = ("train/loss", "train/acc", "val/loss", "val/acc", *(f"test/{split}_acc" for split in SPLITS))

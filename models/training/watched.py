@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from loader.datasets.errors import nearest
-from models.training.metrics import ERRORS, METRICS, SHARES
+from models.training.metrics import ERRORS, MERITS, METRICS
 from models.training.options import entries
 from models.training.targets import object_of
 
@@ -50,7 +50,7 @@ def _check_mode(cfg: DictConfig, key: str, metric: str) -> None:
     """Raises ValueError if who watches a metric, by the option `key`, would take the worst value for the best."""
     name, place = metric.rpartition("/")[2], key.rpartition(".")[0]
     mode = OmegaConf.select(cfg, f"{place}.mode") if place else None
-    for names, better, way in ((ERRORS, "lower", "min"), (SHARES, "higher", "max")):
+    for names, better, way in ((ERRORS, "lower", "min"), (MERITS, "higher", "max")):
         if name in names and mode not in (None, way):
             raise ValueError(
                 f"{key} is {metric}, which is better the {better} it is, and {place}.mode is {mode}; give "

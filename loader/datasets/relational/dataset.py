@@ -207,7 +207,13 @@ class RelationalDataset(HeteroEdgesDataset):
         val, test = bounds_of(self.task, items)
         labels, classes = labels_of(self.task, items)
         if self.new_items is not None:
-            items[_NEW] = read_new_items(self.schema, self.task, self.new_items, tables)
+            items[_NEW] = new = read_new_items(self.schema, self.task, self.new_items, tables)
+            if not self.later_rows and (late := int((new.times > test).sum())):
+                warnings.append(
+                    f"{self.new_items}: {late:,} of {new.times.size:,} items are later than "
+                    f"{np.datetime64(test, 's')}, and rows after that are left out, so they see none of these; give "
+                    "later_rows=True"
+                )
         self._write_ids(writer, tables)
         if not self.later_rows:
             tables = tables.until(test)

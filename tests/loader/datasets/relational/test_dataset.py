@@ -326,6 +326,14 @@ class TestItems:
         new = load(shop, items=shop / "new.csv").items["new"]
         assert (new.ids.tolist(), new.labels) == ([7, 1], None)
 
+    @pytest.mark.parametrize("later_rows", [True, False])
+    def test_new_items_without_their_rows_are_told(self, shop: Path, later_rows: bool) -> None:
+        (shop / "new.csv").write_text("who,at\nc7,2020-04-01\nc1,2020-05-02\n")
+        report = load(shop, items=shop / "new.csv", later_rows=later_rows).report
+        told = [line.partition("new.csv: ")[2] for line in report if "give later_rows=True" in line]
+        seen = "1 of 2 items are later than 2020-04-01T00:00:00, and rows after that are left out, so they see none of"
+        assert told == ([] if later_rows else [f"{seen} these; give later_rows=True"])
+
     def test_identity_is_of_columns_and_not_of_rows(self, shop: Path) -> None:
         before = load(shop)
         columns = {name: [column.to_json() for column in of] for name, of in before.columns.items()}

@@ -24,7 +24,7 @@ from loader.datasets.node_ids import read_ids, write_ids
 from loader.datasets.progress import ConversionProgress
 from loader.datasets.relational.columns import RowColumn, encode_rows, fit_columns, none_early, none_known
 from loader.datasets.relational.data import RelationalData, TaskItems
-from loader.datasets.relational.items import ItemColumns, bounds_of, labels_of, read_items, read_new_items
+from loader.datasets.relational.items import ItemColumns, bounds_of, check_label, labels_of, read_items, read_new_items
 from loader.datasets.relational.schema import OWN_SCHEMAS, Schema, TaskSchema, read_schema
 from loader.datasets.relational.tables import Tables, read_tables
 from loader.graph import EdgeType
@@ -76,7 +76,7 @@ class RelationalDataset(HeteroEdgesDataset):
     A task has `files` with train, val and test, whose times follow each other, or one `file` that `split` divides by
     time. `entity` is the column of the items that names a row of `table`: `by: key`, the default, or `by: row`, the
     number of the row from 0. `time` and `label` are columns of the items, too. `kind` is binary, multiclass or
-    regression.
+    regression. If a table has the file of the items, its `columns` leave the label out.
 
     A split begins where `split` says, else with its first item. Rows that are later than the beginning of test are left
     out, as in RelBench, so that scores can be compared. Means, deviations, and categories are of the rows that are
@@ -202,11 +202,18 @@ class RelationalDataset(HeteroEdgesDataset):
 
     def read(self, writer: CacheWriter) -> HeteroEdges:
         tables = read_tables(self.schema, self.folder)
+        warnings = [*tables.warnings, *check_label(self.schema, self.task, tables)]
         items = read_items(self.schema, self.task, self.folder, tables)
         val, test = bounds_of(self.task, items)
         labels, classes = labels_of(self.task, items)
         if self.new_items is not None:
-            items[_NEW] = read_new_items(self.schema, self.task, self.new_items, tables)
+            items[_NEW] = new = read_new_items(self.schema, self.task, self.new_items, tables)
+            if not self.later_rows and (late := int((new.times > test).sum())):
+                warnings.append(
+                    f"{self.new_items}: {late:,} of {new.times.size:,} items are later than "
+                    f"{np.datetime64(test, 's')}, and rows after that are left out, so they see none of these; give "
+                    "later_rows=True"
+                )
         self._write_ids(writer, tables)
         if not self.later_rows:
             tables = tables.until(test)
@@ -214,7 +221,6 @@ class RelationalDataset(HeteroEdgesDataset):
         features: dict[str, NDArray[np.generic]] = {}
         columns: dict[str, Any] = {}
         report: list[str] = []
-        warnings = [*tables.warnings]
         for name, rows in tables.rows.items():
             of, done = (self.columns[name], []) if self.columns else fit_columns(rows, val)
             warnings += none_known(rows, of) if self.columns else none_early(rows, val)

@@ -84,6 +84,30 @@ def _check_order(schema: Schema, task: TaskSchema, items: Mapping[str, ItemColum
             )
 
 
+def check_label(schema: Schema, task: TaskSchema, tables: Tables) -> list[str]:
+    """Warnings of tables in which an item meets its own label.
+
+    Raises:
+        DatasetError: it is in the row that the item asks about.
+    """
+    files, own = {Path(file) for file in task.files.values()}, []
+    for name, rows in tables.rows.items():
+        keys = {*rows.schema.key, *(column for one in rows.schema.foreign for column in one.columns)}
+        if Path(rows.schema.file) in files and task.label in {*rows.features, *keys}:
+            own.append(name)
+    if task.table in own:
+        raise DatasetError(
+            f"{schema.path}: the label of task {task.name} is the column {task.label} of {task.table}, whose rows its "
+            f"items ask about, so a model would read the answer; leave it out of tables.{task.table}, whose 'columns' "
+            "name those that are features"
+        )
+    return [
+        f"rows of {name} are the items of task {task.name} with their label, the column {task.label}, and an item sees "
+        f"its own row; give sampler.rule='<', or leave it out of tables.{name}, whose 'columns' name the features"
+        for name in own
+    ]
+
+
 def read_new_items(schema: Schema, task: TaskSchema, path: Path, tables: Tables) -> ItemColumns:
     """Items to predict: the label is not read."""
     return _read(schema, task, path, tables, labelled=False)

@@ -7,7 +7,7 @@ from lightning.pytorch.callbacks import EarlyStopping
 
 from models.training.callbacks.stage_times import StageTimes
 from models.training.console import wrapped
-from models.training.metrics import SPLITS
+from models.training.metrics import ERRORS, SPLITS
 
 
 class RunSummary(Callback):
@@ -43,7 +43,8 @@ class RunSummary(Callback):
         accuracies = {k: v for k, v in tested.items() if k != "test/loss"}
         times = next((c for c in trainer.callbacks if isinstance(c, StageTimes)), None)  # type: ignore[attr-defined]
         tested_by = getattr(pl_module, "TESTED_BY", None)
-        lines = summary_lines(accuracies, times, _replayed(trainer, pl_module), tested_by, self._sampled)
+        typed = bool(getattr(pl_module, "hparams", {}).get("edge_types"))  # which is tested with sampled neighbors
+        lines = summary_lines(accuracies, times, _replayed(trainer, pl_module), tested_by, self._sampled, typed)
         print("\n".join(map(wrapped, self._early + lines)))
 
 
@@ -53,23 +54,26 @@ def summary_lines(
     replayed: tuple[int, int] | None = None,
     tested_by: str | None = None,
     sampled: float | None = None,
+    typed: bool = False,
 ) -> list[str]:
     """The lines of `RunSummary`.
 
     Args:
-        accuracies: metric name -> share in [0, 1]; `test/val_acc` is shown as "val", `test/acc` as "test". Each metric
-            beside the accuracy has a line of its own.
+        accuracies: metric name -> share in [0, 1], or of a regression a number; `test/val_acc` is shown as "val",
+            `test/acc` as "test". Each metric beside the accuracy has a line of its own.
         times: of the training, if it was timed.
         replayed: on a GPU, training steps by CUDA graphs, and all training steps.
         tested_by: what the accuracies are of, if not of the neighbors that a node has.
         sampled: accuracy of the best checkpoint on the validation split with sampled neighbors, if that is known.
+        typed: the model is for several types of nodes and edges, so the test is of sampled neighbors.
     """
     lines = []
     shares: dict[str, list[str]] = {}  # metric -> of each split
     for name, share in accuracies.items():
         split, metric = _split_and_metric(name)
-        shares.setdefault(metric, []).append(f"{split} {share:.2%}")
-    how = f"by {tested_by}" if tested_by else f"with {'sampled' if 'test/acc' in accuracies else 'all'} neighbors"
+        shares.setdefault(metric, []).append(f"{split} {share:.4g}" if metric in _NUMBERS else f"{split} {share:.2%}")
+    are_sampled = typed or "test/acc" in accuracies
+    how = f"by {tested_by}" if tested_by else f"with {'sampled' if are_sampled else 'all'} neighbors"
     for metric, splits in shares.items():
         also = ""
         if metric == "acc" and sampled is not None and tested_by is None:
@@ -124,4 +128,5 @@ def _replayed(trainer: Trainer, pl_module: LightningModule) -> tuple[int, int] |
 
 
 _NAMES = {"acc": "accuracy"}
+_NUMBERS = (*ERRORS, "r2")  # which are no shares
 _MOVED = {"gather": "features read", "move": "copied to the GPU"}

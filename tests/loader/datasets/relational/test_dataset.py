@@ -269,6 +269,27 @@ class TestItems:
         assert mood.items["train"].labels is not None
         assert mood.items["train"].labels.dtype == torch.int64
 
+    def test_labels_that_items_see_are_told(self, shop: Path) -> None:
+        schema = (shop / "schema.yaml").read_text().rstrip()
+        orders = pd.read_csv(shop / "orders.csv")
+        orders.assign(rush=orders.id % 2).dropna().to_csv(shop / "orders.csv", index=False)
+        paid = "\n  paid: {file: orders.csv, table: orders, entity: id, time: at, label: %s, kind: %s}\n"
+        for label, kind in (("amount", "regression"), ("brand", "multiclass")):  # a feature, and an edge
+            (shop / "schema.yaml").write_text(schema + paid % (label, kind))
+            with pytest.raises(
+                DatasetError, match=f"the column {label} of orders, whose rows its items ask about, so a"
+            ):
+                load(shop, "paid")
+        (shop / "schema.yaml").write_text(
+            (schema + paid % ("rush", "binary")).replace("orders.csv\n", "orders.csv\n    columns: {amount: number}\n")
+        )
+        assert load(shop, "paid", later_rows=True).items["train"].ids.numel()
+        history = "  history: {file: items.csv, time: at, foreign: {who: customers}}\nsplit:"
+        (shop / "schema.yaml").write_text(schema.replace("split:", history))
+        told = [line for line in load(shop).report if "an item sees its own row" in line]
+        assert len(told) == 1
+        assert told[0].startswith("rows of history are the items of task again with their label, the column again, and")
+
     def test_labels_with_zeros_are_texts(self, shop: Path) -> None:
         frame = pd.read_csv(shop / "items.csv")
         frame["mood"] = frame.mood.map({"happy": "07", "sad": "7"})
@@ -304,6 +325,14 @@ class TestItems:
         (shop / "new.csv").write_text("who,at\nc7,2020-05-01\nc1,2020-05-02\n")
         new = load(shop, items=shop / "new.csv").items["new"]
         assert (new.ids.tolist(), new.labels) == ([7, 1], None)
+
+    @pytest.mark.parametrize("later_rows", [True, False])
+    def test_new_items_without_their_rows_are_told(self, shop: Path, later_rows: bool) -> None:
+        (shop / "new.csv").write_text("who,at\nc7,2020-04-01\nc1,2020-05-02\n")
+        report = load(shop, items=shop / "new.csv", later_rows=later_rows).report
+        told = [line.partition("new.csv: ")[2] for line in report if "give later_rows=True" in line]
+        seen = "1 of 2 items are later than 2020-04-01T00:00:00, and rows after that are left out, so they see none of"
+        assert told == ([] if later_rows else [f"{seen} these; give later_rows=True"])
 
     def test_identity_is_of_columns_and_not_of_rows(self, shop: Path) -> None:
         before = load(shop)

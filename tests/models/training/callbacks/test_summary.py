@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from lightning.pytorch.callbacks import EarlyStopping
@@ -44,6 +45,21 @@ def test_without_times_there_are_only_accuracies() -> None:
 
 def test_a_sampled_test_says_so() -> None:
     assert summary_lines({"test/acc": 0.5}, None) == ["accuracy: test 50.00% with sampled neighbors (best checkpoint)"]
+
+
+def test_errors_are_no_shares() -> None:
+    assert summary_lines({"test/mae": 13.0092, "test/r2": -0.6388}, None, typed=True) == [
+        "mae: test 13.01 with sampled neighbors (best checkpoint)",
+        "r2: test -0.6388 with sampled neighbors (best checkpoint)",
+    ]
+
+
+@pytest.mark.parametrize(("edge_types", "how"), [([("a", "to", "b")], "sampled"), (None, "all")])
+def test_models_of_types_are_tested_by_sampling(edge_types: Any, how: str, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = SimpleNamespace(is_global_zero=True, callback_metrics={"test/auc": 0.5}, callbacks=[])
+    model = SimpleNamespace(hparams={"edge_types": edge_types})
+    RunSummary().on_test_end(trainer, model)  # type: ignore[arg-type]
+    assert capsys.readouterr().out == f"auc: test 50.00% with {how} neighbors (best checkpoint)\n"
 
 
 def test_each_further_metric_has_its_line() -> None:

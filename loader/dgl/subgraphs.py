@@ -110,8 +110,8 @@ def _without(g: Any, made: Any, exclude_eids: Any) -> Any:
     """A subgraph of `g` without the edges of these ids in `g`. DGL's `EidExcluder` takes no int32 ids by type."""
     dgl = import_dgl("loader.dgl")
     for key, ids in by_edge_type("exclude_eids", g, exclude_eids).items():
-        kept = made.edges[key].data[dgl.EID]
-        gone = torch.isin(kept, as_ids("exclude_eids", ids).to(kept)).nonzero().view(-1)
+        found = made.edges[key].data[dgl.EID]
+        gone = torch.isin(found, as_ids("exclude_eids", ids).to(found)).nonzero().view(-1)
         made = dgl.remove_edges(made, gone.to(g.idtype), etype=key)
     return made
 

@@ -51,7 +51,7 @@ def _check_mode(cfg: DictConfig, key: str, metric: str) -> None:
     name, place = metric.rpartition("/")[2], key.rpartition(".")[0]
     mode = OmegaConf.select(cfg, f"{place}.mode") if place else None
     for names, better, way in ((ERRORS, "lower", "min"), (MERITS, "higher", "max")):
-        if name in names and mode not in (None, way):
+        if name in names and mode in {"min", "max"} - {way}:  # what is neither, Lightning refuses
             raise ValueError(
                 f"{key} is {metric}, which is better the {better} it is, and {place}.mode is {mode}; give "
                 f"{place}.mode={way}"

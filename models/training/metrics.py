@@ -8,9 +8,9 @@ METRICS = ("train/loss", "train/acc", "val/loss", "val/acc", *(f"test/{split}_ac
 # If they are embedded: what is classified is tried by a logistic regression, on all nodes of a split at once.
 EMBEDDER_METRICS = (*(metric for metric in METRICS if metric != "train/acc"), "test/test_macro_f1")
 
-_ERRORS = ("loss", "mae")
+ERRORS = ("loss", "mae")  # what they are called after the split
 
 
 def is_error(metric: str) -> bool:
     """Whether a metric is better the smaller it is, as its name says: a loss or a mean absolute error."""
-    return metric.rpartition("/")[2] in _ERRORS
+    return metric.rpartition("/")[2] in ERRORS

@@ -169,7 +169,7 @@ def test_wide_graphs_give_gradients_of_plain_steps(tmp_path: Path, lazy: bool) -
     options: dict[str, Any] = {"hidden_channels": 128, "dropout": 0.0, "matmul_precision": "highest"}
     model = TaskPredictor(**data.sizes, **options, cuda_graph=True).cuda()
     optimizer = torch.optim.Adam(model.net.parameters(), lr=1e-3, fused=True)
-    parameters = dict(model.net.named_parameters())
+    parameters, far = dict(model.net.named_parameters()), list[Tensor]()
     for step in range(60):
         batch = batches[step % len(batches)]
         plain, _ = model._loss_and_outputs(batch)
@@ -181,7 +181,9 @@ def test_wide_graphs_give_gradients_of_plain_steps(tmp_path: Path, lazy: bool) -
         for (name, parameter), gradient in zip(parameters.items(), wanted, strict=True):
             assert (parameter.grad is None) == (gradient is None), name
             if gradient is not None:
-                far = (parameter.grad - gradient).norm() / gradient.norm().clamp(min=1e-6)
-                assert far < 1e-3, f"{name} at step {step}"
+                far.append((parameter.grad - gradient).norm() / gradient.norm().clamp(min=1e-6))
+                # Where a sum that is rounded otherwise has another sign, a ReLU passes on a row more or less.
+                assert far[-1] < 0.05, f"{name} at step {step}"
         optimizer.step()
+    assert torch.stack(far).median() < 1e-4
     assert model.graphed.replayed > 20

@@ -134,10 +134,10 @@ void run_attend_gradient(const LaunchPlace& where, const AttentionLists& lists, 
 // the row of each entry, all int32.
 using AttentionBySource = std::tuple<py::object, py::object, py::object, py::object>;
 // Of all rows: relation, int32, and where their sums begin, int64; of each relation, how far heads are apart.
-using LaunchPlaces = std::tuple<py::object, py::object, py::object>;
+using AttentionPlaces = std::tuple<py::object, py::object, py::object>;
 
 // Writes `out` [sources, dim], the gradient of x, from `vectors` [relations, heads, dim].
-void run_attend_sources(const LaunchPlace& where, const AttentionBySource& lists, const LaunchPlaces& places,
+void run_attend_sources(const LaunchPlace& where, const AttentionBySource& lists, const AttentionPlaces& places,
                         int heads, py::handle vectors, py::handle shares, py::handle scores, py::handle grad,
                         py::handle out) {
   const Place place{kGpu, std::get<0>(where)};

@@ -22,47 +22,38 @@ from typing import Any
 
 import torch
 from _common import RESULTS, ROOT, write_json
-from rgcn_gpu import TheirLayers
-from torch import Tensor, nn
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from rgcn_gpu import TheirNet
+from torch import Tensor
 from torch.nn import functional as F
-from torch_geometric.nn import HeteroConv, SAGEConv
 
 from loader.datasets import HeteroDataset
-from models.synthetic import TypedSyntheticDataset
 
-HIDDEN, LAYERS, FANOUTS, EVERY = 64, 2, (25, 20), 5
-CLASSES, LABEL_NOISE, SPLIT = 349, 0.1, (0.85494351, 0.08810425, 0.05695224)  # as conf/dataset/synthetic-mag.yaml
+LAYERS, FANOUTS, EVERY = 2, (25, 20), 5
 
 
-class WholeGraph(TheirLayers):
+class WholeGraph(TheirNet):
     """The model on all nodes of a graph, of which it keeps features and edges."""
 
     def __init__(self, data: HeteroDataset, device: str) -> None:
-        super().__init__()
-        self.target, self.x, self.edges = data.target, dict[str, Tensor](), dict[Any, Tensor]()
-        for name in data.graph.node_types:
-            self.x[name] = torch.as_tensor(data.features[name]).float().to(device)
+        x = {name: torch.as_tensor(data.features[name]).float() for name in data.graph.node_types}
+        sizes = {
+            "num_features": {name: rows.shape[1] for name, rows in x.items()}, "num_classes": data.num_classes,
+            "edge_types": list(data.graph.edge_types), "target": data.target,
+        }  # fmt: skip
+        super().__init__(sizes, LAYERS)
+        self.x, self.edges = {name: rows.to(device) for name, rows in x.items()}, dict[Any, Tensor]()
         for key in data.graph.edge_types:
             one = data.graph.relation(key)
             sinks = torch.arange(one.num_dst).repeat_interleave(one.in_degrees().long())
             self.edges[key] = torch.stack([one.indices.long(), sinks]).to(device)
-        self.inputs = nn.ModuleDict({name: nn.Linear(x.shape[1], HIDDEN) for name, x in self.x.items()})
-        self.convs, self.own = nn.ModuleList(), nn.ModuleList()
-        for out in [HIDDEN] * (LAYERS - 1) + [data.num_classes]:
-            into = {
-                key: SAGEConv((HIDDEN, HIDDEN), out, aggr="mean", root_weight=False, bias=False) for key in self.edges
-            }
-            self.convs.append(HeteroConv(into, "sum"))
-            self.own.append(nn.ModuleDict({name: nn.Linear(HIDDEN, out) for name in self.x}))
 
-    def forward(self) -> Tensor:
-        x = {name: layer(self.x[name]) for name, layer in self.inputs.items()}
-        layers: Any = zip(self.convs, self.own, strict=True)
-        for i, (conv, own) in enumerate(layers):
-            sums = conv(x, self.edges)
-            x = {name: own[name](rows) + sums[name] if name in sums else own[name](rows) for name, rows in x.items()}
-            if i < LAYERS - 1:
-                x = {name: F.dropout(rows.relu(), 0.5, self.training) for name, rows in x.items()}
+    def logits(self) -> Tensor:
+        """`[nodes, classes]` of the target type."""
+        x = self.projected(self.x)
+        for i in range(LAYERS):
+            x = self.layer(i, x, self.edges)
         return x[self.target]
 
 
@@ -76,24 +67,29 @@ def full_batch(data: HeteroDataset, steps: int, lr: float, device: str, seed: in
     best, begin = {"val": -1.0, "test": 0.0, "step": -1}, time.perf_counter()
     for step in range(steps):
         adam.zero_grad()
-        F.cross_entropy(net.train()()[splits["train"]], labels[splits["train"]]).backward()
+        F.cross_entropy(net.train().logits()[splits["train"]], labels[splits["train"]]).backward()
         adam.step()
         if step % EVERY and step < steps - 1:
             continue
         with torch.inference_mode():
-            right = net.eval()().argmax(-1) == labels
+            right = net.eval().logits().argmax(-1) == labels
         found = {name: 100 * float(right[ids].double().mean()) for name, ids in splits.items()}
         if found["val"] > best["val"]:
             best = {"val": found["val"], "test": found["test"], "step": step}
     return {**best, "seconds": time.perf_counter() - begin}
 
 
+def dataset_options(arguments: argparse.Namespace) -> list[str]:
+    """Those of train.py that say which dataset it is."""
+    return ["dataset=synthetic-mag", f"dataset.scale={arguments.scale}", f"cache_dir={arguments.cache_dir}"]
+
+
 def by_train_py(arguments: argparse.Namespace, seed: int, folder: Path) -> dict[str, float]:
     """The same of a job of train.py."""
     command = [
-        *(sys.executable, str(ROOT / "train.py"), "dataset=synthetic-mag", f"dataset.scale={arguments.scale}"),
+        *(sys.executable, str(ROOT / "train.py"), *dataset_options(arguments)),
         *("model=rgcn", f"sampler.fanouts={list(FANOUTS)}", f"trainer.max_epochs={arguments.epochs}", f"seed={seed}"),
-        *(f"device={arguments.device}", f"cache_dir={arguments.cache_dir}", f"hydra.run.dir={folder}"),
+        *(f"device={arguments.device}", f"hydra.run.dir={folder}"),
     ]
     begin = time.perf_counter()
     subprocess.run(command, check=True)
@@ -113,11 +109,9 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=0.01, help="of full-batch training (0.01)")
     parser.add_argument("--json", type=Path, default=RESULTS / "planted_types.json")
     arguments = parser.parse_args()
-    dataset = TypedSyntheticDataset(
-        "synthetic-mag", shape="mag", scale=arguments.scale, num_classes=CLASSES, label_noise=LABEL_NOISE, split=SPLIT,
-        cache_dir=arguments.cache_dir, check_features=False,
-    )  # fmt: skip
-    data, rows = dataset.load(), list[dict[str, Any]]()
+    with initialize_config_dir(str(ROOT / "conf"), version_base=None):
+        dataset = compose("train", dataset_options(arguments)).dataset
+    data, rows = instantiate(dataset).load(), list[dict[str, Any]]()
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(arguments.seeds):
             whole = full_batch(data, arguments.steps, arguments.lr, arguments.device, seed)
@@ -133,7 +127,7 @@ def main() -> None:
         {
             "gpu": torch.cuda.get_device_name() if arguments.device == "cuda" else None, "scale": arguments.scale,
             "seeds": arguments.seeds, "epochs": arguments.epochs, "steps": arguments.steps, "lr": arguments.lr,
-            "most": 100 * (1 - LABEL_NOISE), "means": means, "share": share, "rows": rows,
+            "most": 100 * (1 - dataset.label_noise), "means": means, "share": share, "rows": rows,
         },
     )  # fmt: skip
 

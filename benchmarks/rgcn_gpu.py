@@ -87,25 +87,27 @@ class TheirLayers(nn.Module):
 
     target: str
     convs: nn.ModuleList
-    own: nn.ModuleList
+    own: Any
 
     def between(self, rows: Tensor) -> Tensor:
         """What follows each layer but the last."""
         raise NotImplementedError
+
+    def layer(self, i: int, x: dict[str, Tensor], edges: dict[Any, Tensor]) -> dict[str, Tensor]:
+        """The rows after layer `i`, and what follows it."""
+        own, sums = self.own[i], self.convs[i](x, edges)
+        x = {name: own[name](rows) + sums[name] if name in sums else own[name](rows) for name, rows in x.items()}
+        return x if i == len(self.convs) - 1 else {name: self.between(rows) for name, rows in x.items()}
 
     def seeds_of(self, data: Any, x: dict[str, Tensor]) -> Tensor:
         """The seeds' rows after all layers, from the rows `x` of all nodes."""
         from torch_geometric.utils import trim_to_layer
 
         edges = data.edge_index_dict
-        layers: Any = zip(self.convs, self.own, strict=True)
-        for i, (conv, own) in enumerate(layers):
+        for i in range(len(self.convs)):
             if i:
                 x, edges, _ = trim_to_layer(i, data.num_sampled_nodes_dict, data.num_sampled_edges_dict, x, edges)
-            sums = conv(x, edges)
-            x = {name: own[name](rows) + sums[name] if name in sums else own[name](rows) for name, rows in x.items()}
-            if i < len(self.convs) - 1:
-                x = {name: self.between(rows) for name, rows in x.items()}
+            x = self.layer(i, x, edges)
         return x[self.target][: data[self.target].batch_size]
 
 
@@ -131,8 +133,11 @@ class TheirNet(TheirLayers):
     def between(self, rows: Tensor) -> Tensor:
         return F.dropout(rows.relu(), 0.5, self.training)
 
+    def projected(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: layer(x[name]) for name, layer in self.inputs.items()}
+
     def forward(self, data: Any) -> Tensor:
-        return self.seeds_of(data, {name: layer(data[name].x) for name, layer in self.inputs.items()})
+        return self.seeds_of(data, self.projected(data.x_dict))
 
 
 class Theirs:

@@ -25,7 +25,7 @@ from loader.ops.tiles import Spread
 from loader.ops.times_since import encode_since
 from loader.ops.tree_layout import TreeLayout
 from loader.samples.base import Rows
-from loader.samples.lazy_rows import LazyFeatures, LazyRows
+from loader.samples.lazy_rows import LazyFeatures, LazyRows, gathered
 from loader.samples.segments import EdgeType, Segments
 from loader.samples.trees import TreeMiniBatch
 from models.row_encoder import RowEncoder
@@ -208,7 +208,7 @@ class RelationalSAGE(nn.Module):
                 of_tables.setdefault(name, []).append(i)
 
         def of_table(name: str, at: list[int]) -> list[tuple[Tensor, Tensor]]:
-            given = [_gathered(of).to(memory.dtype) for of in (parts[i] for i in at) if of is not None]
+            given = [gathered(of).to(memory.dtype) for of in (parts[i] for i in at) if of is not None]
             # At once, as an encoder prepares its weights each time.
             x = given[0] if len(given) == 1 else torch.cat(given)
             found: list[tuple[Tensor, Tensor]] = self.encoders[name].write_first(x, [places[i] for i in at])
@@ -416,10 +416,6 @@ def _rows_of(trees: TreeLayout, name: str) -> Rows:
     return lazy[name] if name in lazy else trees.unique_x[name]
 
 
-def _gathered(rows: Rows) -> Tensor:
-    return rows.gather() if isinstance(rows, LazyRows) else rows
-
-
 def _some(rows: Rows, places: Tensor) -> Rows:
     if isinstance(rows, LazyRows):
         return rows.of(rows.nodes.index_select(0, places))
@@ -430,7 +426,7 @@ def _last_two(rows: Rows) -> Tensor:
     """The last two columns."""
     if isinstance(rows, LazyRows) and rows.scales is None:
         return rows.table[:, -2:].index_select(0, rows.nodes)
-    return _gathered(rows)[:, -2:]
+    return gathered(rows)[:, -2:]
 
 
 def _with_times(x: Tensor, since: Tensor | None, group: Grouped, of_times: tuple[Tensor, Tensor]) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from loader.samples.base import Rows, Sample
 from loader.samples.hetero_block import HeteroBlock, by_relation, of_blocks
 from loader.samples.hetero_interop import to_dgl, to_pyg
-from loader.samples.lazy_rows import LazyFeatures, LazyRows
+from loader.samples.lazy_rows import LazyFeatures, gathered
 from loader.samples.segments import EdgeType, Segments, seed_type_of
 from loader.samples.subgraph import edges_of, ranges
 
@@ -138,7 +138,7 @@ class HeteroMiniBatch(Sample):
             if what == "node" and name in self.node_types:
                 x[name] = left
                 continue
-            found = left.gather() if isinstance(left, LazyRows) else left
+            found = gathered(left)
             if what == "seed":
                 changes["y"] = found
             elif what in ("node", "edge"):

@@ -12,7 +12,7 @@ from torch import Tensor
 from loader.machine.optional import import_optional
 from loader.samples.base import Rows, Sample
 from loader.samples.hetero_block import HeteroBlocks, by_relation, edge_index_dict, of_blocks
-from loader.samples.lazy_rows import LazyRows
+from loader.samples.lazy_rows import gathered
 from loader.samples.segments import EdgeType, seed_type_of
 from loader.samples.subgraph import Subgraph
 
@@ -112,7 +112,7 @@ class HeteroSubgraph(Sample):
 
     def with_rows(self, rows: Mapping[str, Rows]) -> HeteroSubgraph:
         """A copy with more rows. Rows that a store left in its table are gathered."""
-        found = {kind: row.gather() if isinstance(row, LazyRows) else row for kind, row in rows.items()}
+        found = {kind: gathered(row) for kind, row in rows.items()}
         return self.replace(rows={**self.rows, **found})
 
     def tensors(self) -> list[Tensor]:

@@ -69,6 +69,11 @@ class LazyRows:
             self.scales.record_stream(stream)
 
 
+def gathered(rows: Tensor | LazyRows) -> Tensor:
+    """The rows as a tensor: those that are in their table are gathered."""
+    return rows.gather() if isinstance(rows, LazyRows) else rows
+
+
 class RowsOnDemand(Mapping[str, Tensor]):
     """A name -> rows, some of which are made when they are first asked for, and kept. A subclass has `_make`.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from loader.samples.base import Rows, Sample
 from loader.samples.block import Blocks
-from loader.samples.lazy_rows import LazyRows
+from loader.samples.lazy_rows import gathered
 
 
 @dataclass(eq=False)
@@ -67,7 +67,7 @@ class Subgraph(Sample):
 
     def with_rows(self, rows: Mapping[str, Rows]) -> Subgraph:
         """A copy with more rows. Rows that a store left in its table are gathered."""
-        found = {kind: row.gather() if isinstance(row, LazyRows) else row for kind, row in rows.items()}
+        found = {kind: gathered(row) for kind, row in rows.items()}
         return self.replace(rows={**self.rows, **found})
 
     def tensors(self) -> list[Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from loader.samples.base import Rows
 from loader.samples.distinct import Distinct, OnceRows, SpreadRows
 from loader.samples.hetero import HeteroMiniBatch
-from loader.samples.lazy_rows import LazyRows
+from loader.samples.lazy_rows import LazyRows, gathered
 
 
 @dataclass(eq=False, repr=False)
@@ -88,7 +88,7 @@ class TreeMiniBatch(HeteroMiniBatch):
             into, key = (x, name) if kind == f"node/{name}" else (more, kind)
             into.made.pop(key, None)
             # Features alone may stay in their table.
-            into.once[key] = OnceRows(left.gather() if isinstance(left, LazyRows) and into is more else left, name)
+            into.once[key] = OnceRows(gathered(left) if into is more else left, name)
         return batch.replace(x=x if len(x) else None, rows=more)
 
     def to_dgl(self) -> tuple[dict[str, Tensor], dict[str, Tensor], list[Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from loader.samples.base import Rows, Sample
-from loader.samples.lazy_rows import LazyRows
+from loader.samples.lazy_rows import gathered
 
 _TENSORS = ("nodes", "edge_ids", "negatives", "x", "edge_features", "y")
 
@@ -62,7 +62,7 @@ class Walks(Sample):
         """A copy with features `x`, labels `y` or features of the edges."""
         changes: dict[str, Any] = {}
         for kind, found in rows.items():
-            table = found.gather() if isinstance(found, LazyRows) else found
+            table = gathered(found)
             if kind == "node":
                 changes["x"] = _masked(table, self.nodes)
             elif kind == "edge" and self.edge_ids is not None:

@@ -93,9 +93,8 @@ class GatherStage(Stage):
             if kind in self._lazy:
                 rows[kind] = self._lazy[kind].lazy_rows(ids[kind])
             else:
-                found = (
-                    begun[kind]() if kind in begun else self._stores[kind].gather(_near(ids[kind], self._stores[kind]))
-                )
+                store = self._stores[kind]
+                found = begun[kind]() if kind in begun else store.gather(_near(ids[kind], store))
                 rows[kind] = found
                 self._stats.add_bytes(self.name, found.nbytes)
         return sample.with_rows(rows) if rows else sample

@@ -209,7 +209,7 @@ class RowFormat:
             ends = torch.stack(torch.aminmax(tensor))
             if not bool(ends.isfinite().all()):  # the other numbers may be too large all the same
                 ends = _finite_ends(tensor)
-            if bool((ends.to(self.storage_dtype).isinf() & ends.isfinite()).any()):
+            if bool(ends.to(self.storage_dtype).isinf().any()):
                 most = torch.finfo(self.storage_dtype).max
                 raise ValueError(
                     f"storage_dtype is {self.storage_dtype}, whose numbers end at {most:g}, and features go from "

@@ -30,7 +30,7 @@ def _mean_of_known(of: type[Any]) -> type[Any]:
             super().__init__(average=None, **options)
 
         def compute(self) -> Tensor:
-            with warnings.catch_warnings():  # of torchmetrics, on what it counts as 0
+            with warnings.catch_warnings():  # that such a class counts as 0, which is not so here
                 warnings.filterwarnings("ignore", message="No (positive|negative) samples in targets")
                 each: Tensor = super().compute()
             labels = dim_zero_cat(self.target)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch import LightningModule
 
 from models.training.checkpoints import check_checkpoint
 from models.training.module import NodeClassifier
@@ -18,7 +19,7 @@ def model() -> NodeClassifier:
     return NodeClassifier(3, 2, hidden_channels=4)
 
 
-def write(path: Path, model: NodeClassifier, **changes: Any) -> Path:
+def write(path: Path, model: LightningModule, **changes: Any) -> Path:
     parts = {
         "state_dict": model.state_dict(),
         "optimizer_states": [],
@@ -45,7 +46,7 @@ def test_a_checkpoint_of_another_activation_is_refused(tmp_path: Path) -> None:
     def made(act: str) -> PyGClassifier:
         return PyGClassifier(3, 2, architecture="gcn", hidden_channels=4, act=act)
 
-    path = write(tmp_path / "a.ckpt", made("elu"))  # type: ignore[arg-type]
+    path = write(tmp_path / "a.ckpt", made("elu"))
     check_checkpoint(path, made("elu"), made("elu").hparams)
     with pytest.raises(ValueError, match=r"of another model: act was elu and is relu; give the options"):
         check_checkpoint(path, made("relu"), made("relu").hparams)

@@ -56,9 +56,9 @@ def test_errors_are_no_shares() -> None:
 
 @pytest.mark.parametrize(("edge_types", "how"), [([("a", "to", "b")], "sampled"), (None, "all")])
 def test_models_of_types_are_tested_by_sampling(edge_types: Any, how: str, capsys: pytest.CaptureFixture[str]) -> None:
-    trainer = SimpleNamespace(is_global_zero=True, callback_metrics={"test/auc": 0.5}, callbacks=[])
-    model = SimpleNamespace(hparams={"edge_types": edge_types})
-    RunSummary().on_test_end(trainer, model)  # type: ignore[arg-type]
+    trainer: Any = SimpleNamespace(is_global_zero=True, callback_metrics={"test/auc": 0.5}, callbacks=[])
+    model: Any = SimpleNamespace(hparams={"edge_types": edge_types})
+    RunSummary().on_test_end(trainer, model)
     assert capsys.readouterr().out == f"auc: test 50.00% with {how} neighbors (best checkpoint)\n"
 
 

@@ -137,9 +137,9 @@ using AttentionBySource = std::tuple<py::object, py::object, py::object, py::obj
 using AttentionPlaces = std::tuple<py::object, py::object, py::object>;
 
 // Writes `out` [sources, dim], the gradient of x, from `vectors` [relations, heads, dim].
-void run_attend_sources(const LaunchPlace& where, const AttentionBySource& lists, const AttentionPlaces& places,
-                        int heads, py::handle vectors, py::handle shares, py::handle scores, py::handle grad,
-                        py::handle out) {
+void run_attend_sources(const LaunchPlace& where, const AttentionBySource& lists,
+                        const AttentionPlaces& places, int heads, py::handle vectors, py::handle shares,
+                        py::handle scores, py::handle grad, py::handle out) {
   const Place place{kGpu, std::get<0>(where)};
   with_attended(out, "out", [&](auto element) {
     using T = decltype(element);

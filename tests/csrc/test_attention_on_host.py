@@ -57,23 +57,34 @@ def rows_of(lengths: list[int], spare: int, count: int, g: torch.Generator) -> t
     return indptr, torch.randint(count, (int(indptr[-1]) + spare,), generator=g).int()
 
 
-slow = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+slow = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @slow
 @given(
-    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
-    lengths=st.lists(st.sampled_from([0, 0, 1, 2, 3, 4, 5, 8, 9, 33]), max_size=80),
+    kind=st.sampled_from([(torch.float32, 9), (torch.bfloat16, 7), (torch.bfloat16, 9), (torch.bfloat16, 9)]),
+    lengths=st.lists(st.sampled_from([0, 0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 33]), max_size=80),
     count=st.sampled_from([1, 7, 40]),
-    width=st.sampled_from([3, 8, 136, 264, 2056]),
+    width=st.sampled_from([3, 8, 96, 136, 264, 2056]),
     heads=st.sampled_from([1, 2, 4, 6]),
     spare=st.sampled_from([0, 3]),
     relations=st.sampled_from([1, 3]),
     seed=st.integers(0, 1000),
 )
 def test_sums_and_gradients_are_those_of_torch(
-    dtype: torch.dtype, lengths: list[int], count: int, width: int, heads: int, spare: int, relations: int, seed: int
+    core: Any,
+    kind: tuple[torch.dtype, int],
+    lengths: list[int],
+    count: int,
+    width: int,
+    heads: int,
+    spare: int,
+    relations: int,
+    seed: int,
 ) -> None:
+    """On GPUs with products of bfloat16 on tensor cores, and on others."""
+    dtype, major = kind
+    core.be_of(major)
     g = torch.Generator().manual_seed(seed)
     indptr, entries = rows_of(lengths, spare, count, g)
     relation_of = torch.randint(relations, (len(lengths),), generator=g)
@@ -92,7 +103,7 @@ def test_sums_and_gradients_are_those_of_torch(
         at = one.at.view(-1, 1, 1) + one.apart * torch.arange(heads).view(-1, 1) + torch.arange(x.shape[1])
         written[at.view(-1)] = True
     wanted, out = wanted[written], out[written]
-    rough = {"rtol": 2e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-5}
+    rough = {"rtol": 5e-3, "atol": 2e-3} if dtype == torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-5}
     torch.testing.assert_close(out.double(), wanted, **rough)
     if not len(places.relations):
         return

@@ -1,7 +1,7 @@
 // The kernels of all schedules. Their names, and how they are launched: launch.h.
 #pragma once
 
-#include "sampler/cuda/launch_memory.cuh"
+#include "launch_memory.cuh"
 #include "sampler/cuda/run.cuh"
 
 namespace loader {

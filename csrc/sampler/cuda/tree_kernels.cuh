@@ -1,7 +1,7 @@
 // The kernel that samples trees. Its name, and how it is launched: tree_launch.h.
 #pragma once
 
-#include "sampler/cuda/launch_memory.cuh"
+#include "launch_memory.cuh"
 #include "sampler/cuda/trees.cuh"
 
 namespace loader {

@@ -3,7 +3,7 @@
 // is looked at again (range_scan.cuh).
 #pragma once
 
-#include "sampler/cuda/launch_memory.cuh"
+#include "launch_memory.cuh"
 #include "sampler/cuda/range_scan.cuh"
 
 namespace loader {

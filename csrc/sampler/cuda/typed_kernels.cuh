@@ -1,7 +1,7 @@
 // The kernel of lists by vertex and relation. Its name, and how it is launched: launch.h.
 #pragma once
 
-#include "sampler/cuda/launch_memory.cuh"
+#include "launch_memory.cuh"
 #include "sampler/cuda/typed.cuh"
 
 namespace loader {

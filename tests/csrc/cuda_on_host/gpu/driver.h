@@ -14,7 +14,7 @@ namespace loader::gpu {
 using Status = int;
 constexpr Status kSuccess = 0, kNotReady = 600, kOutOfResources = 701;
 
-enum class Attribute : int { kMultiprocessors, kSharedMemoryPerBlockOptin };
+enum class Attribute : int { kMultiprocessors, kMajor, kSharedMemoryPerBlockOptin };
 
 class Error : public std::runtime_error {
  public:
@@ -42,6 +42,7 @@ inline void check(Status status, const char* what) {
 }
 
 inline int attribute(int device, Attribute attribute) {
+  if (attribute == Attribute::kMajor) return on_host::machine.major;
   return attribute == Attribute::kMultiprocessors
              ? on_host::machine.multiprocessors[static_cast<size_t>(device)]
              : 1 << 20;

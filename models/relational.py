@@ -276,7 +276,7 @@ class RelationalSAGE(nn.Module):
                 scale, shift = vectors[f"{norm}weight"], vectors[f"{norm}bias"]
                 drop: dict[str, Any] = {"dropout": dropout, "key": key, "residual": residual}
                 return group.norm(x, scale, shift, bias=bias, relu=True, **drop)
-            x = x if bias is None else x + group.rows(bias)
+            x = x if bias is None else group.plus(x, bias)
             return activated(x, relu=True, dropout=dropout, residual=residual)
 
         x, shortcut = first
@@ -290,7 +290,7 @@ class RelationalSAGE(nn.Module):
         x = group.norm(x, vectors["decoder.0.weight"], vectors["decoder.0.bias"], relu=True)
         x = linear(x, "decoder.2.", vectors["decoder.2.bias"])
         # A table without columns has zeros for weights, and its one row.
-        return x if rows is None else x + group.rows(rows)
+        return x if rows is None else group.plus(x, rows)
 
     def _since(self, trees: TreeLayout) -> Tensor | None:
         """`[nodes, hidden_channels]` encoded differences of seeds' times and the rows'; of tables with times only."""

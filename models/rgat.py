@@ -180,7 +180,7 @@ class RGAT(TypedNet):
         none = by_head[0][:0]
         matrices = [torch.cat([none, *(by_head[r] for r, _ in into)]).transpose(0, 1) for into in self._into]
         found = product_by_head(places.spans, sums, [of.to(sums.dtype).contiguous() for of in matrices])
-        return found + own + layout.group(hops).rows(self.bias[i]).to(found.dtype)
+        return layout.group(hops).plus(found + own, self.bias[i])
 
     def _table(self, layout: HopLayout, name: str, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """Rows of a type's features, `[n, F]`; and the places of its distinct nodes there, None if they follow on each

@@ -211,7 +211,7 @@ class RGCN(TypedNet):
         found = sum_of_relations(layout.parts(hops), self._slots, some, of_bias[: len(self.edge_types)])
         constants = of_bias[len(self.edge_types) :, 0] + self.bias[0]
         own_and_means = product_by_type(packed.spans, means, [of.to(dtype) for of in by_type])
-        x = own_and_means + found + layout.group(hops).rows(constants).to(dtype)
+        x = layout.group(hops).plus(own_and_means + found, constants)
         if self.one_hot is not None:
             x = x + self.one_hot(layout, hops, self.shares[0] if len(self.shares) else None).to(dtype)
         return x

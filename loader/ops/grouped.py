@@ -12,7 +12,16 @@ from torch.nn import functional as F
 
 from loader.ops.apart import apart
 from loader.ops.autocast import working_dtype
-from loader.ops.tiles import Norm, Spread, Tiles, can_norm, linear_of_tiles, norm_of_tiles, spread_over_tiles
+from loader.ops.tiles import (
+    Norm,
+    Spread,
+    Tiles,
+    add_to_tiles,
+    can_norm,
+    linear_of_tiles,
+    norm_of_tiles,
+    spread_over_tiles,
+)
 
 
 class _Part(Protocol):
@@ -130,6 +139,12 @@ class Grouped:
         if self._tiles is None or not self._tiles.types.is_cuda:
             return [None] * count
         return torch.randint(2**32, (count, 1), device=self._tiles.types.device).unbind()
+
+    def plus(self, x: Tensor, rows: Tensor) -> Tensor:
+        """`[n, F]`, of the dtype of `x`: each row of it, and of `rows`, `[types, F]`, the one of its type."""
+        if self._tiles is not None:
+            return add_to_tiles(x, rows, self._tiles)
+        return x + self.rows(rows).to(x.dtype)
 
     def rows(self, rows: Tensor) -> Tensor:
         """`[n, F]`: for each row that of its type, `[types, F]`."""

@@ -128,6 +128,15 @@ def spread_over_tiles(weights: Tensor, tiles: Tiles) -> Tensor:
     return found
 
 
+def add_to_tiles(x: Tensor, weights: Tensor, tiles: Tiles) -> Tensor:
+    """`x`, `[n, F]`, with the row of `weights`, `[types, F]`, added to each tile; in the dtype of `x`.
+
+    The gradient of `weights` is summed in float32, or in its own dtype if that is wider, and in a fixed order.
+    """
+    found: Tensor = _AddToTiles.apply(x, weights, tiles)
+    return found
+
+
 def _vectors(rows: Tensor) -> Tensor:
     """Itself, or a copy where its rows do not begin at multiples of 16 bytes."""
     fits = rows.stride(1) == 1 and rows.stride(0) % 4 == 0 and rows.data_ptr() % 16 == 0
@@ -159,6 +168,26 @@ class _SpreadOverTiles(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return _sums(grad, ctx.tiles), None
+
+
+class _AddToTiles(torch.autograd.Function):
+    """Neither the rows of all tiles nor their gradient is written in the wider dtype, as autograd would have it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weights: Tensor, tiles: Tiles) -> Tensor:
+        ctx.tiles, ctx.dtype = tiles, weights.dtype
+        of_tiles = weights.to(x.dtype).index_select(0, tiles.types).unsqueeze(1)
+        return (x.view(-1, tiles.size, x.shape[1]) + of_tiles).view(x.shape)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        of_weights = None
+        if ctx.needs_input_grad[1]:
+            wide = torch.promote_types(ctx.dtype, torch.float32)
+            of_tiles = grad.reshape(-1, ctx.tiles.size, grad.shape[1]).sum(1, dtype=wide)
+            of_weights = _sums(of_tiles, ctx.tiles).to(ctx.dtype)
+        return grad, of_weights, None
 
 
 class _LinearOfTiles(torch.autograd.Function):

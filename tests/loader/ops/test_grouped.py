@@ -27,11 +27,13 @@ def test_each_row_has_the_weights_of_its_type(tile: int) -> None:
     found = [
         group.linear(x, weight, bias),
         group.norm(x, scale, shift),
+        group.plus(x, bias[:, :5]),
         group.rows(bias),
     ]
     wanted = [
         torch.einsum("ni,noi->no", x, by_rows(types, weight)) + by_rows(types, bias),
         F.layer_norm(x, (5,)) * by_rows(types, scale) + by_rows(types, shift),
+        x + by_rows(types, bias)[:, :5],
         by_rows(types, bias),
     ]
     given = [x, weight, bias, square]
@@ -52,7 +54,20 @@ def test_no_rows_are_taken() -> None:
     x, weight, bias = torch.ones(0, 5), torch.ones(2, 6, 5), torch.ones(2, 6)
     assert group.linear(x, weight, bias).shape == (0, 6)
     assert group.norm(x, weight[:, 0], weight[:, 0]).shape == (0, 5)
+    assert group.plus(x, bias[:, :5]).shape == (0, 5)
     assert group.rows(bias).shape == (0, 6)
+
+
+@pytest.mark.parametrize("tile", [1, 4])
+def test_added_rows_keep_the_narrow_dtype(tile: int) -> None:
+    """Their gradient is summed in float32: in bfloat16, 1 would be lost beside 512."""
+    x = torch.zeros(2048, 3, dtype=torch.bfloat16, requires_grad=True)
+    rows = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], requires_grad=True)
+    found = Grouped([(0, 1024), (1, 1024)], tile, torch.device("cpu"), 2).plus(x, rows)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found[::1024].float(), rows.detach())
+    (of_rows,) = torch.autograd.grad(found.float().sum(), rows)
+    torch.testing.assert_close(of_rows, torch.full((2, 3), 1024.0))
 
 
 class TestOnAGpu:

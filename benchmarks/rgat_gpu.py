@@ -39,6 +39,7 @@ from torch.nn import functional as F
 
 from loader.graph import HeteroGraph
 from loader.loaders.nodes import NodeLoader
+from loader.ops import attention_gpu
 from loader.samplers import fused
 from loader.stores import DeviceFeatures, FeatureStore, HostFeatures
 from models.training.rgat_classifier import RGATClassifier
@@ -154,7 +155,8 @@ class Bench:
         print(self.rows[-1], flush=True)
         write_json(self.options.json, {**self.result, "rows": self.rows})
 
-    def ours(self, graph: bool) -> dict[str, Any]:
+    def ours(self, graph: bool, tensor_cores: bool = True) -> dict[str, Any]:
+        attention_gpu.TENSOR_CORES = tensor_cores
         train, options = ours(self.sizes, self.hops, self.device, graph), self.options
         warm = 24 if graph else len(self.ready)  # the first sixteen show how large mini-batches get
         ms_of(islice(self.loader, warm), train, self.device)
@@ -211,6 +213,7 @@ def main() -> None:
     bench = Bench(options)
     if bench.on_gpu:
         bench.row("ours, CUDA graph", lambda: bench.ours(True))
+        bench.row("ours, CUDA graph, attention without tensor cores", lambda: bench.ours(True, False))
     bench.row("ours", lambda: bench.ours(False))
     bench.row("loading alone", bench.loading)
     if not options.no_pyg:

@@ -15,8 +15,8 @@ namespace {
 
 // indptr [all rows + 1] and entries, int32; order and at [count], int64.
 using AttentionLists = std::tuple<py::object, py::object, py::object, py::object>;
-// Elements from a head to the next; heads; slope of the scores below 0.
-using AttentionShape = std::tuple<int64_t, int, float>;
+// Elements from a head to the next; heads; slope of the scores below 0; whether tensor cores may be used.
+using AttentionShape = std::tuple<int64_t, int, float, bool>;
 
 // f(T{}) for the type of the elements of `rows`.
 template <typename F>
@@ -50,7 +50,7 @@ template <typename T>
 AttendedRows<T> attended_rows(const AttentionLists& lists, const AttentionShape& shape, py::handle x,
                               const Place& place) {
   const auto& [indptr, entries, order, at] = lists;
-  const auto& [apart, heads, slope] = shape;
+  const auto& [apart, heads, slope, tensor_cores] = shape;
   constexpr int64_t kVector = 16 / sizeof(T);
   const StridedView rows = strided_view(x, "x", place);
   const auto of_order = view<const int64_t>(order, "order", -1, place);
@@ -74,6 +74,7 @@ AttendedRows<T> attended_rows(const AttentionLists& lists, const AttentionShape&
   args.heads = heads;
   args.dim = rows.columns;
   args.slope = slope;
+  args.tensor_cores = tensor_cores;
   args.x = {reinterpret_cast<const T*>(rows.data), rows.stride};
   return args;
 }

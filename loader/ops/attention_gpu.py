@@ -18,6 +18,7 @@ from loader.ops.gpu import order_by_source
 from loader.ops.live import narrow
 
 DTYPES = (torch.float32, torch.bfloat16)
+TENSOR_CORES = True  # for rows of bfloat16; measured without by benchmarks/rgat_gpu.py
 _VECTOR_BYTES = 16
 
 
@@ -125,7 +126,8 @@ class _Attend(torch.autograd.Function):
         shares = sinks.new_empty(len(rows.entries), sinks.shape[1])
         sinks = sinks.contiguous()
         for one in relations:
-            lists, shape = (rows.indptr, rows.entries, one.order, one.at), (one.apart, sinks.shape[1], slope)
+            lists = rows.indptr, rows.entries, one.order, one.at
+            shape = one.apart, sinks.shape[1], slope, TENSOR_CORES
             vector: Any = vectors[one.number]
             _core.cuda_attend(launch_place(sinks), lists, shape, _of(x, one), vector.contiguous(), sinks, shares, out)
         ctx.save_for_backward(rows.indptr, rows.entries, shares, *given)
@@ -141,7 +143,8 @@ class _Attend(torch.autograd.Function):
         scores, sinks = torch.empty_like(shares), shares.new_zeros(len(indptr) - 1, heads)
         grads: list[Tensor | None] = [None if vector is None else torch.zeros_like(vector) for vector in vectors]
         for one in ctx.relations:
-            lists, shape, table = (indptr, entries, one.order, one.at), (one.apart, heads, ctx.slope), _of(x, one)
+            lists, table = (indptr, entries, one.order, one.at), _of(x, one)
+            shape = one.apart, heads, ctx.slope, TENSOR_CORES
             parts = shares.new_empty(_core.cuda_attend_parts(where[0], len(one.order)), heads, table.shape[1])
             _core.cuda_attend_gradient(where, lists, shape, table, shares, grad, scores, sinks, parts)
             grads[one.number] = parts.sum(0)

@@ -28,12 +28,11 @@ int64_t blocks_at_once(int device) {
   return int64_t{gpu::attribute(device, gpu::Attribute::kMultiprocessors)} * kBlocksAProcessor;
 }
 
-// Teams of a block of a kernel of tiles.cuh, of which n need `bytes(n)` of shared memory. 0
-// where the kernels of attend.cuh are to run: two teams need more than there is, or the GPU came before
-// compute capability 8.0.
+// Teams of a block of a kernel of tiles.cuh, of which n need `bytes(n)` of shared memory. 0 where the kernels
+// of attend.cuh are to run: two teams need more than there is, or the GPU came before compute capability 8.0.
 template <typename Bytes>
-int tile_teams(int device, const Bytes& bytes) {
-  if (gpu::attribute(device, gpu::Attribute::kMajor) < 8) return 0;
+int tile_teams(bool tensor_cores, int device, const Bytes& bytes) {
+  if (!tensor_cores || gpu::attribute(device, gpu::Attribute::kMajor) < 8) return 0;
   const int64_t room = gpu::attribute(device, gpu::Attribute::kSharedMemoryPerBlockOptin);
   int teams = kMostTeams;
   while (teams > 0 && bytes(teams) > room) --teams;
@@ -52,7 +51,7 @@ void launch_attend(const AttendForward<T>& args, int device, gpu::Stream stream)
   if constexpr (std::is_same_v<T, bfloat16>) {
     const TileRoom room(args.dim);
     const auto bytes = [&](int teams) { return room.forward_bytes(teams); };
-    if (const int teams = tile_teams(device, bytes)) {
+    if (const int teams = tile_teams(args.tensor_cores, device, bytes)) {
       gpu::Kernel& tiles = gpu::kernel<AttendTiles, T>();
       const auto shared = static_cast<size_t>(bytes(teams));
       const unsigned threads = 32u * kTeamWarps * static_cast<unsigned>(teams);
@@ -77,7 +76,7 @@ void launch_attend_gradient(const AttendBackward<T>& args, int device, gpu::Stre
   if constexpr (std::is_same_v<T, bfloat16>) {
     const TileRoom room(args.dim);
     const auto bytes = [&](int teams) { return room.backward_bytes(teams); };
-    if (const int teams = tile_teams(device, bytes)) {
+    if (const int teams = tile_teams(args.tensor_cores, device, bytes)) {
       gpu::Kernel& tiles = gpu::kernel<AttendTilesGradient, T>();
       const auto shared = static_cast<size_t>(bytes(teams));
       const unsigned threads = 32u * kTeamWarps * static_cast<unsigned>(teams);

@@ -27,6 +27,7 @@ struct AttendedRows {
   int heads;
   int64_t dim;
   float slope;
+  bool tensor_cores;  // may be used, where T and the GPU allow it
   StridedRows<const T> x;
 };
 

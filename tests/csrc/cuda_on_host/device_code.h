@@ -234,7 +234,6 @@ void run_grid(unsigned blocks, unsigned threads, size_t shared, const Kernel& ke
 struct Machine {
   int device = 0;                           // the current one
   std::vector<int> multiprocessors{64, 2};  // of each device
-  int major = 9;                            // of their compute capability
   int launches_until_refused = -1;          // one is refused when this is 0; negative: none is
   int launches = 0;                         // so far
 };

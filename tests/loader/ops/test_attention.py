@@ -9,6 +9,7 @@ import torch
 from marks import HAS_GPU
 from torch.nn import functional as F
 
+from loader.ops import attention_gpu
 from loader.ops.attention import AttendedPlaces, attend
 from loader.ops.attention_gpu import AttendedRelation, AttendedRows, BySource, padded
 
@@ -104,10 +105,15 @@ def test_a_cpu_pads_no_columns(dtype: torch.dtype) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("width", "heads"), [(1024, 4), (512, 4), (8, 1), (4104, 6)])
-def test_a_gpu_sums_as_a_cpu_does(dtype: torch.dtype, width: int, heads: int) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "tensor_cores"), [(torch.float32, True), (torch.bfloat16, True), (torch.bfloat16, False)]
+)
+@pytest.mark.parametrize(("width", "heads"), [(1024, 4), (512, 4), (72, 6), (8, 1), (4104, 6)])
+def test_a_gpu_sums_as_a_cpu_does(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, tensor_cores: bool, width: int, heads: int
+) -> None:
     """Over short rows and a long one, of sources of which one has many entries."""
+    monkeypatch.setattr(attention_gpu, "TENSOR_CORES", tensor_cores)
     g = torch.Generator().manual_seed(0)
     lengths = torch.randint(8, (3000,), generator=g)
     lengths[7], count = 3000, 500

@@ -104,10 +104,17 @@ void run_attend(const LaunchPlace& where, const AttentionLists& lists, const Att
   });
 }
 
-// Parts of a gradient of `source`, for this many rows.
-int64_t parts_of(int device, int64_t count) {
-  const gpu::OnDevice current(device);
-  return attend_parts(count, device);
+// Parts of the gradient of `source`.
+int64_t parts_of(const LaunchPlace& where, const AttentionLists& lists, const AttentionShape& shape,
+                 py::handle x) {
+  const Place place{kGpu, std::get<0>(where)};
+  int64_t parts = 0;
+  with_attended(x, "x", [&](auto element) {
+    using T = decltype(element);
+    const gpu::OnDevice current(std::get<0>(where));
+    parts = attend_parts(attended_rows<T>(lists, shape, x, place), std::get<0>(where));
+  });
+  return parts;
 }
 
 // Writes `scores` [entries, heads], `sink` [all rows, heads] of these rows, and `source` [parts, heads, dim].
@@ -120,7 +127,10 @@ void run_attend_gradient(const LaunchPlace& where, const AttentionLists& lists, 
     AttendBackward<T> args{};
     static_cast<AttendedRows<T>&>(args) = attended_rows<T>(lists, shape, x, place);
     const auto [rows, entries] = sizes_of(lists);
-    args.parts = parts_of(std::get<0>(where), args.count);
+    args.parts = [&] {
+      const gpu::OnDevice current(std::get<0>(where));
+      return attend_parts<T>(args, std::get<0>(where));
+    }();
     args.shares = view<const float>(shares, "shares", entries * args.heads, place).data;
     args.grad = elements_of<T>(grad, "grad", -1, get_attribute(x, attribute_names().dtype), place);
     args.scores = view<float>(scores, "scores", entries * args.heads, place).data;

@@ -145,7 +145,7 @@ class _Attend(torch.autograd.Function):
         for one in ctx.relations:
             lists, table = (indptr, entries, one.order, one.at), _of(x, one)
             shape = one.apart, heads, ctx.slope, TENSOR_CORES
-            parts = shares.new_empty(_core.cuda_attend_parts(where[0], len(one.order)), heads, table.shape[1])
+            parts = shares.new_empty(_core.cuda_attend_parts(where, lists, shape, table), heads, table.shape[1])
             _core.cuda_attend_gradient(where, lists, shape, table, shares, grad, scores, sinks, parts)
             grads[one.number] = parts.sum(0)
         of_x: list[Tensor | None] = [None] * ctx.tables

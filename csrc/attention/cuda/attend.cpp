@@ -30,33 +30,47 @@ int64_t blocks_at_once(int device) {
 
 // Teams of a block of a kernel of tiles.cuh, of which n need `bytes(n)` of shared memory. 0 where the kernels
 // of attend.cuh are to run: two teams need more than there is, or the GPU came before compute capability 8.0.
-template <typename Bytes>
-int tile_teams(bool tensor_cores, int device, const Bytes& bytes) {
-  if (!tensor_cores || gpu::attribute(device, gpu::Attribute::kMajor) < 8) return 0;
+template <typename T, typename Bytes>
+int tile_teams(const AttendedRows<T>& rows, int device, const Bytes& bytes) {
+  if (!std::is_same_v<T, bfloat16> || !rows.tensor_cores) return 0;
+  if (gpu::attribute(device, gpu::Attribute::kMajor) < 8) return 0;
   const int64_t room = gpu::attribute(device, gpu::Attribute::kSharedMemoryPerBlockOptin);
   int teams = kMostTeams;
   while (teams > 0 && bytes(teams) > room) --teams;
   return teams < 2 ? 0 : teams;
 }
 
+template <typename T>
+int forward_teams(const AttendedRows<T>& rows, int device) {
+  const TileRoom room(rows.dim);
+  return tile_teams<T>(rows, device, [&](int teams) { return room.forward_bytes(teams); });
+}
+template <typename T>
+int backward_teams(const AttendedRows<T>& rows, int device) {
+  const TileRoom room(rows.dim);
+  return tile_teams<T>(rows, device, [&](int teams) { return room.backward_bytes(teams); });
+}
+
 }  // namespace
 
-int64_t attend_parts(int64_t count, int device) {
-  return std::min(blocks_at_once(device), (count + kWarps - 1) / kWarps);
+template <typename T>
+int64_t attend_parts(const AttendedRows<T>& rows, int device) {
+  const int teams = backward_teams(rows, device);
+  const int64_t most =
+      teams > 0 ? gpu::attribute(device, gpu::Attribute::kMultiprocessors) : blocks_at_once(device);
+  const int each = teams > 0 ? teams : kWarps;
+  return std::min(most, (rows.count + each - 1) / each);
 }
 
 template <typename T>
 void launch_attend(const AttendForward<T>& args, int device, gpu::Stream stream) {
   if (args.count == 0) return;
   if constexpr (std::is_same_v<T, bfloat16>) {
-    const TileRoom room(args.dim);
-    const auto bytes = [&](int teams) { return room.forward_bytes(teams); };
-    if (const int teams = tile_teams(args.tensor_cores, device, bytes)) {
+    if (const int teams = forward_teams(args, device)) {
       gpu::Kernel& tiles = gpu::kernel<AttendTiles, T>();
-      const auto shared = static_cast<size_t>(bytes(teams));
+      const auto shared = static_cast<size_t>(TileRoom(args.dim).forward_bytes(teams));
       const unsigned threads = 32u * kTeamWarps * static_cast<unsigned>(teams);
-      const int64_t most =
-          tiles.resident_blocks(device, static_cast<int>(threads), shared, kBlocksAProcessor, kMostDeclared);
+      const int64_t most = tiles.resident_blocks(device, static_cast<int>(threads), shared, 1, kMostDeclared);
       const int64_t blocks = std::min(most, (args.count + teams - 1) / teams) * groups_of(args.heads);
       gpu::launch<AttendForward<T>>(tiles, device,
                                     {gpu::blocks_for(blocks, 1, "blocks"), threads, shared, stream}, args);
@@ -74,13 +88,11 @@ void launch_attend_gradient(const AttendBackward<T>& args, int device, gpu::Stre
   if (args.count == 0) return;
   const unsigned blocks = gpu::blocks_for(args.parts * groups_of(args.heads), 1, "parts");
   if constexpr (std::is_same_v<T, bfloat16>) {
-    const TileRoom room(args.dim);
-    const auto bytes = [&](int teams) { return room.backward_bytes(teams); };
-    if (const int teams = tile_teams(args.tensor_cores, device, bytes)) {
+    if (const int teams = backward_teams(args, device)) {
       gpu::Kernel& tiles = gpu::kernel<AttendTilesGradient, T>();
-      const auto shared = static_cast<size_t>(bytes(teams));
+      const auto shared = static_cast<size_t>(TileRoom(args.dim).backward_bytes(teams));
       const unsigned threads = 32u * kTeamWarps * static_cast<unsigned>(teams);
-      tiles.resident_blocks(device, static_cast<int>(threads), shared, kBlocksAProcessor,
+      tiles.resident_blocks(device, static_cast<int>(threads), shared, 1,
                             kMostDeclared);  // grants the memory
       gpu::launch<AttendBackward<T>>(tiles, device, {blocks, threads, shared, stream}, args);
       return;
@@ -98,6 +110,8 @@ void launch_attend_sources(const AttendSources<T>& args, int device, gpu::Stream
                                 args);
 }
 
+template int64_t attend_parts(const AttendedRows<float>&, int);
+template int64_t attend_parts(const AttendedRows<bfloat16>&, int);
 template void launch_attend(const AttendForward<float>&, int, gpu::Stream);
 template void launch_attend(const AttendForward<bfloat16>&, int, gpu::Stream);
 template void launch_attend_gradient(const AttendBackward<float>&, int, gpu::Stream);

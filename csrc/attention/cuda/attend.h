@@ -72,8 +72,9 @@ struct AttendSources {
   int heads;
 };
 
-// How many parts of the gradient of `source` there are for `count` rows.
-int64_t attend_parts(int64_t count, int device);
+// How many parts of the gradient of `source` there are.
+template <typename T>
+int64_t attend_parts(const AttendedRows<T>& rows, int device);
 
 // On a stream of `device`, whose context is the current one; throw as the other launches do.
 template <typename T>

@@ -411,6 +411,15 @@ struct AttendTilesBackward {
   float* const sums;      // of this team
   const int first, left;  // heads
 
+  // So that they come while the rows of x do. A warp asks for those of a row.
+  __device__ __forceinline__ void ask_for_gradients(const Tile& tile, int64_t at, int from) const {
+    constexpr int kLine = 64;  // elements
+    const bfloat16* const grad =
+        args.grad + __shfl_sync(kWholeWarp, at, from + team.member) + first * args.apart;
+    const int lines = (team.dim + kLine - 1) / kLine, count = team.member < tile.rows ? left * lines : 0;
+    for (int i = team.lane; i < count; i += 32) prefetch(grad + i / lines * args.apart + i % lines * kLine);
+  }
+
   // Of the tile's slots, the products with the gradients of their rows, by warp.
   __device__ __forceinline__ void score(const Tile& tile, int64_t at, int from) const {
     const int slot = team.slot_of_row(), q = team.q;
@@ -454,6 +463,7 @@ struct AttendTilesBackward {
       return;
     }
     team.fetch<kTileEntries>(args, tile.count, [&](int slot) { return tile.entry_of(slot); });
+    ask_for_gradients(tile, at, from);
     float share[2], of[2], mean = 0, total = 0;
     bool there[2];
 #pragma unroll

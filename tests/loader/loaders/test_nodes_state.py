@@ -196,7 +196,7 @@ def test_other_edges_of_equal_sizes_are_refused(make: Callable[..., NodeLoader],
     state = make().state_dict()
     copy = Graph(graph.indptr.long(), graph.indices.clone())
     make(graph=copy).load_state_dict(state)  # the same edges in other memory
-    with pytest.raises(ValueError, match="cannot resume: the graph's edges was .* now; restore it"):
+    with pytest.raises(ValueError, match=r"cannot resume: the graph's edges was .* now; restore it"):
         make(graph=graph.reverse()).load_state_dict(state)
     del state["config"]["the graph's edges"]  # as releases before wrote it
     make(graph=graph.reverse()).load_state_dict(state)

@@ -56,8 +56,8 @@ class Graph:
         validate: check the arrays, in one pass over each. Turn this off only for arrays that were checked before.
 
     `indptr` becomes int32 if `num_edges` fits, else int64. `indices` becomes int32 if the numbers of nodes fit, else
-    int64, and never is wider than `indptr`. Edge ids keep their type. Without edge ids, sampled ids have the type of
-    `indptr`. Arrays that already have the right type are not copied.
+    int64, and never is wider than `indptr`. Edge ids of 8 and 16 bits become int32, others keep their type. Without
+    edge ids, sampled ids have the type of `indptr`. Arrays that already have the right type are not copied.
 
     Do not write to the arrays of a graph through NumPy or DLPack, which torch does not see, nor while somebody samples:
     what was made of them before is used on (tables of weights, sorted lists, the answers of `sssp`), and an id that is
@@ -129,6 +129,8 @@ class Graph:
         wide_nodes = max(num_dst, self._num_src) > _INT32_MAX
         self.indptr = indptr.to(torch.int64 if wide_edges or wide_nodes else torch.int32).contiguous()
         self.indices = indices.to(torch.int64 if wide_nodes else torch.int32).contiguous()
+        if edge_ids is not None and edge_ids.element_size() < 4:
+            edge_ids = edge_ids.int()  # stores gather rows by int32 and int64
         self.edge_ids = None if edge_ids is None else edge_ids.contiguous()
         if edge_weights is not None and edge_weights.requires_grad:  # weights decide the picks, and get no gradient
             edge_weights = edge_weights.detach()

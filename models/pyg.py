@@ -104,7 +104,7 @@ class PyGNet(nn.Module):
         if self.needs_graph:
             neighbors = graph.indptr.cpu().diff()
             self._degrees = neighbors.float(), (neighbors - _loops(graph) + 1).float().rsqrt()
-        if self.architecture == "pna" and fit:
+        if self.architecture == "pna" and fit and graph.num_edges:  # a mean degree of 0 would make 0 / 0 of each node
             degrees = torch.bincount(graph.indptr.cpu().diff())
             aggregation = import_optional("torch_geometric.nn.aggr", "model=pna", "datasets").DegreeScalerAggregation
             scaled = aggregation(_PNA["aggregators"][0], _PNA["scalers"], degrees).state_dict()

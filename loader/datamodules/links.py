@@ -213,19 +213,21 @@ class LinkDataModule(DatasetModule):
         return None if self.split is None else self.split.pairs["train"]
 
     def train_dataloader(self) -> LinkLoader:
-        """The train links, each in both directions unless they have two types, shuffled each epoch.
+        """The train links, each in both directions unless they have two types, shuffled each epoch (with
+        `overfit_batches`: always in their order).
 
         The loader is kept until a trainer of another rank, number of processes or device asks for it.
         """
         rank, world_size = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
-        made_for = (rank, world_size, self.device)
+        shuffle = not getattr(self.trainer, "overfit_batches", 0) > 0
+        made_for = (rank, world_size, self.device, shuffle)
         if self._loader is not None and self._made_for != made_for:
             self._free_loader()
         if self._loader is None:
             self._loader, self._made_for = self._make_loader(*made_for), made_for
         return self._loader
 
-    def _make_loader(self, rank: int, world_size: int, device: torch.device) -> LinkLoader:
+    def _make_loader(self, rank: int, world_size: int, device: torch.device, shuffle: bool) -> LinkLoader:
         assert self.data is not None
         assert self.split is not None
         around = self.around.on(device)
@@ -239,7 +241,7 @@ class LinkDataModule(DatasetModule):
             links,
             sampler,
             self.batch_size,
-            shuffle=True,
+            shuffle=shuffle,
             seed=self.seed,
             device=device,
             rank=rank,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -55,8 +56,8 @@ class Graph:
         validate: check the arrays, in one pass over each. Turn this off only for arrays that were checked before.
 
     `indptr` becomes int32 if `num_edges` fits, else int64. `indices` becomes int32 if the numbers of nodes fit, else
-    int64, and never is wider than `indptr`. Edge ids keep their type. Without edge ids, sampled ids have the type of
-    `indptr`. Arrays that already have the right type are not copied.
+    int64, and never is wider than `indptr`. Edge ids of 8 and 16 bits become int32, others keep their type. Without
+    edge ids, sampled ids have the type of `indptr`. Arrays that already have the right type are not copied.
 
     Do not write to the arrays of a graph through NumPy or DLPack, which torch does not see, nor while somebody samples:
     what was made of them before is used on (tables of weights, sorted lists, the answers of `sssp`), and an id that is
@@ -74,6 +75,9 @@ class Graph:
         TypeError: an array is no tensor, or of another kind of numbers.
         ValueError: an array contradicts the above; the message names the first offending value.
     """
+
+    # How often an array was set, by name: the next one may have the `id` of one that is gone.
+    _times_set: Mapping[str, int] = MappingProxyType({})
 
     def __init__(
         self,
@@ -125,6 +129,8 @@ class Graph:
         wide_nodes = max(num_dst, self._num_src) > _INT32_MAX
         self.indptr = indptr.to(torch.int64 if wide_edges or wide_nodes else torch.int32).contiguous()
         self.indices = indices.to(torch.int64 if wide_nodes else torch.int32).contiguous()
+        if edge_ids is not None and edge_ids.element_size() < 4:
+            edge_ids = edge_ids.int()  # stores gather rows by int32 and int64
         self.edge_ids = None if edge_ids is None else edge_ids.contiguous()
         if edge_weights is not None and edge_weights.requires_grad:  # weights decide the picks, and get no gradient
             edge_weights = edge_weights.detach()
@@ -321,7 +327,7 @@ class Graph:
 
     def state(self) -> tuple[int, ...]:
         """Numbers that change when torch sees that an array was written to, or when another one takes its place."""
-        return _versions(*self._arrays().values())
+        return self._versions(*_ARRAYS)
 
     def in_degrees(self) -> Tensor:
         """`[num_dst]`, dtype of `indptr`."""
@@ -451,6 +457,11 @@ class Graph:
         """The same graph in page-locked host memory, where a GPU reads it without a copy (zero-copy); see `place`."""
         return self.place("pinned")
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _ARRAYS:
+            self.__dict__["_times_set"] = {**self._times_set, name: self._times_set.get(name, 0) + 1}
+        super().__setattr__(name, value)
+
     def __getstate__(self) -> dict[str, Any]:
         # Who sends a tensor to another process may move its memory, which must not happen to locked pages.
         copies = {name: a.clone() for name, a in self._arrays().items() if a.device.type == "cpu" and a.is_pinned()}
@@ -490,12 +501,16 @@ class Graph:
 
     def _state(self) -> tuple[int, ...]:
         """Changes when torch sees that the lists were written to, or when others take their place."""
-        return _versions(self.indptr, self.indices)
+        return self._versions("indptr", "indices")
 
-
-def _versions(*arrays: Tensor) -> tuple[int, ...]:
-    """Of each array which one it is, and how often torch saw it written to; torch does not count in inference mode."""
-    return tuple(n for a in arrays for n in (id(a), 0 if a.is_inference() else a._version))
+    def _versions(self, *names: str) -> tuple[int, ...]:
+        """Of each array that there is which one it is, and how often torch saw it written to; torch does not count in
+        inference mode.
+        """
+        arrays = [(self._times_set.get(name, 0), getattr(self, name)) for name in names]
+        return tuple(
+            n for times, a in arrays if a is not None for n in (times, id(a), 0 if a.is_inference() else a._version)
+        )
 
 
 def list_order(src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loader.graph.checks import check_integers, time_vector
+from loader.graph.checks import check_integers, signed, time_vector
 from loader.machine.arguments import kind_of, shown
 
 
@@ -141,7 +141,7 @@ def check_pyg_edges(data: Any) -> None:
         return
     check_integers("edge_index", edges, ": edge_index.long()")
     if edges.numel() and not edges.is_meta:
-        low, high = (int(x) for x in torch.aminmax(edges))
+        low, high = (int(x) for x in torch.aminmax(signed("edge_index", plain(edges))))
         if low < 0 or high >= num_nodes:
             raise ValueError(
                 f"edge_index holds node {low if low < 0 else high}, but data has {num_nodes} nodes, 0 to "

@@ -99,13 +99,16 @@ def _as_int64(ids: Any) -> Any:
 def _times(values: Any) -> Any:
     """Integers, or the seconds of dates, as int64."""
     if values.dtype.kind == "M" or hasattr(values.dtype, "tz"):
-        seconds = values.dt.tz_convert(None) if getattr(values.dtype, "tz", None) is not None else values
-        seconds = seconds.astype("datetime64[ns]").astype("int64")
-        if (seconds % 10**9).any():
+        zone = getattr(getattr(values.dtype, "pyarrow_dtype", values.dtype), "tz", None)
+        dates = (values if zone is None else values.dt.tz_convert(None)).to_numpy()
+        if dates.dtype == object:  # the days of Arrow
+            dates = dates.astype("datetime64[D]")
+        seconds = dates.astype("datetime64[s]")  # of the unit that the column has: in ns the years end in 2262
+        if (seconds != dates).any():
             raise ValueError(
                 f"time: column {values.name!r} has fractions of a second; give whole numbers in their place"
             )
-        return (seconds // 10**9).to_numpy(copy=True)
+        return seconds.astype("int64")
     if values.dtype.kind not in "iu":
         raise ValueError(
             f"time: column {values.name!r} has dtype {values.dtype}; it must be integers or dates: "

@@ -73,8 +73,15 @@ def show_memory_and_time(graph: dict[str, Any], card: dict[str, Any], console: C
     console.print(table)
 
 
-def check_numbers(batches: int, prefetch: int, num_threads: int | None, seed: int, eval_batch_size: int | None) -> None:
-    """Raises TypeError or ValueError for a number of `inspect` that is out of its range, whatever the data are."""
+def check_numbers(
+    batches: int, prefetch: int, num_threads: int | None, seed: int, eval_batch_size: int | None, *, planned: bool
+) -> None:
+    """Raises TypeError or ValueError for a number of `inspect` that is out of its range or has no effect, whatever the
+    data are.
+
+    Args:
+        planned: whether a budget of memory is given.
+    """
     if as_size("batches", batches, most=MAX_BATCHES) < 2:
         raise ValueError(f"batches is {batches}; it must be at least 2: one half fills the cache, the other judges it")
     as_size("prefetch", prefetch, least=0, most=MAX_PREFETCH)
@@ -83,3 +90,8 @@ def check_numbers(batches: int, prefetch: int, num_threads: int | None, seed: in
         as_threads(num_threads)
     if eval_batch_size is not None:
         as_size("eval_batch_size", eval_batch_size)
+        if not planned:
+            raise ValueError(
+                f"eval_batch_size is {eval_batch_size}, but only a plan of memory counts mini-batches of validation; "
+                "give memory_gib (--memory), too, or leave it out"
+            )

@@ -84,21 +84,19 @@ def inspect(
         `row_bytes` of the plan.
 
     Raises:
-        ValueError: a fanout, `batch_size`, count or `memory_gib` is out of range; `storage_dtype`, or `eval_batch_size`
-            without `memory_gib`, is given for a dataset with several types; or `memory_gib` for a task on tables.
+        ValueError: a fanout, `batch_size`, count or `memory_gib` is out of range; `eval_batch_size` is given without
+            `memory_gib`, `storage_dtype` for a dataset with several types, or `memory_gib` for a task on tables.
     """
     if not isinstance(data, (NodeDataset, HeteroDataset)):
         raise TypeError(f"data is {kind_of(data)}; it must be a loader.datasets.NodeDataset or HeteroDataset")
     batch_size = as_size("batch_size", batch_size, least=-(2**62))  # its limits are said with the split's size
-    check_numbers(batches, prefetch, num_threads, seed, eval_batch_size)
+    check_numbers(batches, prefetch, num_threads, seed, eval_batch_size, planned=memory_gib is not None)
     memory = as_memory(memory_gib, "memory_gib")
     if isinstance(data, HeteroDataset):
-        refused: dict[str, Any] = {"storage_dtype": storage_dtype}
-        if memory is None:
-            refused["eval_batch_size"] = eval_batch_size
-        for name, value in refused.items():
-            if value is not None:
-                raise ValueError(f"{name} is {value}, but {data.name} has several types of nodes; leave it out")
+        if storage_dtype is not None:
+            raise ValueError(
+                f"storage_dtype is {storage_dtype}, but {data.name} has several types of nodes; leave it out"
+            )
         plan = {}
         if memory is not None:
             plan = {"plan": memory_card(memory, data, fanouts, (batch_size, eval_batch_size), prefetch, seed)}

@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch-size", type=int, default=1024, help="seeds of a mini-batch (default: 1024)")
     parser.add_argument("--batches", type=int, default=20, help="number of mini-batches to sample (default: 20)")
     parser.add_argument(
-        "--prefetch", type=int, default=2, help="mini-batches that the loader holds ready per stage (default: 2)"
+        "--prefetch", type=int, default=None, help="mini-batches that the loader holds ready per stage (default: 2)"
     )
     memory = "budget of GPU memory, or auto; what memory=GIB of train.py chooses is shown"
     parser.add_argument("--memory", type=_memory, default=None, metavar="GIB", help=memory)
@@ -136,10 +136,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if args.json not in (None, "-"):
             check_output("--json", Path(args.json), args.dataset)
         options = {"--times": args.times, "--memory": args.memory, "--storage-dtype": args.storage_dtype}
+        options |= {"--eval-batch-size": args.eval_batch_size, "--prefetch": args.prefetch}
         for option, given in options.items():
             if given is not None and args.leaks == (option != "--times"):
                 raise ValueError(f"{option} is {given}, which goes {'without' if args.leaks else 'with'} --leaks")
-        check_numbers(args.batches, args.prefetch, args.num_threads, args.seed, args.eval_batch_size)
+        prefetch = 2 if args.prefetch is None else args.prefetch
+        planned = args.memory is not None
+        check_numbers(args.batches, prefetch, args.num_threads, args.seed, args.eval_batch_size, planned=planned)
         data = open_dataset(
             args.dataset, args.options, data_dir=args.data_dir, cache_dir=args.cache_dir, seed=args.seed, conf=args.conf
         )
@@ -158,12 +161,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             args.fanouts,
             batch_size,
             batches=args.batches,
-            prefetch=args.prefetch,
+            prefetch=prefetch,
             num_threads=args.num_threads,
             seed=args.seed,
             memory_gib=args.memory,
             # Other splits may have more seeds than the train split, to which `batch_size` is cut.
-            eval_batch_size=args.batch_size if args.memory and args.eval_batch_size is None else args.eval_batch_size,
+            eval_batch_size=args.batch_size if planned and args.eval_batch_size is None else args.eval_batch_size,
             storage_dtype=args.storage_dtype,
         )
         note = ""

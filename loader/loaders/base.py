@@ -30,6 +30,7 @@ from loader.timing import PipelineStats, Timeline
 MAX_PREFETCH = 2**16  # more would be a mistake; each stage has a slot for each
 
 _STATE_VERSION = 2
+_EDGES = "the graph's edges"  # in a state: after all else that a graph of other sizes differs in
 _TAKEN = frozenset(("", "sample", "gather", "move", "train", "waiting", "items"))  # names in statistics and pictures
 _MOVE = re.compile("move [0-9]+")  # a second move and those after it, see `arrange`
 _MEASURED = 16  # the first mini-batches that are measured; after them one in this many is
@@ -273,6 +274,8 @@ class Loader:
                 "continue with the release that wrote it"
             )
         own = self._config()
+        if _EDGES not in state["config"]:  # releases before had none
+            del own[_EDGES]
         for key in sorted(own.keys() | state["config"].keys()):
             theirs = state["config"].get(key)
             if theirs != own.get(key):
@@ -350,6 +353,7 @@ class Loader:
 
     def _config(self) -> dict[str, Any]:
         """All that decides what the mini-batches are."""
+        lists = self.graph.lists if isinstance(self.graph, HeteroGraph) else self.graph
         return {
             "batch_size": self.sequence.batch_size,
             "drop_last": self.sequence.drop_last,
@@ -362,6 +366,7 @@ class Loader:
             "seed": self._order.seed,
             "shuffle": self._order.shuffle,
             **_types_of(self.graph),
+            _EDGES: digest_of(lists.indptr, lists.indices),
             **(_times_of(self.graph) if self.neighbor_sampler.timed else {}),
         }
 

@@ -89,6 +89,27 @@ def is_replaced(tensor: Tensor) -> bool:
         return True
 
 
+def is_written(tensor: Tensor) -> bool:
+    """Whether memory of `tensor`, which is mapped from a file, was written to and has other numbers than the file.
+
+    That is so of private mappings alone; what is written to a shared one is in the file.
+    """
+    begin, end = _bounds(tensor)
+    try:
+        lines = _MAPS.with_name("smaps").read_text().splitlines()
+    except OSError:
+        return False
+    within = False
+    for line in lines:
+        name, *words = line.split(maxsplit=2)
+        if not name.endswith(":"):  # the bounds of the next mapping
+            first, after = (int(x, 16) for x in name.split("-"))
+            within = first < end and begin < after
+        elif within and name == "Anonymous:" and words[0] != "0":
+            return True
+    return False
+
+
 def _bounds(tensor: Tensor) -> tuple[int, int]:
     return tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size()
 

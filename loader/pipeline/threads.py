@@ -112,11 +112,22 @@ class StageThread(threading.Thread):
     def __init__(self, work: Work, index: int, channels: list[Channel]) -> None:
         # A daemon: the interpreter waits for others before it runs what ends them, see `_end_all`.
         super().__init__(name=f"loader-{work.stages[index].name}", daemon=True)
-        self.channels, self._work, self._index = channels, work, index
+        self.channels, self._index = channels, index
+        self._work: Work | None = work
 
     def run(self) -> None:
+        """Works, and frees what nobody took while `threading.enumerate` still has the thread: `_end_all` waits for it
+        then. The threads of a dropped run are the last to know their items.
+        """
+        try:
+            assert self._work is not None
+            self._run(self._work)
+        finally:
+            self.channels, self._work = [], None
+
+    def _run(self, work: Work) -> None:
         """Takes items of the stage before, or of the source, until one is an error or the end."""
-        work, index, channels = self._work, self._index, self.channels
+        index, channels = self._index, self.channels
         stage, sink = work.stages[index], channels[index]
         take = channels[index - 1].get if index else work.first
         group: list[StagedItem] = []

@@ -23,7 +23,7 @@ class ClusterData(theirs.ClusterData):
     """`torch_geometric.loader.ClusterData`: a graph in parts with few edges between them, made by METIS.
 
     The parts come from the package pymetis (`pip install 'gnn-loader[metis]'`), also if torch-sparse or pyg-lib is
-    installed. A partition that torch_geometric has saved under `save_dir` is read.
+    installed. A partition that torch_geometric has saved under `save_dir` is read, if it is one of this graph.
 
     Args:
         data: the graph, of one type, with `edge_index`. METIS sees each edge in both directions, and no loops.
@@ -31,7 +31,30 @@ class ClusterData(theirs.ClusterData):
 
     Raises:
         ImportError: pymetis is missing.
+        ValueError: the partition under `save_dir` is of other edges, or has another `sparse_format`.
     """
+
+    def _permute_data(self, data: Any, partition: Any) -> Any:
+        if not self._is_of(data, partition):
+            raise ValueError(
+                "the partition in save_dir is of another graph, or of another sparse_format or num_parts; remove it, "
+                "or give another save_dir or filename"
+            )
+        return super()._permute_data(data, partition)
+
+    def _is_of(self, data: Any, partition: Any) -> bool:
+        """Whether a partition, which may have been read, has the edges of the graph in its format."""
+        if partition.sparse_format != self.sparse_format or partition.partptr.numel() != self.num_parts + 1:
+            return False
+        if partition.node_perm.numel() != data.num_nodes or partition.edge_perm.numel() != data.num_edges:
+            return False
+        number = torch.empty_like(partition.node_perm)
+        number[partition.node_perm] = torch.arange(number.numel(), device=number.device)
+        ends = number[data.edge_index.to(number.device)[:, partition.edge_perm]]
+        owners, others = ends if self.sparse_format == "csr" else ends.flip(0)
+        lengths = partition.indptr.diff()
+        listed = torch.arange(lengths.numel(), device=lengths.device).repeat_interleave(lengths)
+        return torch.equal(owners, listed) and torch.equal(others, partition.index.to(others.dtype))
 
     def _metis(self, edge_index: Tensor, num_nodes: int) -> Tensor:
         source, target = edge_index.cpu()

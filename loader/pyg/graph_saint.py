@@ -11,12 +11,13 @@ import torch
 import torch_geometric.loader.graph_saint as theirs
 from torch import Tensor
 
+from loader.datasets.digests import digest_of
 from loader.graph import Graph, induced_edges
 from loader.loaders.asked import seeded
 from loader.machine.arguments import as_flag, as_size, kind_of
 from loader.pyg.edges_read import EdgesRead
 from loader.pyg.neighbor_loader import graph_of, place_of
-from loader.pyg.numbered import Clock, NumberedLoader, rows_of, without_own
+from loader.pyg.numbered import Clock, NumberedLoader, owner_of, rows_of, without_own
 from loader.samplers.drawn_numbers import drawn_below, drawn_by
 from loader.samplers.walks import WalkSampler
 
@@ -102,15 +103,28 @@ class GraphSAINTSampler(NumberedLoader, theirs.GraphSAINTSampler):
         self._prepare()
         if self.sample_coverage > 0:
             path = None if save_dir is None else Path(save_dir) / self._filename
+            counted_by = self._counted_by()
             if path is not None and path.exists():
-                self.node_norm, self.edge_norm = torch.load(path, weights_only=True)
+                self.node_norm, self.edge_norm, *known = torch.load(path, weights_only=True)
+                sizes = self.node_norm.numel(), self.edge_norm.numel()
+                if sizes != (self.N, self.E) or known not in ([], [counted_by]):  # torch_geometric's files end there
+                    raise ValueError(
+                        f"{path} has the coefficients of another graph or batch_size; remove it, or give another "
+                        "save_dir"
+                    )
             else:
                 self.node_norm, self.edge_norm = self._compute_norm()
                 if path is not None:
-                    torch.save((self.node_norm, self.edge_norm), path)
+                    torch.save((self.node_norm, self.edge_norm, counted_by), path)
 
     def _prepare(self) -> None:
         """Makes what drawing needs; `_graph` and the seed are there."""
+
+    def _counted_by(self) -> dict[str, Any]:
+        """What coefficients depend on, beside chance and what the name of their file says."""
+        graph = self._graph
+        edges = digest_of(graph.indptr, graph.indices, graph.edge_ids)
+        return {"edges": edges, "batch_size": self._batch_size}
 
     def _drawn(self, below: int, count: int) -> Tensor:
         """`[count]` numbers of this step below `below`."""
@@ -154,8 +168,8 @@ class GraphSAINTSampler(NumberedLoader, theirs.GraphSAINTSampler):
         for name, item in self.data:
             if name in ("edge_index", "num_nodes"):
                 continue
-            rows = item.size(0) if isinstance(item, Tensor) and item.dim() else -1
-            made[name] = rows_of(item, nodes) if rows == self.N else rows_of(item, ids) if rows == self.E else item
+            owner = owner_of(name, item, self.N, self.E)
+            made[name] = item if owner is None else rows_of(item, nodes if owner == "node" else ids)
         if self.sample_coverage > 0:
             made.node_norm, made.edge_norm = rows_of(self.node_norm, nodes), rows_of(self.edge_norm, ids)
         return made

@@ -136,3 +136,14 @@ def without_own(who: str, place: torch.device, options: dict[str, Any]) -> dict[
 def rows_of(value: Tensor, ids: Tensor) -> Tensor:
     """Rows of an attribute, on the device of `ids`."""
     return value[ids.to(value.device)].to(ids.device)
+
+
+def owner_of(name: str, value: Any, num_nodes: int, num_edges: int) -> str | None:
+    """Whose rows an attribute of a `Data` has: "node", "edge", or None if it has neither.
+
+    If there are as many edges as nodes, those with "edge" in the name are of edges, as `Data.is_edge_attr` says.
+    """
+    rows = value.size(0) if isinstance(value, Tensor) and value.dim() else -1
+    if rows == num_edges and (rows != num_nodes or "edge" in name):
+        return "edge"
+    return "node" if rows == num_nodes else None

@@ -15,7 +15,7 @@ from loader.loaders.torch_options import as_ids
 from loader.machine.arguments import as_size, kind_of
 from loader.pyg.edges_read import EdgesRead
 from loader.pyg.neighbor_loader import graph_of, place_of
-from loader.pyg.numbered import Numbered, NumberedLoader, rows_of, without_own
+from loader.pyg.numbered import Numbered, NumberedLoader, owner_of, rows_of, without_own
 from loader.pyg.options import large_as_all
 from loader.samplers.ego import EgoGraphs, EgoSampler
 
@@ -132,15 +132,11 @@ class ShaDowKHopSampler(NumberedLoader, theirs.ShaDowKHopSampler):
         for name, value in self.data:
             if name in ("edge_index", "adj_t", "num_nodes", "batch", "ptr"):
                 continue
-            rows = value.size(0) if isinstance(value, Tensor) and value.dim() else -1
-            if name == "y" and rows == num_nodes:
-                batch[name] = rows_of(value, found.nodes[found.roots])
-            elif rows == num_nodes:
-                batch[name] = rows_of(value, found.nodes)
-            elif rows == num_edges:
-                batch[name] = rows_of(value, edge_ids)
+            owner = owner_of(name, value, num_nodes, num_edges)
+            if owner == "node":
+                batch[name] = rows_of(value, found.nodes[found.roots] if name == "y" else found.nodes)
             else:
-                batch[name] = value
+                batch[name] = value if owner is None else rows_of(value, edge_ids)
         return batch
 
 

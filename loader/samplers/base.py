@@ -19,7 +19,13 @@ from loader.graph.checks import check_integers, check_range, signed
 from loader.machine.arguments import as_64_bits, as_flag, as_index, as_seed, as_size, kind_of, shown
 from loader.machine.forks import ForkSafeLock
 from loader.samplers.picks import Picks
-from loader.samplers.relations import EXPANDS, resolve_relation_fanouts, seeds_by_type, widest
+from loader.samplers.relations import (
+    EXPANDS,
+    check_distinct_by_type,
+    resolve_relation_fanouts,
+    seeds_by_type,
+    widest,
+)
 from loader.samplers.relations import MAX_FANOUT as MAX_FANOUT
 from loader.samplers.relations import MAX_HOPS as MAX_HOPS
 
@@ -269,10 +275,20 @@ class Sampler(ABC):
             ValueError: seeds out of range or duplicated.
             RuntimeError: the sampler was closed.
         """
-        if isinstance(seeds, Mapping):
-            if not isinstance(graph, HeteroGraph):
-                raise TypeError("seeds is a dict, but the graph has one type of nodes; give a tensor of ids")
-            seeds = seeds_by_type(graph, seeds)
+        if not isinstance(seeds, Mapping):
+            return self._sample_by_session(graph, seeds, epoch, batch)
+        if not isinstance(graph, HeteroGraph):
+            raise TypeError("seeds is a dict, but the graph has one type of nodes; give a tensor of ids")
+        ids = seeds_by_type(graph, seeds)
+        try:
+            return self._sample_by_session(graph, ids, epoch, batch)
+        except ValueError as error:
+            refused = error
+        if "more than once" in str(refused):
+            check_distinct_by_type(seeds)  # names the id that the caller gave, not that of the one range
+        raise refused
+
+    def _sample_by_session(self, graph: Any, seeds: Any, epoch: int, batch: int) -> Any:
         require_graph(graph)
         opened = self._use(graph)
         try:

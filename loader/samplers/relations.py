@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from loader.graph import EdgeType, HeteroGraph
+from loader.graph.checks import signed
 from loader.machine.arguments import as_index, as_size, kind_of, shown
 
 MAX_FANOUT = 1024
@@ -113,6 +114,7 @@ def seeds_by_type(graph: HeteroGraph, seeds: Mapping[str, Tensor]) -> Tensor:
             raise TypeError(f"seeds[{name!r}] is {kind_of(own)}; it must be a tensor of integer ids")
         if own.dim() != 1:
             raise ValueError(f"seeds[{name!r}] has shape {list(own.shape)}; it must have 1 dimension")
+        own = signed(f"seeds[{name!r}]", own)
         if own.numel():
             low, high = (int(x) for x in torch.aminmax(own))
             if low < 0 or high >= len(ids):
@@ -122,6 +124,20 @@ def seeds_by_type(graph: HeteroGraph, seeds: Mapping[str, Tensor]) -> Tensor:
     if not found:
         raise ValueError("seeds is an empty dict; give ids of at least one node type")
     return torch.cat(found).to(graph.lists.indices.dtype)
+
+
+def check_distinct_by_type(seeds: Mapping[str, Tensor]) -> None:
+    """Raises ValueError if a node is there twice; the message names it by its id within its type.
+
+    Args:
+        seeds: as `seeds_by_type` takes them.
+    """
+    for name, ids in seeds.items():
+        values, counts = torch.unique(signed(f"seeds[{name!r}]", ids), return_counts=True)
+        if (repeated := values[counts > 1]).numel():
+            raise ValueError(
+                f"seeds[{name!r}] holds node {int(repeated[0])} more than once; seeds must be distinct (torch.unique)"
+            )
 
 
 def node_types_of(graph: HeteroGraph) -> list[tuple[int, int]]:

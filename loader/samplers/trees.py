@@ -50,7 +50,7 @@ class TreeSampler(TreeOptions):
             themselves, "<=" shows the item's own edge.
         window: show only what is later than the seed's time minus this, an integer of at least 1.
         bound: "seed": a tree has the time of its seed as bound. "edge": the bound of a picked node is the time of the
-            edge that led to it; with `trees="paths"` only, as two edges may lead to one node of a tree.
+            entry that led to it; with `trees="paths"` only, as two edges may lead to one node of a tree.
         last: pick the latest `fanout` entries that a row sees, of equal times those with the highest ids, in place of
             random ones.
         missing_times: see `HeteroGraph.by_time`.

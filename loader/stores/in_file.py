@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from loader.machine.mapped import map_array
-from loader.machine.pages import file_behind, is_replaced, place_in_file
+from loader.machine.pages import file_behind, is_replaced, is_written, place_in_file
 from loader.machine.trust import open_lock, open_trusted
 from loader.stores import codes
 from loader.stores.rows import RowFormat
@@ -30,15 +30,16 @@ _PART = 64 << 20  # bytes of given rows that are converted at a time
 
 
 def is_converted(tensor: Tensor, rows: RowFormat) -> bool:
-    """Whether the rows of a mapped tensor are kept in another type than that of its file."""
-    return rows.storage_dtype != tensor.dtype and file_behind(tensor) is not None
+    """Whether the rows of a mapped tensor are kept in another type than that of its file, beside that."""
+    return rows.storage_dtype != tensor.dtype and file_behind(tensor) is not None and not is_written(tensor)
 
 
 def stored_in_file(tensor: Tensor, rows: RowFormat) -> Tensor:
     """What `RowFormat.stored` returns, mapped from a file that lies beside that of `tensor`.
 
     The file is written in parts if there is none, or if that of `tensor` has changed since; of several processes, one
-    writes it and the others wait. A tensor that no file is behind is converted in memory.
+    writes it and the others wait. A tensor that no file is behind is converted in memory, and so is one whose memory
+    was written to since it was mapped: its rows are not those of the file.
 
     Raises:
         ValueError: as `RowFormat.stored`; or the file of `tensor` was replaced.

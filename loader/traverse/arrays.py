@@ -183,7 +183,7 @@ def _by_weights(graph: Graph) -> Memo:
 
 
 def _state(graph: Graph) -> tuple[object, ...]:
-    return tuple((id(array), version_of(array)) for array in (graph.indptr, graph.indices))
+    return graph._state(), *(version_of(array) for array in (graph.indptr, graph.indices))
 
 
 def _offsets(graph: Graph, indptr: Tensor, name: str, device: torch.device) -> Tensor:

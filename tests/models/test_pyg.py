@@ -113,6 +113,18 @@ def test_loops_are_counted_in_parts(random_graph: Any, monkeypatch: pytest.Monke
         assert torch.equal(pyg._loops(graph), expected)
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_graph_without_edges_gives_numbers(architecture: str) -> None:
+    none = torch.empty(0, dtype=torch.int64)
+    graph = Graph.from_edges(none, none, NODES)
+    net = make(architecture, graph, **OPTIONS.get(architecture, {}))
+    x = torch.randn(NODES, IN)
+    batch = FullSampler(2).sample(graph, torch.arange(5))
+    found = net(batch, x[batch.nodes])
+    assert found.isfinite().all()
+    torch.testing.assert_close(exact(net, graph, x)[0][:5], found.detach(), rtol=1e-4, atol=1e-5)
+
+
 def test_gcn_without_its_graph_is_refused(random_graph: Any) -> None:
     graph: Graph = random_graph(NODES, 200)
     batch = FullSampler(2).sample(graph, torch.arange(4))

@@ -81,6 +81,32 @@ def test_negatives_of_held_out_links_are_no_links(name):
     assert len(held) == 1
 
 
+def test_overfitting_takes_the_same_links_each_epoch(tmp_path):
+    class Asked(LightningModule):
+        automatic_optimization = False
+
+        def __init__(self):
+            super().__init__()
+            self.weight, self.links = torch.nn.Parameter(torch.zeros(())), []
+
+        def training_step(self, batch, index):
+            ends, truth = batch.pairs()
+            self.links.append(batch.nodes[ends[:, truth == 1]].tolist())
+
+        def validation_step(self, batch, index):
+            pass
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    for overfit in (2, 0):
+        model = Asked()
+        trainer = make_trainer(tmp_path, overfit_batches=overfit, max_epochs=2, limit_val_batches=0)
+        trainer.fit(model, datamodule=module())
+        half = len(model.links) // 2
+        assert (model.links[:half] == model.links[half:]) == (overfit > 0)
+
+
 def test_bad_arguments_are_refused():
     for options, message in (
         ({"graph": "disk"}, "graph is 'disk'"),

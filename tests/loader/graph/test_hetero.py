@@ -17,7 +17,7 @@ from torch import Tensor
 from typed_graphs import EdgeType, lists_of, rows_of, typed_edges
 
 import loader
-from loader import WalkSampler, random_walk
+from loader import TreeSampler, WalkSampler, random_walk
 from loader.datamodules.link_split import split_links
 from loader.datasets import NodeDataset
 from loader.graph import Graph, HeteroGraph, require_graph
@@ -309,6 +309,16 @@ class TestPlaces:
         graph.lists.indptr[0] = 0
         assert graph.state() != before
         graph.require_sound()
+
+    def test_another_array_at_the_same_address_counts(self) -> None:
+        graph = HeteroGraph.of(Graph.from_edges(t(0, 1), t(2, 2), 3, edge_times=t(1, 5)))
+        lists, sampler = graph.lists, TreeSampler([-1], times="edge")
+        first = lists.edge_times
+        assert sampler.sample(graph, t(2), t(3)).num_edges == 1
+        lists.edge_times = None
+        first.data = t(5, 5)  # has the `id` and the version that the first had, as a new array may
+        lists.edge_times = first
+        assert sampler.sample(graph, t(2), t(3)).num_edges == 0
 
     def test_other_weights_need_no_other_check(self, monkeypatch: pytest.MonkeyPatch) -> None:
         looks: list[int] = []

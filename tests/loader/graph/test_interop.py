@@ -168,10 +168,11 @@ def test_from_pyg_names_missing_attributes(edges):
 
 def test_from_pyg_names_what_was_given(edges):
     data = Data(edge_index=edges, num_nodes=3, w=torch.ones(7, 2))
-    with pytest.raises(
-        ValueError, match=r"edge_index holds node [0-9]+, but data has 3 nodes, 0 to 2; .* data\.num_nodes"
-    ):
-        Graph.from_pyg(data)
+    for given in (data, Data(edge_index=edges.to(torch.uint64), num_nodes=3)):
+        with pytest.raises(
+            ValueError, match=r"edge_index holds node [0-9]+, but data has 3 nodes, 0 to 2; .* data\.num_nodes"
+        ):
+            Graph.from_pyg(given)
     with pytest.raises(TypeError, match=r"edge_index has dtype torch\.float32; .* type: edge_index\.long\(\)"):
         Graph.from_pyg(Data(edge_index=edges.float(), num_nodes=NUM_NODES))
     with pytest.raises(ValueError, match=r"weight_attr is 'w', and data\.w has shape \[7, 2\]; it must be \[300\]"):

@@ -44,6 +44,20 @@ def test_times_of_zones_and_integers_are_read():
     assert sorted(Graph.from_pandas(frame, time="n").edge_times.tolist()) == [3, 4]
 
 
+def test_dates_beyond_nanoseconds_are_read():
+    at = pandas.Series(np.array(["3000-01-01", "1000-01-01"], dtype="datetime64[s]"))
+    frame = pandas.DataFrame({"s": [0, 1], "t": [1, 0], "at": at})
+    assert sorted(Graph.from_pandas(frame, time="at").edge_times.tolist()) == [-30610224000, 32503680000]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
+def test_arrow_dates_of_zones_are_read(zone):
+    pytest.importorskip("pyarrow")
+    at = pandas.Series(pandas.to_datetime(["1970-01-01", "1970-01-02"]).tz_localize("UTC").tz_convert(zone))
+    frame = pandas.DataFrame({"s": [0, 1], "t": [1, 0], "at": at.convert_dtypes(dtype_backend="pyarrow")})
+    assert sorted(Graph.from_pandas(frame, time="at").edge_times.tolist()) == [0, 86400]
+
+
 @pytest.mark.parametrize(
     ("edges", "nodes", "options", "message"),
     [

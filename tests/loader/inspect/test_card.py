@@ -258,11 +258,8 @@ class TestTypes:
         assert max(map(len, text.splitlines())) <= 80
 
     def test_options_that_types_lack_are_refused(self, file: Path, tmp_path: Path) -> None:
-        for option, value in (("--storage-dtype", "int8"), ("--eval-batch-size", "1")):
-            with pytest.raises(
-                SystemExit, match=r"error: .* is .*, but typed has several types of nodes; leave it out"
-            ):
-                main(["--dataset", str(file), option, value, "--cache-dir", str(tmp_path / "cache")])
+        with pytest.raises(SystemExit, match=r"error: .* is .*, but typed has several types of nodes; leave it out"):
+            main(["--dataset", str(file), "--storage-dtype", "int8", "--cache-dir", str(tmp_path / "cache")])
 
     def test_tasks_on_tables_show_no_budget(self, tmp_path: Path) -> None:
         pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")

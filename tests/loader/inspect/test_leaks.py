@@ -270,7 +270,13 @@ def test_a_graph_of_one_type_is_looked_at(tmp_path: Path, capsys: pytest.Capture
     ("arguments", "message"),
     [
         (["--leaks", "--memory", "1"], "error: --memory is 1.0, which goes without --leaks"),
+        (["--leaks", "--eval-batch-size", "5"], "error: --eval-batch-size is 5, which goes without --leaks"),
+        (["--leaks", "--prefetch", "2"], "error: --prefetch is 2, which goes without --leaks"),
         (["--times", "node"], "error: --times is node, which goes with --leaks"),
+        (
+            ["--eval-batch-size", "5"],
+            r"error: eval_batch_size is 5, but only a plan .* give memory_gib \(--memory\), too",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(arguments: list[str], message: str) -> None:

@@ -248,6 +248,15 @@ def test_edge_features_are_rows_by_edge_id(make: Callable[..., NodeLoader], grap
     assert all(block.edge_features is None for block in next(iter(make())).blocks)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.uint32, torch.int32, torch.int64])
+def test_edge_ids_of_any_integers_find_rows(dtype: torch.dtype) -> None:
+    ids, rows = torch.tensor([3, 1, 0, 2]), torch.rand(4, 2)
+    graph = Graph(torch.tensor([0, 1, 2, 4]), torch.tensor([1, 0, 0, 1]), edge_ids=ids.to(dtype))
+    sampler = HopwiseSampler([-1], num_threads=1, edge_ids=True)
+    (batch,) = NodeLoader(graph, None, None, torch.arange(3), sampler, 3, edge_features=rows)
+    assert torch.equal(batch.blocks[0].edge_features, rows[ids])
+
+
 def test_edge_features_need_edge_ids_and_all_rows(make: Callable[..., NodeLoader], graph: Graph) -> None:
     rows = torch.zeros(graph.num_edges, 3)
     with pytest.raises(ValueError, match="the sampler returns none; give it edge_ids=True"):

@@ -192,6 +192,16 @@ def test_a_state_of_another_graph_is_refused(
         make(graph=random_graph(NUM_NODES, 1501)).load_state_dict(state)
 
 
+def test_other_edges_of_equal_sizes_are_refused(make: Callable[..., NodeLoader], graph: Graph) -> None:
+    state = make().state_dict()
+    copy = Graph(graph.indptr.long(), graph.indices.clone())
+    make(graph=copy).load_state_dict(state)  # the same edges in other memory
+    with pytest.raises(ValueError, match=r"cannot resume: the graph's edges was .* now; restore it"):
+        make(graph=graph.reverse()).load_state_dict(state)
+    del state["config"]["the graph's edges"]  # as releases before wrote it
+    make(graph=graph.reverse()).load_state_dict(state)
+
+
 def test_values_that_are_no_state_are_refused(make: Callable[..., NodeLoader]) -> None:
     loader = make()
     state = loader.state_dict()

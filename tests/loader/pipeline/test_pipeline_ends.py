@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import itertools
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from function_stage import FunctionStage
@@ -121,3 +124,35 @@ def test_an_error_nobody_met_is_collected() -> None:
     assert no_threads()
     gc.collect()
     assert [ref() for ref in alive] == [None, None]
+
+
+DROPPED_AT_THE_END = """
+import itertools, time
+from function_stage import FunctionStage
+from loader.pipeline import Pipeline
+
+class Item:
+    made = 0
+
+    def __init__(self):
+        Item.made += 1
+
+    def __del__(self):
+        time.sleep(0.2)  # without the GIL, as a tensor whose memory is given back
+        print("freed", flush=True)
+
+run = Pipeline([FunctionStage("make", lambda _: Item())], 3).run(itertools.count())
+next(run)
+while Item.made < 4:
+    time.sleep(0.01)
+del run
+time.sleep(0.1)  # until its thread frees items
+"""
+
+
+def test_a_dropped_run_frees_items_before_exit() -> None:
+    """A thread that came back from C++ to an interpreter that is gone would end the process by an abort."""
+    support = Path(__file__).parents[2] / "support"
+    script = f"import sys; sys.path.insert(0, {str(support)!r})\n{DROPPED_AT_THE_END}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.split() == ["freed"] * 4

@@ -96,6 +96,21 @@ def test_partitions_are_kept_in_a_folder(tmp_path: Path) -> None:
     assert isinstance(two, torch_geometric.loader.ClusterData)
 
 
+def test_kept_partitions_of_others_are_refused(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"save_dir": str(tmp_path), "log": False}
+    for sparse_format in ("csr", "csc"):
+        options["filename"] = f"{sparse_format}.pt"
+        made = InHalves(data_of(), 2, sparse_format=sparse_format, **options)
+        again = InHalves(data_of(), 2, sparse_format=sparse_format, **options)
+        assert torch.equal(made[0].edge_index, again[0].edge_index)
+        other = data_of()
+        other.edge_index = other.edge_index[:, torch.arange(20).roll(1)]
+        with pytest.raises(ValueError, match="the partition in save_dir is of another graph, or of another sparse_f"):
+            InHalves(other, 2, sparse_format=sparse_format, **options)
+    with pytest.raises(ValueError, match="the partition in save_dir is of another graph, or of another sparse_format"):
+        InHalves(data_of(), 2, sparse_format="csr", **options)
+
+
 def test_without_metis_an_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymetis", None)
     with pytest.raises(ImportError, match=r"ClusterData needs the package pymetis; pip install 'gnn-loader\[metis\]'"):

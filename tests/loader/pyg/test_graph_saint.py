@@ -179,6 +179,29 @@ def test_coefficients_are_kept_in_a_folder(tmp_path: Path) -> None:
     assert torch.equal(one.edge_norm, two.edge_norm)
 
 
+def test_coefficients_of_another_graph_are_refused(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"sample_coverage": 3, "log": False, "save_dir": str(tmp_path)}
+    made = GraphSAINTNodeSampler(data_of(), 2, **options)
+    turned = data_of()
+    turned.edge_index = turned.edge_index.flip(0)
+    for data, batch_size in ((turned, 2), (data_of(), 3)):
+        with pytest.raises(ValueError, match=r"_3\.pt has the coefficients of another graph or batch_size; remove it"):
+            GraphSAINTNodeSampler(data, batch_size, **options)
+    path = tmp_path / "graphsaintnodesampler_3.pt"
+    torch.save((made.node_norm * 2, made.edge_norm), path)  # as torch_geometric writes it
+    assert torch.equal(GraphSAINTNodeSampler(data_of(), 3, **options).node_norm, made.node_norm * 2)
+    torch.save((made.node_norm[1:], made.edge_norm), path)
+    with pytest.raises(ValueError, match="of another graph"):
+        GraphSAINTNodeSampler(data_of(), 2, **options)
+
+
+def test_as_many_edges_as_nodes_keep_their_rows() -> None:
+    ring = torch.arange(6)
+    data = Data(edge_index=torch.stack([ring, (ring + 1) % 6]), x=ring, edge_attr=10 * ring, num_nodes=6)
+    for made in GraphSAINTNodeSampler(data, 3, 4, seed=1):
+        assert torch.equal(made.edge_attr, 10 * made.x[made.edge_index[0]])
+
+
 def test_a_sampler_of_the_users_is_called() -> None:
     class Few(GraphSAINTSampler):
         def _sample_nodes(self, batch_size: int) -> Tensor:

@@ -41,6 +41,14 @@ def same(one: Batch, two: Batch) -> bool:
     return one.keys() == two.keys() and all(torch.equal(one[k], two[k]) for k in one.keys())  # noqa: SIM118
 
 
+def test_as_many_edges_as_nodes_keep_their_rows() -> None:
+    ring = torch.arange(6)
+    data = Data(edge_index=torch.stack([ring, (ring + 1) % 6]), x=ring, edge_attr=10 * ring, num_nodes=6)
+    (batch,) = ShaDowKHopSampler(data, depth=2, num_neighbors=3, batch_size=6)
+    assert batch.edge_attr.numel() == 12
+    assert torch.equal(batch.edge_attr, 10 * batch.x[batch.edge_index[0]])
+
+
 def test_mini_batches_are_those_of_torch_sparse() -> None:
     data = data_of()
     made = ShaDowKHopSampler(data, depth=1, num_neighbors=3, node_idx=MASK, batch_size=2)

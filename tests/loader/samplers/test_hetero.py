@@ -163,12 +163,23 @@ def test_fanouts_of_other_relations_are_refused(fanouts: dict[Any, Any], message
         ({}, "seeds is an empty dict"),
         (torch.tensor([160]), "holds node 160"),
         (torch.tensor([100, 3]), "seeds of several node types are mixed"),
-        ({"p": torch.tensor([1, 1])}, "more than once"),
+        ({"p": torch.tensor([1, 1])}, r"seeds\['p'\] holds node 1 more than once"),
+        (
+            {"p": torch.tensor([2**63 + 1], dtype=torch.uint64)},
+            r"seeds\['p'\]\[0\] is 9223372036854775809; it must fit",
+        ),
     ],
 )
 def test_bad_seeds_are_refused(seeds: Any, message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         FusedSampler([2]).sample(graph_of(), seeds)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
+def test_unsigned_ids_by_type_are_taken(dtype: torch.dtype) -> None:
+    ids = torch.tensor([3, 1])
+    batch = FusedSampler([2]).sample(graph_of(), {"p": ids.to(dtype)})
+    assert torch.equal(batch.nodes, FusedSampler([2]).sample(graph_of(), {"p": ids}).nodes)
 
 
 def test_options_for_types_need_types() -> None:

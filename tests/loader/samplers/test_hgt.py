@@ -259,8 +259,10 @@ def test_other_graphs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_wrong_seeds_are_refused() -> None:
     sampler = HGTSampler([1])
-    with pytest.raises(ValueError, match="seeds holds node 7 more than once"):
+    with pytest.raises(ValueError, match=r"seeds\['p'\] holds node 1 more than once"):
         sampler.sample(small(), {"p": torch.tensor([1, 1])})
+    with pytest.raises(ValueError, match="seeds holds node 7 more than once"):
+        sampler.sample(small(), torch.tensor([7, 7]))
     with pytest.raises(ValueError, match="valid ids are 0 to 10"):
         sampler.sample(small(), torch.tensor([11]))
     with pytest.raises(ValueError, match="seeds of several node types are mixed"):

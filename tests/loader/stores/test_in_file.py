@@ -77,6 +77,20 @@ def test_rows_are_converted_once(path: Path, kind: str, monkeypatch: pytest.Monk
     assert len(written) == 2
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_written_in_memory_are_converted_there(path: Path, kind: str) -> None:
+    """A mapping of a dataset's features is private: what is written to it is in no file."""
+    for store in (MemmapFeatures, PartitionedFeatures):
+        x = torch.from_numpy(np.load(path, mmap_mode="c"))
+        rows = store(x, num_threads=1, storage_dtype=kind, dtype="float32").gather(IDS)  # of the file
+        assert torch.equal(rows, rows_of(path, kind))
+        x = torch.from_numpy(np.load(path, mmap_mode="c"))
+        x[:, ::2] *= 10
+        wanted = HostFeatures(x.clone(), 1, storage_dtype=kind, dtype="float32").gather(IDS)
+        assert torch.equal(store(x, num_threads=1, storage_dtype=kind, dtype="float32").gather(IDS), wanted)
+        assert torch.equal(rows_of(path, kind), rows)
+
+
 def test_scales_of_rows_are_kept_with_them(tmp_path: Path) -> None:
     x = torch.randn(600, 25, generator=torch.Generator().manual_seed(3)) * torch.logspace(-3, 3, 600)[:, None]
     np.save(tmp_path / "x.npy", x.numpy())

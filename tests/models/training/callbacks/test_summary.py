@@ -59,6 +59,9 @@ def test_models_of_types_are_tested_by_sampling(edge_types: Any, how: str, capsy
     trainer: Any = SimpleNamespace(is_global_zero=True, callback_metrics={"test/auc": 0.5}, callbacks=[])
     model: Any = SimpleNamespace(hparams={"edge_types": edge_types})
     RunSummary().on_test_end(trainer, model)
+    assert capsys.readouterr().out == f"auc: test 50.00% with {how} neighbors (weights of the last step)\n"
+    trainer.ckpt_path = "best.ckpt"
+    RunSummary().on_test_end(trainer, model)
     assert capsys.readouterr().out == f"auc: test 50.00% with {how} neighbors (best checkpoint)\n"
 
 

@@ -114,8 +114,8 @@ def test_watched_scores_without_a_value_end_runs(composed: Composer, tmp_path: P
     options = [*graph, "model.metrics=[auc]", "trainer.max_epochs=2"]
     with pytest.raises(ValueError, match=r"val/auc is nan in epoch 1, since the labels of its split do not decide it"):
         in_process(composed, *options, "optimized_metric=val/auc", "callbacks.best.monitor=val/auc")
-    in_process(composed, *options)  # nothing watches it
-    metrics = json.loads((tmp_path / "result.json").read_text())["metrics"]
+    in_process(composed, *options, f"run_dir={tmp_path / 'unwatched'}")  # nothing watches it
+    metrics = json.loads((tmp_path / "unwatched" / "result.json").read_text())["metrics"]
     assert np.isnan(metrics["val/auc"])
 
 

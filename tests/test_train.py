@@ -188,7 +188,7 @@ def test_a_few_steps_need_no_validation(composed: Composer, capsys: Any, task: s
 
 def test_an_early_stop_is_told_after_the_test(composed: Composer, capsys: Any) -> None:
     in_process(composed, "callbacks.early_stopping.patience=1", "+callbacks.early_stopping.min_delta=10")
-    assert "stopped after epoch 2: val/acc got no better for 1 epochs" in capsys.readouterr().out
+    assert "stopped after epoch 2: val/acc got no better 1 times in a row" in capsys.readouterr().out
 
 
 def test_equal_seeds_give_equal_runs(composed: Composer, tmp_path: Path) -> None:

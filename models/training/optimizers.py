@@ -46,6 +46,8 @@ class Optimization:
         self._optimizer, self._options = _named("optimizer", optimizer or {"name": "Adam"}, torch.optim)
         self._schedule, self._schedule_options = _named("schedule", schedule or {}, torch.optim.lr_scheduler)
         self._monitor = self._schedule_options.pop("monitor", None)
+        if self._optimizer is torch.optim.SparseAdam:
+            raise ValueError("optimizer.name is SparseAdam, and the gradients here are dense; give Adam")
         if "lr" in self._options or "weight_decay" in self._options:
             name = "lr" if "lr" in self._options else "weight_decay"
             raise ValueError(f"optimizer.{name} is {shown(self._options[name])}; give model.{name} in its place")

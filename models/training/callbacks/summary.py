@@ -116,10 +116,11 @@ def _readable(count: int) -> str:
 def _stopped_early(callbacks: list[Callback]) -> list[str]:
     """The line that says why a training ended before its last epoch; none if it did not."""
     return [
-        f"stopped after epoch {stop.stopped_epoch + 1}: {stop.monitor} got no better for {stop.patience} epochs"
+        # Looked at after a validation, of which an epoch may have several or none.
+        f"stopped after epoch {stop.stopped_epoch + 1}: {stop.monitor} got no better {stop.patience} times in a row"
         " (callbacks.early_stopping.patience)"
         for stop in callbacks
-        if isinstance(stop, EarlyStopping) and stop.stopped_epoch and stop.wait_count >= stop.patience
+        if isinstance(stop, EarlyStopping) and stop.wait_count >= max(stop.patience, 1)
     ]
 
 

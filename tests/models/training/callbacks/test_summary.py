@@ -116,11 +116,18 @@ def test_the_devices_are_one_line(first: bool, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("waited", "line"), [(10, "stopped after epoch 27: val/acc got no better for 10 epochs"), (3, "")]
+    ("epoch", "waited", "line"),
+    [
+        (26, 10, "stopped after epoch 27: val/acc got no better 10 times in a row"),
+        (0, 10, "stopped after epoch 1: val/acc got no better 10 times in a row"),  # of several validations in it
+        (26, 3, ""),
+    ],
 )
-def test_a_training_that_stopped_early_says_why(waited: int, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_that_stopped_early_says_why(
+    epoch: int, waited: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     stop = EarlyStopping("val/acc", mode="max", patience=10)
-    stop.stopped_epoch, stop.wait_count = 26, waited
+    stop.stopped_epoch, stop.wait_count = epoch, waited
     trainer = SimpleNamespace(is_global_zero=True, callback_metrics=ACCURACIES, callbacks=[stop])
     summary = RunSummary()
     summary.on_train_end(trainer, None)  # type: ignore[arg-type]

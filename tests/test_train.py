@@ -191,6 +191,16 @@ def test_an_early_stop_is_told_after_the_test(composed: Composer, capsys: Any) -
     assert "stopped after epoch 2: val/acc got no better 1 times in a row" in capsys.readouterr().out
 
 
+@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
+def test_a_resumed_run_has_the_patience_given(composed: Composer, tmp_path: Path, capsys: Any) -> None:
+    options = "+callbacks.early_stopping.min_delta=10", "trainer.max_epochs=5"  # nothing is better by that
+    in_process(composed, *options, "callbacks.early_stopping.patience=1")
+    assert "stopped after epoch 2" in capsys.readouterr().out
+    resumed = f"ckpt_path={tmp_path / 'checkpoints' / 'step.ckpt'}", f"run_dir={tmp_path / 'resumed'}"
+    in_process(composed, *options, *resumed, "callbacks.early_stopping.patience=3")
+    assert "stopped after epoch 4: val/acc got no better 3 times in a row" in capsys.readouterr().out
+
+
 def test_equal_seeds_give_equal_runs(composed: Composer, tmp_path: Path) -> None:
     runs = [
         in_process(composed, "optimized_metric=train/loss", f"seed={seed}", f"run_dir={tmp_path / str(i)}")

@@ -794,8 +794,8 @@ cuda_most_normed: int  # columns
 
 # indptr of all rows and entries, int32; of some rows which they are, and where their sums begin, int64.
 _AttendedLists = tuple[Tensor, Tensor, Tensor, Tensor]
-# Elements from a head to the next, heads, slope of scores below 0.
-_AttendedShape = tuple[int, int, float]
+# Elements from a head to the next, heads, slope of scores below 0, whether tensor cores may be used.
+_AttendedShape = tuple[int, int, float, bool]
 
 def cuda_attend(
     where: _Where,
@@ -810,8 +810,8 @@ def cuda_attend(
 ) -> None:
     """Launches attention over rows of one relation (csrc/attention/cuda/attend.h)."""
 
-def cuda_attend_parts(device: int, count: int, /) -> int:
-    """Parts of a gradient of `source` for so many rows."""
+def cuda_attend_parts(where: _Where, lists: _AttendedLists, shape: _AttendedShape, x: Tensor, /) -> int:
+    """Parts of the gradient of `source`."""
 
 def cuda_attend_gradient(
     where: _Where,

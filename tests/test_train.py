@@ -180,12 +180,25 @@ def test_the_default_job_reaches_95_percent(composed: Composer, tmp_path: Path, 
 def test_a_few_steps_need_no_validation(composed: Composer, capsys: Any, task: str) -> None:
     assert math.isnan(in_process(composed, f"task={task}", "trainer.max_steps=2"))
     metric = "val/auc" if task == "link" else "val/acc"
-    assert f"{metric} is not known: training ended before it was computed" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"{metric} is not known: training ended before it was computed" in shown
+    assert "weights of the last" in shown  # a table is as narrow as its columns
+    assert "best checkpoint" not in shown
 
 
 def test_an_early_stop_is_told_after_the_test(composed: Composer, capsys: Any) -> None:
     in_process(composed, "callbacks.early_stopping.patience=1", "+callbacks.early_stopping.min_delta=10")
-    assert "stopped after epoch 2: val/acc got no better for 1 epochs" in capsys.readouterr().out
+    assert "stopped after epoch 2: val/acc got no better 1 times in a row" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
+def test_a_resumed_run_has_the_patience_given(composed: Composer, tmp_path: Path, capsys: Any) -> None:
+    options = "+callbacks.early_stopping.min_delta=10", "trainer.max_epochs=5"  # nothing is better by that
+    in_process(composed, *options, "callbacks.early_stopping.patience=1")
+    assert "stopped after epoch 2" in capsys.readouterr().out
+    resumed = f"ckpt_path={tmp_path / 'checkpoints' / 'step.ckpt'}", f"run_dir={tmp_path / 'resumed'}"
+    in_process(composed, *options, *resumed, "callbacks.early_stopping.patience=3")
+    assert "stopped after epoch 4: val/acc got no better 3 times in a row" in capsys.readouterr().out
 
 
 def test_equal_seeds_give_equal_runs(composed: Composer, tmp_path: Path) -> None:

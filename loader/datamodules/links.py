@@ -24,6 +24,7 @@ from loader.loaders.nodes import NodeLoader
 from loader.loaders.options import check_dataset, check_graph_memory, check_sampler
 from loader.machine.arguments import as_flag, as_seed, as_size, shown
 from loader.machine.renamed import renamed
+from loader.memory.graph import GraphMemory
 from loader.samplers import LinkSampler, Negatives, Sampler
 from loader.samplers.base import AnyGraph, tell_ignored_times
 from loader.samples import Links
@@ -119,6 +120,7 @@ class LinkDataModule(DatasetModule):
         check_graph_memory(graph, "auto")
         check_dataset(dataset)
         check_sampler("sampler", sampler, "node")
+        GraphMemory(graph).check([sampler])
         check_store_factory(features)
         check_shares(val, test)
         weights = sampler.spec().get("weights")

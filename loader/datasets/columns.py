@@ -59,6 +59,7 @@ class TableFile:
         self.path = path
         self._filled: bytes | None = None  # the content, if short rows were filled
         self.kind = table_kind(path)
+        self._mark = "\t" if self.kind == ".tsv" else ","
         if not self.kind:
             raise DatasetError(
                 f"{path} does not end in {', '.join(SUFFIXES)}; save the table as one of these, e.g. by pandas: "
@@ -183,7 +184,7 @@ class TableFile:
         return self.path if self._filled is None else pyarrow().BufferReader(self._filled)
 
     def _fill_short_rows(self) -> None:
-        csv, mark = pyarrow("pyarrow.csv"), "\t" if self.kind == ".tsv" else ","
+        csv, mark = pyarrow("pyarrow.csv"), self._mark
         short: dict[str, int] = {}
 
         def met(row: Any) -> str:
@@ -192,7 +193,7 @@ class TableFile:
             short[row.text] = row.expected_columns - row.actual_columns
             return "skip"
 
-        options = csv.ParseOptions(delimiter=mark, invalid_row_handler=met)
+        options = csv.ParseOptions(delimiter=mark, newlines_in_values=True, invalid_row_handler=met)
         csv.read_csv(self.path, parse_options=options, read_options=csv.ReadOptions(use_threads=False))
         if short:
             cells = {text.encode(): mark.encode() * lacking for text, lacking in short.items()}
@@ -207,7 +208,8 @@ class TableFile:
         csv = pyarrow("pyarrow.csv")
         return {
             "read_options": csv.ReadOptions(block_size=_BLOCK),
-            "parse_options": csv.ParseOptions(delimiter="\t" if self.kind == ".tsv" else ","),
+            # Else a block may end amid a cell in quotes, which then is the end of one row and the begin of another.
+            "parse_options": csv.ParseOptions(delimiter=self._mark, newlines_in_values=True),
             "convert_options": csv.ConvertOptions(
                 include_columns=list(columns) or None,
                 column_types={name: kind for name, kind in columns.items() if kind is not None},

@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 MAX_BATCHES = 10**6  # the figures of each are kept
 
 
-def seeds_of(data: NodeDataset | HeteroDataset) -> Tensor:
-    """The nodes to sample around: the training split, or all nodes of a dataset without splits. Of a task on tables:
-    the rows that training items ask about.
+def items_of(data: NodeDataset | HeteroDataset) -> NodeItems:
+    """What to sample around: the training split, or all nodes of a dataset without splits. Of a task on tables: the
+    training items, rows at times. Ids are of the one range of all types.
     """
+    first = data.graph.node_types[data.target].start if isinstance(data, HeteroDataset) else 0
     if isinstance(data, RelationalData):
-        return data.items["train"].ids.unique()
+        items = data.items["train"]
+        return NodeItems(items.ids + first, times=items.times)
     train = data.splits["train"]
-    return train if train.numel() else torch.arange(data.labels.shape[0])
+    return NodeItems((train if train.numel() else torch.arange(data.labels.shape[0])) + first)
 
 
 def places_of(items: NodeItems, batch_size: int, batches: int, seed: int) -> list[tuple[int, int, Tensor]]:

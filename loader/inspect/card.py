@@ -13,9 +13,8 @@ from torch import Tensor
 from loader.datasets import HeteroDataset, NodeDataset
 from loader.datasets.hetero_card import topology_bytes
 from loader.graph import Graph
-from loader.inspect.batches import check_numbers, places_of, seeds_of, show_memory_and_time, spread
+from loader.inspect.batches import check_numbers, items_of, places_of, show_memory_and_time, spread
 from loader.inspect.types import inspect_types
-from loader.items import NodeItems
 from loader.machine.arguments import as_size, kind_of
 from loader.machine.optional import import_optional
 from loader.memory.card import memory_card, show_memory
@@ -47,7 +46,7 @@ def inspect(
     """Statistics of training mini-batches, as a dict that can be written as JSON.
 
     The mini-batches are those of `NodeLoader(..., shuffle=True, seed=seed)` with a `FusedSampler` of the same seed,
-    from epoch 0 on.
+    from epoch 0 on; of a task on tables, with a `TreeSampler` by time, around its training items.
 
     Args:
         data: the dataset to sample.
@@ -100,9 +99,8 @@ def inspect(
         plan = {}
         if memory is not None:
             plan = {"plan": memory_card(memory, data, fanouts, (batch_size, eval_batch_size), prefetch, seed)}
-        sampler = FusedSampler(fanouts, seed=seed, num_threads=num_threads)
-        return {**inspect_types(data, sampler, batch_size, batches, prefetch), **plan}
-    graph, train = data.graph, seeds_of(data)
+        return {**inspect_types(data, fanouts, batch_size, batches, prefetch, num_threads, seed), **plan}
+    graph, train = data.graph, items_of(data)
     plan = {}
     if memory is not None:
         sizes = (batch_size, eval_batch_size)
@@ -111,7 +109,7 @@ def inspect(
     store = HostFeatures(data.features, num_threads=num_threads, storage_dtype=storage_dtype)
     stored = RowFormat(data.features, storage_dtype=storage_dtype)
     stored.choose(data.features)
-    places = places_of(NodeItems(train), batch_size, batches, seed)
+    places = places_of(train, batch_size, batches, seed)
     for epoch, index, seeds in places[:2]:  # warm up: threads, workspaces, pages
         store.gather(sampler.sample(graph, seeds, epoch=epoch, batch=index).input_nodes)
 
@@ -148,7 +146,7 @@ def inspect(
         "fanouts": list(sampler.fanouts),
         "batch_size": batch_size,
         "batches": batches,
-        "batches_per_epoch": -(-train.numel() // batch_size),
+        "batches_per_epoch": -(-len(train) // batch_size),
         "num_threads": sampler.num_threads,
         "graph": {
             "num_nodes": graph.num_nodes,

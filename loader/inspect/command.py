@@ -23,7 +23,7 @@ from loader.datasets import DatasetError, HeteroDataset, open_dataset
 from loader.datasets.locations import check_output
 from loader.datasets.named import option_names
 from loader.graph.times import TIMES
-from loader.inspect.batches import check_numbers, seeds_of
+from loader.inspect.batches import check_numbers, items_of
 from loader.inspect.card import inspect, show
 from loader.inspect.leaks import leaks_of, show_leaks
 from loader.inspect.types import show_types
@@ -155,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if card["leaks"]:
                 sys.exit(LEAKS)
             return
-        batch_size = min(args.batch_size, seeds_of(data).numel())
+        batch_size = min(args.batch_size, len(items_of(data)))
         card = inspect(
             data,
             args.fanouts,

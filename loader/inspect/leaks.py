@@ -15,7 +15,7 @@ from loader.datasets.node_dataset import SPLITS
 from loader.graph import EdgeType, HeteroGraph, require_graph
 from loader.graph.checks import MISSING_TIME, time_vector
 from loader.graph.edge_ends import EdgeEnds
-from loader.inspect.batches import places_of, seeds_of
+from loader.inspect.batches import items_of, places_of
 from loader.items import NodeItems
 from loader.machine.arguments import as_size, kind_of, shown
 from loader.samplers import Sampler, TreeSampler, resolve_fanouts
@@ -210,17 +210,16 @@ def leaks_of(
     Args:
         times: whose times the sampler counts, see `TreeSampler`.
     """
-    typed = isinstance(data, HeteroDataset)
     graph = data.graph if isinstance(data, HeteroDataset) else HeteroGraph.of(data.graph)
     lists, target = graph.lists, data.target if isinstance(data, HeteroDataset) else next(iter(graph.node_types))
-    first = graph.node_types[target].start if typed else 0
-    seeds, left_out = seeds_of(data) + first, 0
+    seeds, left_out = items_of(data).ids, 0
     every = [at for at in (lists.node_times, lists.edge_times) if at is not None]
     known = torch.cat([at[at != MISSING_TIME] for at in every]) if every else torch.empty(0, dtype=torch.int64)
     if known.numel() == 0:
         raise ValueError(f"{data.name} has no times, so nothing in it can be later than a seed")
     if isinstance(data, RelationalData):
         items = [data.items[split] for split in SPLITS]
+        first = graph.node_types[target].start
         seeds, at = torch.cat([one.ids for one in items]) + first, torch.cat([one.times for one in items])
         whose = f"of the items of {data.task}"
     elif lists.node_times is not None and target in graph.timed_types:

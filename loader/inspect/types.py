@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from loader.datasets import HeteroDataset
 from loader.datasets.hetero_card import hetero_card, show_hetero_card
-from loader.inspect.batches import places_of, seeds_of, show_memory_and_time, spread
-from loader.items import NodeItems
+from loader.inspect.batches import items_of, places_of, show_memory_and_time, spread
 from loader.machine.optional import import_optional
 from loader.memory.card import show_memory
-from loader.samplers import FusedSampler
+from loader.samplers import FusedSampler, TreeSampler
 from loader.stores import HostFeatures
 
 if TYPE_CHECKING:
@@ -20,25 +20,39 @@ if TYPE_CHECKING:
 
 
 def inspect_types(
-    data: HeteroDataset, sampler: FusedSampler, batch_size: int, batches: int, prefetch: int
+    data: HeteroDataset,
+    fanouts: Sequence[int],
+    batch_size: int,
+    batches: int,
+    prefetch: int,
+    num_threads: int | None,
+    seed: int,
 ) -> dict[str, Any]:
     """`inspect` of a dataset with several types."""
-    graph, train = data.graph, seeds_of(data)
+    graph, train = data.graph, items_of(data)
+    sampler: FusedSampler | TreeSampler = FusedSampler(fanouts, seed=seed, num_threads=num_threads)
+    if train.times is not None:  # of a task on tables, whose items see what is known at their times
+        options: dict[str, Any] = {"times": "both", "missing_times": "always"}
+        sampler = TreeSampler(fanouts, seed=seed, num_threads=num_threads, **options)
     stores = {name: HostFeatures(table, num_threads=sampler.num_threads) for name, table in data.features.items()}
     sampling, gathering, sampled = [], [], []
-    places = places_of(NodeItems(train), batch_size, batches, sampler.seed)
+    topology, features, distinct = [], [], []
+    places = places_of(train, batch_size, batches, sampler.seed)
     for epoch, index, seeds in places[:2]:  # warm up: threads, workspaces, pages
-        sampler.sample(graph, {data.target: seeds}, epoch=epoch, batch=index)
+        sampler.sample(graph, seeds, epoch=epoch, batch=index)
     for epoch, index, seeds in places:
         begin = time.perf_counter()
-        batch = sampler.sample(graph, {data.target: seeds}, epoch=epoch, batch=index)
+        batch = sampler.sample(graph, seeds, epoch=epoch, batch=index)
         sampling.append(time.perf_counter() - begin)
         sampled.append(batch)
+        topology.append(float(sum(t.nbytes for t in batch.tensors())))
         begin = time.perf_counter()
+        ids = {name: batch.ids(f"node/{name}") for name in graph.node_types}  # of trees, each node once
         for name, store in stores.items():
-            ids = graph.node_types[name]
-            store.gather(batch.nodes[(batch.nodes >= ids.start) & (batch.nodes < ids.stop)] - ids.start)
+            store.gather(ids[name])
         gathering.append(time.perf_counter() - begin)
+        distinct.append(sum(of.numel() for of in ids.values()))
+        features.append(4.0 * sum(ids[name].numel() * data.num_features[name] for name in stores))
     sampler.close()
     for store in stores.values():
         store.close()
@@ -46,18 +60,13 @@ def inspect_types(
         name: [float(sum(hop[t] for hop in batch.sizes)) for batch in sampled]
         for t, name in enumerate(graph.node_types)
     }
-    topology = [
-        float(batch.nodes.nbytes + sum(block.indptr.nbytes + block.indices.nbytes for block in batch.blocks))
-        for batch in sampled
-    ]
-    features = [4.0 * sum(rows[name][i] * data.num_features[name] for name in stores) for i in range(batches)]
     most_labels = batch_size * data.labels.element_size()
     return {
         **hetero_card(data),
         "fanouts": list(sampler.fanouts),
         "batch_size": batch_size,
         "batches": batches,
-        "batches_per_epoch": -(-train.numel() // batch_size),
+        "batches_per_epoch": -(-len(train) // batch_size),
         "num_threads": sampler.num_threads,
         "hops": [
             {
@@ -71,7 +80,7 @@ def inspect_types(
             for hop, fanout in enumerate(sampler.fanouts, 1)
         ],
         "input_rows": {name: spread(of) for name, of in rows.items()},
-        "input_share_of_graph": statistics.mean(batch.nodes.numel() for batch in sampled) / graph.num_nodes,
+        "input_share_of_graph": statistics.mean(distinct) / graph.num_nodes,
         "memory": {
             "topology_bytes_a_batch": spread(topology),
             "feature_bytes_a_batch": spread(features),

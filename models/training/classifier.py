@@ -17,7 +17,13 @@ from loader.ops.autocast import autocast_dtype
 from loader.samples import Block, MiniBatch
 from models.inference import blockwise_outputs
 from models.training.class_weights import as_class_weights, balanced_weights
-from models.training.epoch_loss import CHECKED_EVERY, check_finite, sums_of_all, was_interrupted_with_others
+from models.training.epoch_loss import (
+    CHECKED_EVERY,
+    check_finite,
+    check_watched,
+    sums_of_all,
+    was_interrupted_with_others,
+)
 from models.training.metrics import METRICS, SPLITS
 from models.training.more_metrics import MoreMetrics, as_metrics, write_confusion
 from models.training.optimizers import Optimization
@@ -292,6 +298,7 @@ class Classifier(MatmulPrecision):
     def _log_more(self, more: MoreMetrics, begin: str) -> None:
         values, confusion = more.result()
         found = {f"{begin}{name}": value.to(self.device) for name, value in values.items()}
+        check_watched(self, found)
         self.log_dict(found, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
         if confusion is not None and begin in ("test/", "test/test_") and self.trainer.is_global_zero:
             write_confusion(Path(self.trainer.default_root_dir) / "confusion.csv", confusion)

@@ -16,6 +16,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from loader.machine.command_line import called
 
+BEST = "best checkpoint"
+
+
+def tested_weights(checkpoint: Any) -> str:
+    """What a test is of, in words: the best checkpoint, or None if there is none."""
+    return "weights of the last step" if checkpoint is None else BEST
+
 
 def save_config(cfg: DictConfig, run_dir: Path) -> Path:
     """Writes the resolved configuration to `run_dir/config.yaml`, and returns that path.

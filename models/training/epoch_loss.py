@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -35,6 +36,31 @@ def check_finite(module: LightningModule, name: str, value: Tensor | float) -> N
         "so the run ends here and writes no checkpoint of it: lower model.lr, or replace features that are NaN, "
         "infinite or very large, e.g. by numpy.nan_to_num"
     )
+
+
+def check_watched(module: LightningModule, values: Mapping[str, Tensor]) -> None:
+    """Ends a run if a callback watches one of these scores and it is NaN, as is the AUC of a split with one class.
+
+    Lightning would stop the training after this epoch without a word, and take this checkpoint for the best one.
+
+    Args:
+        module: of the run.
+        values: of the scores by their names, over all processes, each of which has to call this.
+
+    Raises:
+        ValueError: it is so.
+    """
+    trainer = module._trainer
+    if trainer is None or trainer.sanity_checking:
+        return
+    watched = {getattr(callback, "monitor", None) for callback in trainer.callbacks}  # type: ignore[attr-defined]
+    for name, value in values.items():
+        if name in watched and math.isnan(value):
+            raise ValueError(
+                f"{name} is nan in epoch {module.current_epoch + 1}, since the labels of its split do not decide it, "
+                "such as those of one class only; the run watches it: choose other items for that split, or another "
+                "callbacks.best.monitor and callbacks.early_stopping.monitor"
+            )
 
 
 def sums_of_all(module: LightningModule, sums: Tensor) -> Tensor:

@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from loader.datasets.base import CachedDataset
 from loader.machine.hardware import provenance
 from loader.machine.trust import UntrustedError, open_trusted
 from loader.machine.whole_files import replaced
@@ -27,14 +29,15 @@ class JobResult:
     """What a job ended with, in `result.json` in its folder, or at `cfg.result_path`.
 
     The file holds the resolved configuration (but for paths). With `result_path`, a job whose file is there is not run
-    again if its configuration is the same. A run that went on from a checkpoint writes the file to the folder of the
-    run that began it, too.
+    again if its configuration is the same, and no file of the user's own dataset has changed since. A run that went on
+    from a checkpoint writes the file to the folder of the run that began it, too.
 
     Args:
         cfg: of the job, with its device chosen. Without `result_path` nothing is read.
 
     Raises:
         ValueError: there is a file that is no result of a job, or that others can have written.
+        DatasetError: the user's own dataset has no such file.
 
     Attributes:
         metric: what the job returned when it ran before; None where it has to run.
@@ -46,17 +49,19 @@ class JobResult:
         self.path = None if path is None else Path(path)
         self.written = _written(cfg)
         self.config = _settings(cfg)
+        self.files = _files(cfg)
         self.metric: float | None = None
         if self.path is not None and self.path.is_file():
-            settings, metric = _read(self.path)
-            if settings == _digest(self.config):
+            settings, files, metric = _read(self.path)
+            what = "settings" if settings != _digest(self.config) else "files of the dataset"
+            if settings == _digest(self.config) and files in (None, self.files):  # an earlier release kept no files
                 self.metric = metric
             if rank_here() > 0:
                 return
             if self.metric is not None:
                 print(f"finished before: {self.config.get('optimized_metric')} {self.metric:.4f}, {self.path}")
             else:
-                print(f"settings have changed since {self.path} was written: this job runs again")
+                print(f"{what} have changed since {self.path} was written: this job runs again")
 
     def write(self, metric: float, metrics: dict[str, Any], callbacks: list[Any]) -> float:
         """Prints the result and writes the file, all of it or none, in the first process of the run; returns `metric`.
@@ -84,6 +89,7 @@ class JobResult:
             "epochs": [] if record is None else record.epochs,
             **machine,
             "settings": _digest(self.config),
+            "files": self.files,
             "config": self.config,
         }
         for path in self.written:
@@ -104,8 +110,8 @@ def _written(cfg: DictConfig) -> list[Path]:
     return list({path.absolute(): path for path in paths}.values())
 
 
-def _read(path: Path) -> tuple[str, float]:
-    """The settings and the metric of a file that a job wrote.
+def _read(path: Path) -> tuple[str, str | None, float]:
+    """The settings, the files of the dataset, and the metric of a file that a job wrote.
 
     Raises:
         ValueError: another program wrote it, or others can have.
@@ -113,7 +119,7 @@ def _read(path: Path) -> tuple[str, float]:
     try:
         with open_trusted(path) as file:
             before = json.loads(file.read())
-        return before["settings"], float(before["metric"])
+        return before["settings"], before.get("files"), float(before["metric"])
     except UntrustedError as error:
         raise ValueError(f"result_path: {error}, or give another path") from error
     except (ValueError, KeyError, TypeError) as error:
@@ -127,8 +133,7 @@ def _settings(cfg: DictConfig) -> dict[str, Any]:
 
     `data_dir` counts if it says which file of the user's the dataset is; the files of a name are the same everywhere.
     """
-    given = [OmegaConf.select(cfg, f"dataset.{key}") for key in ("path", "edges", "nodes")]
-    own = any(path is not None and not Path(str(path)).expanduser().is_absolute() for path in given)
+    own = any(not Path(path).expanduser().is_absolute() for path in _given_files(cfg))
     places = [key for key in _PLACES if not (own and key == "data_dir")]
     blank = cfg.copy()
     OmegaConf.set_readonly(blank, False)
@@ -140,5 +145,25 @@ def _settings(cfg: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in settings.items() if key not in places}
 
 
-def _digest(settings: dict[str, Any]) -> str:
+def _given_files(cfg: DictConfig) -> list[str]:
+    """The paths of the user's own dataset."""
+    given = [OmegaConf.select(cfg, f"dataset.{key}") for key in ("path", "edges", "nodes")]
+    return [str(path) for path in given if path is not None]
+
+
+def _files(cfg: DictConfig) -> str | None:
+    """A digest of the state of the files of the user's own dataset, by which its conversion is found, too; None of
+    other datasets. Not of where they lie: that is in the settings, and a folder may be moved with all that is in it.
+    """
+    dataset = instantiate(cfg.dataset) if _given_files(cfg) else None
+    return _digest(_without_places(dataset.source())) if isinstance(dataset, CachedDataset) else None
+
+
+def _without_places(source: Any) -> Any:
+    if isinstance(source, list):
+        return [_without_places(one) for one in source]
+    return None if isinstance(source, str) and Path(source).is_absolute() else source
+
+
+def _digest(settings: Any) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]

@@ -60,8 +60,8 @@ def without_node_options(cfg: DictConfig) -> None:
                     )
 
 
-def _table(metrics: Mapping[str, Any], datamodule: Any) -> Table:
-    table = Table(title="links held out for test, best checkpoint")
+def _table(metrics: Mapping[str, Any], datamodule: Any, weights: str) -> Table:
+    table = Table(title=f"links held out for test, {weights}")
     table.add_column("measure")
     table.add_column("value", justify="right")
     table.add_column("against")

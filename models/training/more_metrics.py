@@ -40,6 +40,14 @@ def _mean_of_known(of: type[Any]) -> type[Any]:
     return Mean
 
 
+class KnownAUROC(classes.BinaryAUROC):
+    """The AUC of a yes or no; NaN if all labels are equal, for which torchmetrics counts 0."""
+
+    def compute(self) -> Tensor:  # type: ignore[override]
+        labels = dim_zero_cat(self.target)
+        return labels.new_full((), torch.nan, dtype=torch.float32) if (labels == labels[0]).all() else super().compute()
+
+
 # Name -> class for one label per node, class for several labels; the confusion matrix goes to a file.
 _CLASSES: dict[str, tuple[Any, Any]] = {
     "f1": (classes.MulticlassF1Score, classes.MultilabelF1Score),

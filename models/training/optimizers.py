@@ -46,6 +46,8 @@ class Optimization:
         self._optimizer, self._options = _named("optimizer", optimizer or {"name": "Adam"}, torch.optim)
         self._schedule, self._schedule_options = _named("schedule", schedule or {}, torch.optim.lr_scheduler)
         self._monitor = self._schedule_options.pop("monitor", None)
+        if self._optimizer is torch.optim.SparseAdam:
+            raise ValueError("optimizer.name is SparseAdam, and the gradients here are dense; give Adam")
         if "lr" in self._options or "weight_decay" in self._options:
             name = "lr" if "lr" in self._options else "weight_decay"
             raise ValueError(f"optimizer.{name} is {shown(self._options[name])}; give model.{name} in its place")
@@ -55,6 +57,12 @@ class Optimization:
             self._options["weight_decay"] = self.weight_decay
         elif self.weight_decay:
             raise ValueError(f"weight_decay is {weight_decay}, but {self._optimizer.__name__} has none; give 0")
+        periods = self._schedule_options.get("T_max")
+        if isinstance(periods, (int, float)) and periods < 0:  # which torch takes: the rate is 0 every other epoch
+            raise ValueError(
+                f"schedule.T_max is {periods}; it must be the number of epochs in which the learning rate falls: give "
+                "it, or trainer.max_epochs"
+            )
         trial, changes = self._make([nn.Parameter(torch.zeros(1))])
         if changes is not None and self._monitor is None:
             self._try(trial, changes)

@@ -151,9 +151,11 @@ def check_takes(cfg: DictConfig, sizes: Iterable[str]) -> None:
             f"given {', '.join(sizes)}, so add what it lacks"
         )
     for name, default in (("optimizer", "Adam"), ("schedule", None)):
-        if name not in cfg.model and (cfg.get(name) or {}).get("name") != default:
+        given = {"name": default} if cfg.get(name) is None else dict(cfg[name])
+        key = next((key for key, value in given.items() if key != "name" or value != default), None)
+        if name not in cfg.model and key is not None:
             raise ValueError(
-                f"{name}.name is {cfg[name].name}, but {cfg.model['_target_']} has an optimizer of its own; leave "
+                f"{name}.{key} is {shown(given[key])}, but {cfg.model['_target_']} has an optimizer of its own; leave "
                 f"{name} out, or give the model an option: {name}: ${{{name}}}"
             )
 

@@ -145,9 +145,9 @@ class WrittenItems(Callback):
         self.file.write(columns)
 
 
-def _table(metrics: Mapping[str, Any], datamodule: Any) -> Table:
+def _table(metrics: Mapping[str, Any], datamodule: Any, weights: str) -> Table:
     data = datamodule.data
-    table = Table(title=f"task {data.task}, {data.items['test'].ids.numel():,} items of test, best checkpoint")
+    table = Table(title=f"task {data.task}, {data.items['test'].ids.numel():,} items of test, {weights}")
     table.add_column("measure")
     table.add_column("value", justify="right")
     for name, value in metrics.items():

@@ -79,6 +79,15 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
     if cfg.timeline and (embeds or "TimelineRecord" not in targets):
         why = "model=node2vec has no such stages" if embeds else "no callback records one, as callbacks.timeline does"
         yield f"timeline is true, but {why}; leave timeline out"
+    for name, entry in entries(cfg, "callbacks"):
+        several = entry.get("save_top_k", 1) not in (0, 1) and entry.get("enable_version_counter") is False
+        if (
+            cfg.mode == "train" and several and "{" not in str(entry.get("filename") or "{epoch}")
+        ):  # null: Lightning's own, with the epoch
+            yield (
+                f"callbacks.{name}.save_top_k is {entry['save_top_k']}, but its checkpoints would replace each other, "
+                f"as all have the name {entry['filename']}; give 'callbacks.{name}.filename=\"best-{{epoch}}\"'"
+            )
     own = embeds or not str(cfg.model["_target_"]).startswith("models.")
     option = "features.dtype" if cfg.features.get("dtype") else "features.storage_dtype"
     dtype = OmegaConf.select(cfg, option)

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from torchmetrics import MeanAbsoluteError, MetricCollection, R2Score
 from torchmetrics.classification import (
     BinaryAccuracy,
-    BinaryAUROC,
     BinaryAveragePrecision,
     BinaryF1Score,
     MulticlassAccuracy,
@@ -24,8 +23,9 @@ from loader.ops.live_trees import LiveTrees
 from loader.samples.segments import EdgeType
 from loader.samples.trees import TreeMiniBatch
 from models.relational import RelationalSAGE
-from models.training.epoch_loss import EpochLoss, check_finite, sums_of_all
+from models.training.epoch_loss import EpochLoss, check_finite, check_watched, sums_of_all
 from models.training.graphed import GraphedLoss
+from models.training.more_metrics import KnownAUROC
 from models.training.optimizers import Optimization
 from models.training.precision import MatmulPrecision
 from models.training.replayed import ReplayedSteps
@@ -229,12 +229,13 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
         loss = (sums[0] / sums[1].clamp(min=1)).float()
         check_finite(self, f"{split}/loss", loss)
         values = {f"{split}/{name}": value.float() for name, value in self._scores_of(split).compute().items()}
+        check_watched(self, values)
         self.log_dict({f"{split}/loss": loss, **values}, prog_bar=True, batch_size=1, sync_dist=True)
 
 
 def _scores(kind: str, num_classes: int) -> dict[str, Any]:
     if kind == "binary":
-        return {"auroc": BinaryAUROC(), "ap": BinaryAveragePrecision(), "acc": BinaryAccuracy(), "f1": BinaryF1Score()}
+        return {"auroc": KnownAUROC(), "ap": BinaryAveragePrecision(), "acc": BinaryAccuracy(), "f1": BinaryF1Score()}
     if kind == "regression":
         return {"mae": MeanAbsoluteError(), "r2": R2Score()}
     return {

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from models.training.console import announce, folders
+from models.training.console import announce, folders, tested_weights
 from models.training.job_result import JobResult
 from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value
 
@@ -32,7 +32,7 @@ def draw_score(cfg: DictConfig, given: Sequence[str], score: str) -> None:
 
 
 def train_and_test(
-    cfg: DictConfig, why: str, job: JobResult, datamodule: Any, table: Callable[[Mapping[str, Any], Any], Table]
+    cfg: DictConfig, why: str, job: JobResult, datamodule: Any, table: Callable[[Mapping[str, Any], Any, str], Table]
 ) -> float:
     """Fits, tests the best checkpoint, prints what it reaches.
 
@@ -41,7 +41,7 @@ def train_and_test(
         why: of that choice.
         job: where the result goes.
         datamodule: of the job; it is closed.
-        table: what is printed, of the metrics and the data module.
+        table: what is printed, of the metrics, the data module, and in words which weights were tested.
 
     Returns:
         The best value of `cfg.optimized_metric` if checkpoints are chosen by it, else its last one; NaN if training
@@ -59,7 +59,7 @@ def train_and_test(
     trainer.test(model, dataloaders=datamodule.test_dataloader(), ckpt_path=best, verbose=False)
     metrics.update(trainer.callback_metrics)
     if trainer.is_global_zero:
-        Console().print(table(metrics, datamodule))
+        Console().print(table(metrics, datamodule, tested_weights(best)))
         print(folders(cfg))
     datamodule.close()
     callbacks = trainer.callbacks  # type: ignore[attr-defined]

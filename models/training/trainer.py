@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from hydra.utils import instantiate
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
-from lightning.pytorch.callbacks import Checkpoint, ProgressBar
+from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, ProgressBar
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig
 
@@ -56,6 +56,8 @@ def make_trainer(cfg: DictConfig) -> Trainer:
         return list(made.values())
 
     callbacks, loggers = each("callbacks", Callback), each("logger", Logger)
+    if any(isinstance(callback, EarlyStopping) for callback in callbacks):
+        callbacks.append(_GivenPatience())
     several = {"strategy": OneExchangeStrategy()} if _has_others(cfg) else {}
     trainer: Trainer = instantiate(
         cfg.trainer,
@@ -67,6 +69,16 @@ def make_trainer(cfg: DictConfig) -> Trainer:
     )
     trainer.fit_loop.epoch_loop = ShortEpochLoop(trainer, trainer.fit_loop.epoch_loop)
     return trainer
+
+
+class _GivenPatience(Callback):
+    """Lets a run that goes on have the patience that it is given; Lightning takes that of the checkpoint."""
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        states = checkpoint["callbacks"]
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, EarlyStopping) and callback.state_key in states:
+                states[callback.state_key]["patience"] = callback.patience
 
 
 def _has_others(cfg: DictConfig) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
+from torch.optim import lr_scheduler
 
 from loader.datasets.errors import nearest
 from models.training.metrics import METRICS, is_error
@@ -60,14 +62,29 @@ def _check_mode(cfg: DictConfig, key: str, metric: str) -> None:
     """Raises ValueError if a callback or the schedule would take the worst value of a metric for the best one."""
     mode = _mode_of(key)
     trains = cfg.get("mode", "train") == "train"  # a run that has ended is used as it is
-    given = OmegaConf.select(cfg, mode) if trains and mode is not None else None
+    if not trains or mode is None:
+        return
+    given = OmegaConf.select(cfg, mode)
+    counts = _default_mode(cfg, key) if given is None else given
     wanted = "min" if is_error(metric) else "max"
-    if given in ("min", "max") and given != wanted:
-        which = "largest" if given == "max" else "smallest"
+    if counts in ("min", "max") and counts != wanted:
+        which = "largest" if counts == "max" else "smallest"
+        said = f"is {counts}" if given is not None else f"is left out, which means {counts}"
         raise ValueError(
-            f"{key} is {metric} and {mode} is {given}, so the {which} {metric} would count as the best; give "
+            f"{key} is {metric} and {mode} {said}, so the {which} {metric} would count as the best; give "
             f"{mode}={wanted}"
         )
+
+
+def _default_mode(cfg: DictConfig, key: str) -> str | None:
+    """The mode that the class of a callback or of the schedule takes if none is given."""
+    part = OmegaConf.select(cfg, key.removesuffix(".monitor"))
+    if key == "schedule.monitor":
+        kind = getattr(lr_scheduler, str(part.get("name")), None)
+    else:
+        kind = object_of(key.removesuffix(".monitor"), part) if "_target_" in part else None
+    mode = None if kind is None else inspect.signature(kind).parameters.get("mode")
+    return None if mode is None else mode.default
 
 
 def check_metrics(cfg: DictConfig, splits: Mapping[str, Tensor]) -> None:

@@ -6,7 +6,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 
 from models.training.callbacks.stage_times import StageTimes
-from models.training.console import wrapped
+from models.training.console import BEST, tested_weights, wrapped
 from models.training.metrics import ERRORS, SPLITS
 
 
@@ -44,7 +44,8 @@ class RunSummary(Callback):
         times = next((c for c in trainer.callbacks if isinstance(c, StageTimes)), None)  # type: ignore[attr-defined]
         tested_by = getattr(pl_module, "TESTED_BY", None)
         typed = bool(getattr(pl_module, "hparams", {}).get("edge_types"))  # which is tested with sampled neighbors
-        lines = summary_lines(accuracies, times, _replayed(trainer, pl_module), tested_by, self._sampled, typed)
+        of = tested_weights(getattr(trainer, "ckpt_path", None))
+        lines = summary_lines(accuracies, times, _replayed(trainer, pl_module), tested_by, self._sampled, typed, of)
         print("\n".join(map(wrapped, self._early + lines)))
 
 
@@ -55,6 +56,7 @@ def summary_lines(
     tested_by: str | None = None,
     sampled: float | None = None,
     typed: bool = False,
+    weights: str = BEST,
 ) -> list[str]:
     """The lines of `RunSummary`.
 
@@ -66,6 +68,7 @@ def summary_lines(
         tested_by: what the accuracies are of, if not of the neighbors that a node has.
         sampled: accuracy of the best checkpoint on the validation split with sampled neighbors, if that is known.
         typed: the model is for several types of nodes and edges, so the test is of sampled neighbors.
+        weights: which ones were tested.
     """
     lines = []
     shares: dict[str, list[str]] = {}  # metric -> of each split
@@ -78,7 +81,7 @@ def summary_lines(
         also = ""
         if metric == "acc" and sampled is not None and tested_by is None:
             also = f"; val {sampled:.2%} with sampled neighbors"
-        lines.append(f"{_NAMES.get(metric, metric)}: {', '.join(splits)} {how}{also} (best checkpoint)")
+        lines.append(f"{_NAMES.get(metric, metric)}: {', '.join(splits)} {how}{also} ({weights})")
     if times is None or not times.stage_seconds:
         return lines
     if times.median_epoch is not None:
@@ -113,10 +116,11 @@ def _readable(count: int) -> str:
 def _stopped_early(callbacks: list[Callback]) -> list[str]:
     """The line that says why a training ended before its last epoch; none if it did not."""
     return [
-        f"stopped after epoch {stop.stopped_epoch + 1}: {stop.monitor} got no better for {stop.patience} epochs"
+        # Looked at after a validation, of which an epoch may have several or none.
+        f"stopped after epoch {stop.stopped_epoch + 1}: {stop.monitor} got no better {stop.patience} times in a row"
         " (callbacks.early_stopping.patience)"
         for stop in callbacks
-        if isinstance(stop, EarlyStopping) and stop.stopped_epoch and stop.wait_count >= stop.patience
+        if isinstance(stop, EarlyStopping) and stop.wait_count >= max(stop.patience, 1)
     ]
 
 

@@ -38,6 +38,13 @@ def pairs_of(links, ends):
     return set(map(tuple, links.nodes[ends].t().tolist()))
 
 
+def test_a_graph_for_gpus_needs_one():
+    with pytest.raises(
+        ValueError, match="graph is 'pinned', for a GPU sampler to read, but the samplers run on the CPU"
+    ):
+        module(graph="pinned")
+
+
 def test_training_never_sees_held_out_links():
     made = module()
     held = {tuple(pair) for name in ("val", "test") for pair in made.split.pairs[name].tolist()}

@@ -37,6 +37,16 @@ def test_all_kinds_of_files_give_the_same_table(tmp_path):
     assert all(table.read(["y", "x"]).to_pydict() == {"y": ["a", None], "x": [1, 2]} for table in tables)
 
 
+def test_quoted_line_ends_lie_across_blocks(path):
+    cell = "said\nand,0.25,more"  # each line of it looks like a row
+    rows = 700_000  # of 27 bytes: more than a block
+    path.write_text("id,x,text\n" + "".join(f'{number},0.5,"{cell}"\n' for number in range(rows)))
+    table = TableFile(path).read(["id", "text"])
+    assert table.column("id").to_numpy().tolist() == list(range(rows))
+    assert table.column("text").unique().to_pylist() == [cell]
+    assert sum(len(piece) for piece in TableFile(path).pieces({"text": pa.string()})) == rows
+
+
 def test_pieces_keep_the_digits_of_ids(path):
     path.write_text('id\n007\n18446744073709551615\nNA\n" b"\n')
     pieces = list(TableFile(path).pieces({"id": pa.string()}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -266,6 +267,24 @@ class TestTypes:
         data = RelationalDataset(write_shop(tmp_path / "shop"), "again", cache_dir=tmp_path / "cache").load()
         with pytest.raises(ValueError, match=r"memory_gib is given, but .* is a task on tables, whose"):
             inspect(data, [3], 8, batches=2, memory_gib=1)
+
+    def test_tasks_on_tables_are_sampled_by_time(self, tmp_path: Path) -> None:
+        pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")
+        folder = write_shop(tmp_path / "shop")
+        data = RelationalDataset(folder, "again", cache_dir=tmp_path / "cache").load()
+        with open(folder / "orders.csv") as orders, open(folder / "items.csv") as items:
+            known = [(row["customer"], row["at"]) for row in csv.DictReader(orders)]
+            asked = [(row["who"], row["at"]) for row in csv.DictReader(items) if row["at"] < "2020-03-01"]
+        seen = [order for who, at in asked for order in known if order[0] == who and order[1] <= at]
+        # All items at once, so that their order counts for nothing.
+        card = inspect(data, [-1], len(asked), batches=2, num_threads=1)
+        assert card["batches_per_epoch"] == 1
+        (hop,) = card["hops"]
+        assert hop["edges"]["mean"] == hop["nodes"]["orders"]["mean"] == len(seen)
+        rows = {"customers": len({who for who, _ in asked}), "orders": sum(order in set(seen) for order in known)}
+        assert card["input_share_of_graph"] == sum(rows.values()) / data.graph.num_nodes
+        features = 4 * sum(count * data.num_features[name] for name, count in rows.items())
+        assert card["memory"]["feature_bytes_a_batch"]["mean"] == features
 
     def test_a_graph_of_types_is_refused_by_name(self) -> None:
         with pytest.raises(

@@ -78,6 +78,27 @@ def test_data_dir_counts_for_a_relative_file(tmp_path: Path, path: str, same: bo
     assert other.metric == (0.75 if same else None)
 
 
+@pytest.mark.parametrize("names", [["g.npz"], ["edges.csv", "nodes.csv"]])
+def test_a_job_of_changed_files_runs_again(tmp_path: Path, capsys, names: list[str]) -> None:
+    for name in names:
+        (tmp_path / name).write_text("a,b\n1,2\n")
+    keys = ("path",) if len(names) == 1 else ("edges", "nodes")
+    kind = "NpzDataset" if len(names) == 1 else "TableDataset"
+    files = {key: str(tmp_path / name) for key, name in zip(keys, names, strict=True)}
+    dataset = {"_target_": f"loader.datasets.{kind}", **files}
+    JobResult(config(tmp_path, dataset=dataset)).write(0.75, {}, [])
+    assert JobResult(config(tmp_path, dataset=dataset)).metric == 0.75
+    (tmp_path / names[-1]).write_text("a,b\n1,3\n")
+    os.utime(tmp_path / names[-1], ns=(1, 1))
+    capsys.readouterr()
+    assert JobResult(config(tmp_path, dataset=dataset)).metric is None
+    assert "files of the dataset have changed since" in capsys.readouterr().out
+    (tmp_path / "result.json").write_text(
+        json.dumps({**json.loads((tmp_path / "result.json").read_text()), "files": None})
+    )
+    assert JobResult(config(tmp_path, dataset=dataset)).metric == 0.75  # of an earlier release
+
+
 @pytest.mark.parametrize("changes", [{"seed": 2}, {"device": "cuda"}, {"dataset": {"name": "other"}}])
 def test_a_job_of_other_settings_runs_again(tmp_path: Path, capsys, changes) -> None:
     JobResult(config(tmp_path)).write(0.75, {}, [])

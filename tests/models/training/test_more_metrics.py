@@ -107,6 +107,18 @@ def test_a_run_logs_them_and_may_optimise_them(composed: Composer, tmp_path: Pat
     assert hits / 15 == pytest.approx(metrics["test/test_acc"])
 
 
+def test_watched_scores_without_a_value_end_runs(composed: Composer, tmp_path: Path, graph: list[str]) -> None:
+    arrays = dict(np.load(tmp_path / "g.npz"))
+    arrays["labels"][30:45] = 1  # of the val split
+    np.savez(tmp_path / "g.npz", **arrays)
+    options = [*graph, "model.metrics=[auc]", "trainer.max_epochs=2"]
+    with pytest.raises(ValueError, match=r"val/auc is nan in epoch 1, since the labels of its split do not decide it"):
+        in_process(composed, *options, "optimized_metric=val/auc", "callbacks.best.monitor=val/auc")
+    in_process(composed, *options, f"run_dir={tmp_path / 'unwatched'}")  # nothing watches it
+    metrics = json.loads((tmp_path / "unwatched" / "result.json").read_text())["metrics"]
+    assert np.isnan(metrics["val/auc"])
+
+
 def test_a_test_on_mini_batches_logs_them_too(composed: Composer, tmp_path: Path, graph: list[str]) -> None:
     in_process(composed, *graph, "model.metrics=[recall]", "exact_test=false")
     metrics = json.loads((tmp_path / "result.json").read_text())["metrics"]

@@ -272,10 +272,14 @@ def test_mistakes_in_own_classes_are_one_line(
 
 
 def test_an_optimizer_that_nobody_reads_is_refused(composed: Composer) -> None:
-    with pytest.raises(ValueError, match=r"optimizer.name is SGD, but own_of_test.Foreign has an optimizer of its own"):
+    with pytest.raises(
+        ValueError, match=r"optimizer.name is 'SGD', but own_of_test.Foreign has an optimizer of its own"
+    ):
         in_process(composed, target("Foreign"), "optimizer=sgd", "exact_test=false")
-    with pytest.raises(ValueError, match=r"schedule.name is CosineAnnealingLR, but models.training.embedder.NodeEmb"):
+    with pytest.raises(ValueError, match=r"schedule.name is 'CosineAnnealingLR', but models.training.embedder.NodeEmb"):
         in_process(composed, "model=node2vec", "schedule=cosine")
+    with pytest.raises(ValueError, match=r"optimizer.betas is .*, but models.training.embedder.NodeEmbedder has an"):
+        in_process(composed, "model=node2vec", "+optimizer.betas=[0.5,0.9]")
 
 
 def test_a_module_not_found_names_the_path(composed: Composer) -> None:

@@ -48,6 +48,10 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     ({"trainer": {"accelerator": "gpu"}}, "trainer.accelerator is gpu, but this run has no GPU (device=cpu); leave it"),
     ({"exact_test": False, "task": "link"}, "exact_test is false, but task=link is only tested on the whole graph"),
     ({"timeline": True}, "timeline is true, but no callback records one"),
+    (
+        {"callbacks": {"best": {"filename": "best", "enable_version_counter": False, "save_top_k": 3}}},
+        "callbacks.best.save_top_k is 3, but its checkpoints would replace each other, as all have the name best; give",
+    ),
     ({"features": {"dtype": "torch.float16"}}, "features.dtype is torch.float16, but the model's layers have float32"),
 ]
 ALIKE: list[tuple[dict[str, Any], str]] = [  # the same rules for other options
@@ -92,6 +96,8 @@ def test_options_that_go_together_are_taken() -> None:
         {"embeddings": True, "mode": "predict"},
         {"dataset": {"task": "churn", "items": "a.csv"}, "mode": "predict"},
         {"timeline": True, "callbacks": RECORD},
+        {"callbacks": {"best": {"filename": "b-{epoch}", "enable_version_counter": False, "save_top_k": 3}}},
+        {"callbacks": {"best": {"filename": "best", "save_top_k": 3}}},  # Lightning numbers them
         {"features": {"dtype": "float16"}, "trainer": {"precision": "bf16-mixed"}},
         {"features": {"dtype": "float32", "storage_dtype": "float16"}},
         {"features": {"dtype": "float16"}, "model": {"_target_": "mine.Net"}},

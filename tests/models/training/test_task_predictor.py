@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,6 +62,14 @@ def test_binary_scores_are_of_logits_everywhere() -> None:
     # All logits of the first mini-batch lie between 0 and 1, where probabilities do, too.
     scores = evaluated("binary", ([0.1, 0.2], [1, 1]), ([-1.0, 3.0], [0, 1]))
     assert scores == pytest.approx({"auroc": 1.0, "ap": 1.0, "acc": 1.0, "f1": 1.0})
+
+
+@pytest.mark.filterwarnings("ignore:No positive samples found in target")  # the average precision's
+@pytest.mark.parametrize("label", [0, 1])
+def test_one_class_alone_has_no_auroc(label: int) -> None:
+    scores = evaluated("binary", ([0.1, 0.2], [label, label]), ([-1.0], [label]))
+    assert math.isnan(scores["auroc"])
+    assert scores["acc"] == pytest.approx(2 / 3 if label else 1 / 3)
 
 
 def test_graphs_are_refused_where_they_cannot_be(tmp_path: Path) -> None:

@@ -150,6 +150,23 @@ def test_a_mode_that_takes_the_worst_is_refused(part: str, monitor: str, mode: s
         check_monitors(cfg)
 
 
+@pytest.mark.parametrize(
+    ("part", "options"),
+    [
+        ("callbacks.best", {"_target_": "lightning.pytorch.callbacks.ModelCheckpoint"}),
+        ("callbacks.mine", {"_target_": "lightning.pytorch.callbacks.EarlyStopping", "patience": 2}),
+        ("schedule", {"name": "ReduceLROnPlateau"}),
+    ],
+)
+def test_a_default_mode_counts_where_none_is(part: str, options: dict[str, Any]) -> None:
+    cfg = run_options.config()
+    OmegaConf.update(cfg, part, {**options, "monitor": "val/acc"}, force_add=True)
+    with pytest.raises(ValueError, match=rf"{part}.mode is left out, which means min, so the smallest val/acc would"):
+        check_monitors(cfg)
+    OmegaConf.update(cfg, part, {"monitor": "val/loss"}, force_add=True)
+    check_monitors(cfg)
+
+
 def test_a_metric_is_watched_for_its_best_value() -> None:
     for metric, mode in (("val/loss", "min"), ("train/acc", "max")):
         watched = {"monitor": metric, "mode": mode}

@@ -59,6 +59,9 @@ def test_models_of_types_are_tested_by_sampling(edge_types: Any, how: str, capsy
     trainer: Any = SimpleNamespace(is_global_zero=True, callback_metrics={"test/auc": 0.5}, callbacks=[])
     model: Any = SimpleNamespace(hparams={"edge_types": edge_types})
     RunSummary().on_test_end(trainer, model)
+    assert capsys.readouterr().out == f"auc: test 50.00% with {how} neighbors (weights of the last step)\n"
+    trainer.ckpt_path = "best.ckpt"
+    RunSummary().on_test_end(trainer, model)
     assert capsys.readouterr().out == f"auc: test 50.00% with {how} neighbors (best checkpoint)\n"
 
 
@@ -113,11 +116,18 @@ def test_the_devices_are_one_line(first: bool, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("waited", "line"), [(10, "stopped after epoch 27: val/acc got no better for 10 epochs"), (3, "")]
+    ("epoch", "waited", "line"),
+    [
+        (26, 10, "stopped after epoch 27: val/acc got no better 10 times in a row"),
+        (0, 10, "stopped after epoch 1: val/acc got no better 10 times in a row"),  # of several validations in it
+        (26, 3, ""),
+    ],
 )
-def test_a_training_that_stopped_early_says_why(waited: int, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_that_stopped_early_says_why(
+    epoch: int, waited: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     stop = EarlyStopping("val/acc", mode="max", patience=10)
-    stop.stopped_epoch, stop.wait_count = 26, waited
+    stop.stopped_epoch, stop.wait_count = epoch, waited
     trainer = SimpleNamespace(is_global_zero=True, callback_metrics=ACCURACIES, callbacks=[stop])
     summary = RunSummary()
     summary.on_train_end(trainer, None)  # type: ignore[arg-type]

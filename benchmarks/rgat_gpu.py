@@ -9,9 +9,10 @@ of 128, dropout 0.2, Adam, products in bfloat16 under autocast.
 
 "training" repeats mini-batches that lie ready, "loading" reads mini-batches and trains none, "epoch" is both, of a part
 of an epoch, with two mini-batches prefetched. Medians of rounds that take turns. The first layer reads features where
-they lie. torch_geometric's row: HeteroConv of GATConv, trimmed by layer, and a linear layer per type for the nodes
-themselves, on `to_pyg()` of the same mini-batches, one at a time, since each has 7 GB of features. Its scores of
-destinations come from the same product as those of sources, as in MLPerf; ours have vectors of their own.
+they lie. A row is of the kernels of attention that GPUs without products of bfloat16 on tensor cores have.
+torch_geometric's row: HeteroConv of GATConv, trimmed by layer, and a linear layer per type for the nodes themselves, on
+`to_pyg()` of the same mini-batches, one at a time, since each has 7 GB of features. Its scores of destinations come
+from the same product as those of sources, as in MLPerf; ours have vectors of their own.
 
 A mini-batch of (15, 10, 5) x 1,024 has some 3.4 M nodes and 5.3 M edges. Counted, not measured: beside the features,
 training takes some 25 GiB, most of it sums of neighbors' rows by head and their gradients. Rows are written as they

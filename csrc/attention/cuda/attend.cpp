@@ -92,8 +92,8 @@ void launch_attend_gradient(const AttendBackward<T>& args, int device, gpu::Stre
       gpu::Kernel& tiles = gpu::kernel<AttendTilesGradient, T>();
       const auto shared = static_cast<size_t>(TileRoom(args.dim).backward_bytes(teams));
       const unsigned threads = 32u * kTeamWarps * static_cast<unsigned>(teams);
-      tiles.resident_blocks(device, static_cast<int>(threads), shared, 1,
-                            kMostDeclared);  // grants the memory
+      // Grants the memory.
+      tiles.resident_blocks(device, static_cast<int>(threads), shared, 1, kMostDeclared);
       gpu::launch<AttendBackward<T>>(tiles, device, {blocks, threads, shared, stream}, args);
       return;
     }

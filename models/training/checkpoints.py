@@ -44,6 +44,22 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return found
 
 
+def check_steps(path: Path, saved: Mapping[str, Any], most: Any) -> None:
+    """Raises ValueError if a run that goes on from a checkpoint could take no step; Lightning then says nothing.
+
+    Args:
+        path: of the checkpoint.
+        saved: its parts.
+        most: `trainer.max_steps`; None and -1 are no limit.
+    """
+    step = saved.get("global_step")
+    if isinstance(step, int) and isinstance(most, int) and 0 <= most < step:
+        raise ValueError(
+            f"ckpt_path is {path}, written after step {step}, but trainer.max_steps is {most}, so nothing is left "
+            "to train; give more steps"
+        )
+
+
 def check_checkpoint(path: Path, model: nn.Module, hparams: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of a checkpoint from which training of `model` can go on.
 

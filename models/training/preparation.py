@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from models.training.checkpoints import read_checkpoint
+from models.training.checkpoints import check_steps, read_checkpoint
 from models.training.device import check_features, device_of_run
 from models.training.options import check_values
 from models.training.ranks import check_hosts, check_launch
@@ -55,7 +55,12 @@ def prepare(cfg: DictConfig) -> Prepared:
     check_features(cfg.features, cfg.device)
     if class_name(cfg.features) == "PartitionedFeatures":
         check_hosts(cfg.trainer)
-    return Prepared(why, {} if cfg.ckpt_path is None else read_checkpoint(Path(cfg.ckpt_path)))
+    if cfg.ckpt_path is None:
+        return Prepared(why, {})
+    saved = read_checkpoint(Path(cfg.ckpt_path))
+    if cfg.mode == "train":
+        check_steps(Path(cfg.ckpt_path), saved, cfg.trainer.get("max_steps"))
+    return Prepared(why, saved)
 
 
 def check_classes(cfg: DictConfig, given: Sequence[str]) -> None:

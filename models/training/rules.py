@@ -53,6 +53,7 @@ def of_parts(cfg: DictConfig) -> Iterator[str]:
 def of_values(cfg: DictConfig) -> Iterator[str]:
     """What is said of values that do not go together, once the device is known."""
     links, embeds, predicts = cfg.task == "link", "context_size" in cfg.model, cfg.mode == "predict"
+    clip = cfg.trainer.get("gradient_clip_val")
     most = MOST_PROCESSES * (os.cpu_count() or 1)
     if cfg.new_links != NEW_LINKS and not (predicts and links):
         yield f"new_links is {cfg.new_links}, but only mode=predict of task=link writes links; leave it out"
@@ -79,6 +80,38 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
     if cfg.timeline and (embeds or "TimelineRecord" not in targets):
         why = "model=node2vec has no such stages" if embeds else "no callback records one, as callbacks.timeline does"
         yield f"timeline is true, but {why}; leave timeline out"
+    for unit in ("epochs", "steps"):
+        least, limit = (cfg.trainer.get(f"{which}_{unit}") for which in ("min", "max"))
+        if isinstance(least, int) and isinstance(limit, int) and 0 <= limit < least:
+            yield (
+                f"trainer.min_{unit} is {least}, but training ends after trainer.max_{unit}, which is {limit}; give at "
+                f"most {limit}"
+            )
+    how = cfg.trainer.get("gradient_clip_algorithm")
+    if how is not None and not clip:
+        yield (
+            f"trainer.gradient_clip_algorithm is {how}, but trainer.gradient_clip_val is {clip}, which clips nothing; "
+            "give a value, or leave it out"
+        )
+    files = dict[tuple[str, str], str]()
+    for name, entry in entries(cfg, "callbacks"):
+        if entry.get("filename") is None:
+            continue
+        file = str(entry.get("dirpath")), str(entry["filename"])
+        other = files.setdefault(file, name)
+        if other != name and cfg.mode == "train":
+            yield (
+                f"callbacks.{name}.filename is {file[1]}, as callbacks.{other}.filename is, so their checkpoints would "
+                "replace each other; give another one"
+            )
+    for name, entry in entries(cfg, "callbacks"):
+        watched = str(entry.get("monitor"))
+        every = next((key for key in ("every_n_train_steps", "train_time_interval") if entry.get(key)), None)
+        if every is not None and watched.startswith("val/"):
+            yield (
+                f"callbacks.{name}.{every} is {entry[every]}, but {watched} is of the validation before, not of the "
+                f"weights that would be kept; leave {every} out, so that weights are kept after a validation"
+            )
     for name, entry in entries(cfg, "callbacks"):
         several = entry.get("save_top_k", 1) not in (0, 1) and entry.get("enable_version_counter") is False
         if (

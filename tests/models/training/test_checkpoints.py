@@ -9,7 +9,7 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule
 
-from models.training.checkpoints import check_checkpoint
+from models.training.checkpoints import check_checkpoint, check_steps
 from models.training.module import NodeClassifier
 from models.training.pyg_classifier import PyGClassifier
 
@@ -77,3 +77,12 @@ def test_another_file_is_no_checkpoint(model: NodeClassifier, tmp_path: Path, co
     with pytest.raises(ValueError, match=r"which is no checkpoint of train\.py or is damaged") as refused:
         check_checkpoint(tmp_path / "a.ckpt", model, model.hparams)
     assert "\n" not in str(refused.value)
+
+
+def test_fewer_steps_than_taken_are_refused() -> None:
+    for most in (None, -1, 7, 8):
+        check_steps(Path("step.ckpt"), {"global_step": 7}, most)
+    with pytest.raises(
+        ValueError, match=r"step.ckpt, written after step 7, but trainer.max_steps is 6, so nothing is left"
+    ):
+        check_steps(Path("step.ckpt"), {"global_step": 7}, 6)

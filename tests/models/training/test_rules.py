@@ -48,6 +48,19 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     ({"trainer": {"accelerator": "gpu"}}, "trainer.accelerator is gpu, but this run has no GPU (device=cpu); leave it"),
     ({"exact_test": False, "task": "link"}, "exact_test is false, but task=link is only tested on the whole graph"),
     ({"timeline": True}, "timeline is true, but no callback records one"),
+    ({"trainer": {"min_epochs": 5, "max_epochs": 2}}, "trainer.min_epochs is 5, but training ends after trainer.max_"),
+    (
+        {"trainer": {"gradient_clip_algorithm": "value", "gradient_clip_val": None}},
+        "trainer.gradient_clip_algorithm is value, but trainer.gradient_clip_val is None, which clips nothing; give",
+    ),
+    (
+        {"callbacks": {"best": {"filename": "a", "dirpath": "x"}, "step": {"filename": "a", "dirpath": "x"}}},
+        "callbacks.step.filename is a, as callbacks.best.filename is, so their checkpoints would replace each other",
+    ),
+    (
+        {"callbacks": {"best": {"monitor": "val/acc", "every_n_train_steps": 2}}},
+        "callbacks.best.every_n_train_steps is 2, but val/acc is of the validation before, not of the weights that",
+    ),
     (
         {"callbacks": {"best": {"filename": "best", "enable_version_counter": False, "save_top_k": 3}}},
         "callbacks.best.save_top_k is 3, but its checkpoints would replace each other, as all have the name best; give",
@@ -56,6 +69,7 @@ VALUES: list[tuple[dict[str, Any], str]] = [
 ]
 ALIKE: list[tuple[dict[str, Any], str]] = [  # the same rules for other options
     ({"model": {"cuda_graph": True}}, "model.cuda_graph is true, but this run has no GPU (device=cpu)"),
+    ({"trainer": {"min_steps": 5, "max_steps": 2}}, "trainer.min_steps is 5, but training ends after trainer.max_st"),
     ({"timeline": True, "callbacks": RECORD, "model": EMBEDDER}, "timeline is true, but model=node2vec has no such st"),
     ({"features": {"storage_dtype": "half"}}, "features.storage_dtype is half, but the model's layers have float32"),
     ({"embeddings": True, "mode": "predict", "exact_test": False}, "embeddings is true, but only mode=predict of clas"),
@@ -98,6 +112,10 @@ def test_options_that_go_together_are_taken() -> None:
         {"timeline": True, "callbacks": RECORD},
         {"callbacks": {"best": {"filename": "b-{epoch}", "enable_version_counter": False, "save_top_k": 3}}},
         {"callbacks": {"best": {"filename": "best", "save_top_k": 3}}},  # Lightning numbers them
+        {"callbacks": {"best": {"filename": "a", "dirpath": "x"}, "step": {"filename": "a", "dirpath": "y"}}},
+        {"callbacks": {"step": {"every_n_train_steps": 2}}},
+        {"trainer": {"min_epochs": 5, "max_epochs": -1, "min_steps": 3, "max_steps": 3}},
+        {"trainer": {"gradient_clip_algorithm": "value", "gradient_clip_val": 0.5}},
         {"features": {"dtype": "float16"}, "trainer": {"precision": "bf16-mixed"}},
         {"features": {"dtype": "float32", "storage_dtype": "float16"}},
         {"features": {"dtype": "float16"}, "model": {"_target_": "mine.Net"}},

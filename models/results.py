@@ -10,7 +10,7 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from models.training.metrics import is_error
 
 # Options that change no result, or only where it lies.
 _PLACES = ("ckpt_path", "result_path", "run_dir", "checkpoint_dir", "data_dir", "cache_dir", "callbacks", "debug")
+_FILES = "files of the dataset"  # a column, where jobs of equal options had others
 # But these callbacks decide when a run ends, and which checkpoint is tested.
 _DECIDING = ("callbacks.early_stopping", "callbacks.best")
 
@@ -32,6 +33,7 @@ class Job(NamedTuple):
         folder: where its result lies.
         settings: equal for jobs of equal options.
         options: those of its command line, name -> value.
+        config: all of its options, and what tells the files of the dataset, by their full names.
         metric: name of the metric that it optimized.
         value: of that metric.
         least: whether it is better the smaller it is: an error by its name, or by the callbacks that watch it.
@@ -42,6 +44,7 @@ class Job(NamedTuple):
     folder: Path
     settings: str
     options: dict[str, str]
+    config: dict[str, str]
     metric: str
     value: float
     least: bool
@@ -67,12 +70,13 @@ class SweepResults(Callback):
 
 
 def read_jobs(folders: Iterable[Path]) -> list[Job]:
-    """The jobs below the folders. Of jobs with equal options, such as a job and one that resumed it, the last counts.
+    """The jobs below the folders. Of jobs with equal options and data, such as a job and one that resumed it, the last
+    counts.
 
     Raises:
         ValueError: a folder has no result, or a file is no result of a job.
     """
-    found: dict[str, tuple[float, Job]] = {}
+    found: dict[tuple[str, str | None], tuple[float, Job]] = {}
     for folder in folders:
         paths = sorted(folder.rglob("result.json"))
         if not paths:
@@ -81,9 +85,10 @@ def read_jobs(folders: Iterable[Path]) -> list[Job]:
             )
         for path in paths:
             job, ended = _read(path), path.stat().st_mtime
-            if job.settings not in found or found[job.settings][0] <= ended:
-                found.pop(job.settings, None)
-                found[job.settings] = ended, job
+            key = job.settings, job.config.get(_FILES)
+            if key not in found or found[key][0] <= ended:
+                found.pop(key, None)
+                found[key] = ended, job
     return [job for _, job in found.values()]
 
 
@@ -93,6 +98,9 @@ def _read(path: Path) -> Job:
         metrics = {name: float(value) for name, value in result["metrics"].items()}
         metric, value = str(result["config"]["optimized_metric"]), float(result["metric"])
         given, seconds, settings = result.get("overrides", []), result.get("seconds"), str(result["settings"])
+        config = dict(_flat(result["config"]))
+        if result.get("files") is not None:
+            config[_FILES] = str(result["files"])[:8]
         callbacks = (one for one in (result["config"].get("callbacks") or {}).values() if isinstance(one, dict))
         least = is_error(metric) or any((one.get("monitor"), one.get("mode")) == (metric, "min") for one in callbacks)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -100,30 +108,52 @@ def _read(path: Path) -> Job:
     options = dict(one.lstrip("+").partition("=")[::2] for one in given)
     options |= {name: "left out" for name in options if name.startswith("~")}
     tested = {name: one for name, one in metrics.items() if name.startswith("test/") and name != metric}
-    return Job(path.parent, settings, options, metric, value, least, tested, seconds)
+    return Job(path.parent, settings, options, config, metric, value, least, tested, seconds)
+
+
+def _flat(config: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """The options of a configuration by their full names."""
+    if not isinstance(config, dict):
+        yield name, str(config)
+        return
+    for key, value in config.items():
+        yield from _flat(value, f"{name}.{key}" if name else str(key))
 
 
 def rows(jobs: Sequence[Job]) -> list[Row]:
-    """The jobs by the options in which they differ, seeds left out, in the order in which they are given."""
-    names = dict.fromkeys(name for job in jobs for name in job.options)
-    differing = [
-        name
-        for name in names
-        if not name.startswith("hydra")
-        and _decides(name, jobs)
-        and not name.split(".")[-1].endswith("seed")
-        and len({job.options.get(name) for job in jobs}) > 1
-    ]
+    """The jobs by the options in which they differ, seeds left out, in the order in which they are given. Options of
+    the configuration that no command line has follow, if jobs differ in them that would be of one row.
+    """
+    given = dict.fromkeys(name for job in jobs for name in job.options)
+    differing = [name for name in given if _decides(name, jobs) and len({job.options.get(name) for job in jobs}) > 1]
+    found = _grouped(jobs, {name: [job.options.get(name, "default") for job in jobs] for name in differing})
+    hidden = dict[str, None]()
+    for row in found:
+        known = dict.fromkeys(name for job in row.jobs for name in job.config)
+        hidden |= {
+            name: None
+            for name in known
+            if name not in given and _decides(name, jobs) and len({job.config.get(name) for job in row.jobs}) > 1
+        }
+    if not hidden:
+        return found
+    values = {name: [job.options.get(name, "default") for job in jobs] for name in differing}
+    return _grouped(jobs, values | {name: [job.config.get(name, "none") for job in jobs] for name in hidden})
+
+
+def _grouped(jobs: Sequence[Job], values: Mapping[str, Sequence[str]]) -> list[Row]:
+    """A row for each combination of options and metric; `values` has those of the jobs."""
     groups: dict[tuple[str, ...], Row] = {}
-    for job in jobs:
-        options = {name: job.options.get(name, "default") for name in differing}
-        key = (*options.values(), job.metric)
-        groups.setdefault(key, Row(options, job.metric, [])).jobs.append(job)
+    for i, job in enumerate(jobs):
+        options = {name: of[i] for name, of in values.items()}
+        groups.setdefault((*options.values(), job.metric), Row(options, job.metric, [])).jobs.append(job)
     return list(groups.values())
 
 
 def _decides(name: str, jobs: Sequence[Job]) -> bool:
-    """Whether an option changes results."""
+    """Whether an option changes results; seeds count as if they did not."""
+    if name.startswith("hydra") or name.split(".")[-1].endswith("seed"):
+        return False
     place = name.lstrip("~")
     if place == "callbacks":  # without any, the last weights are tested; the other choices only show more or less
         return "none" in {job.options.get(name) for job in jobs}

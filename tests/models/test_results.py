@@ -71,6 +71,33 @@ def test_a_resumed_job_counts_once(sweep: Path, tmp_path: Path) -> None:
     assert {job.value for job in jobs} == {0.95, 0.82, 0.84, 0.70, 0.80, 0.90}
 
 
+def test_jobs_of_other_configurations_are_no_seeds(tmp_path: Path) -> None:
+    """Of equal command lines: a file of conf/ was edited, or it was another device. Neither is a seed."""
+    for seed, (width, device) in enumerate([(64, "cpu"), (64, "cpu"), (256, "cpu"), (256, "cuda")]):
+        config = {
+            "optimized_metric": "val/acc",
+            "device": device,
+            "seed": seed,
+            "model": {"width": width, "seed": seed},
+        }
+        write(tmp_path / str(seed), 0.5 + seed / 10, f"seed={seed}", config=config)
+    found = rows(read_jobs([tmp_path]))
+    assert [row.options for row in found] == [
+        {"device": device, "model.width": width} for device, width in (("cpu", "64"), ("cpu", "256"), ("cuda", "256"))
+    ]
+    assert [len(row.jobs) for row in found] == [2, 1, 1]
+
+
+def test_jobs_of_other_files_are_not_resumed_ones(tmp_path: Path) -> None:
+    for name, files in (("a", "1234567890"), ("b", "abcdefghij"), ("c", "abcdefghij")):
+        write(tmp_path / name, 0.5, "seed=0", files=files)
+    found = rows(read_jobs([tmp_path]))
+    assert [(row.options, len(row.jobs)) for row in found] == [
+        ({"files of the dataset": "12345678"}, 1),
+        ({"files of the dataset": "abcdefgh"}, 1),
+    ]
+
+
 def test_an_option_that_jobs_lack_is_default(sweep: Path) -> None:
     write(sweep / "other", 0.5, "sampler=fused", "seed=0", "+model.width=3")
     found = [tuple(row.options.items()) for row in rows(read_jobs([sweep]))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -76,8 +75,7 @@ class Graph:
         ValueError: an array contradicts the above; the message names the first offending value.
     """
 
-    # How often an array was set, by name: the next one may have the `id` of one that is gone.
-    _times_set: Mapping[str, int] = MappingProxyType({})
+    _times_set = 0  # arrays so far: the next one may have the `id` of one that is gone
 
     def __init__(
         self,
@@ -327,7 +325,7 @@ class Graph:
 
     def state(self) -> tuple[int, ...]:
         """Numbers that change when torch sees that an array was written to, or when another one takes its place."""
-        return self._versions(*_ARRAYS)
+        return self._times_set, *_versions(*self._arrays().values())
 
     def in_degrees(self) -> Tensor:
         """`[num_dst]`, dtype of `indptr`."""
@@ -459,7 +457,7 @@ class Graph:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _ARRAYS:
-            self.__dict__["_times_set"] = {**self._times_set, name: self._times_set.get(name, 0) + 1}
+            self.__dict__["_times_set"] = self._times_set + 1
         super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -501,16 +499,12 @@ class Graph:
 
     def _state(self) -> tuple[int, ...]:
         """Changes when torch sees that the lists were written to, or when others take their place."""
-        return self._versions("indptr", "indices")
+        return self._times_set, *_versions(self.indptr, self.indices)
 
-    def _versions(self, *names: str) -> tuple[int, ...]:
-        """Of each array that there is which one it is, and how often torch saw it written to; torch does not count in
-        inference mode.
-        """
-        arrays = [(self._times_set.get(name, 0), getattr(self, name)) for name in names]
-        return tuple(
-            n for times, a in arrays if a is not None for n in (times, id(a), 0 if a.is_inference() else a._version)
-        )
+
+def _versions(*arrays: Tensor) -> tuple[int, ...]:
+    """Of each array which one it is, and how often torch saw it written to; torch does not count in inference mode."""
+    return tuple(n for a in arrays for n in (id(a), 0 if a.is_inference() else a._version))
 
 
 def list_order(src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -95,9 +96,10 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
         )
     files = dict[tuple[str, str], str]()
     for name, entry in entries(cfg, "callbacks"):
-        if entry.get("filename") is None:
+        written: Any = OmegaConf.to_container(entry, resolve=False)  # the folder may be known later only
+        if written.get("filename") is None:
             continue
-        file = str(entry.get("dirpath")), str(entry["filename"])
+        file = str(written.get("dirpath")), str(written["filename"])
         other = files.setdefault(file, name)
         if other != name and cfg.mode == "train":
             yield (

@@ -21,9 +21,9 @@ from models.training.metrics import is_error
 
 # Options that change no result, or only where it lies.
 _PLACES = ("ckpt_path", "result_path", "run_dir", "checkpoint_dir", "data_dir", "cache_dir", "callbacks", "debug")
-_FILES = "files of the dataset"  # a column, where jobs of equal options had others
 # But these callbacks decide when a run ends, and which checkpoint is tested.
 _DECIDING = ("callbacks.early_stopping", "callbacks.best")
+_FILES = "files of the dataset"  # a column, where jobs of equal options had others
 
 
 class Job(NamedTuple):

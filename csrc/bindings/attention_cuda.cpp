@@ -104,6 +104,12 @@ void run_attend(const LaunchPlace& where, const AttentionLists& lists, const Att
   });
 }
 
+template <typename T>
+int64_t parts_on(int device, const AttendedRows<T>& rows) {
+  const gpu::OnDevice current(device);
+  return attend_parts(rows, device);
+}
+
 // Parts of the gradient of `source`.
 int64_t parts_of(const LaunchPlace& where, const AttentionLists& lists, const AttentionShape& shape,
                  py::handle x) {
@@ -111,8 +117,7 @@ int64_t parts_of(const LaunchPlace& where, const AttentionLists& lists, const At
   int64_t parts = 0;
   with_attended(x, "x", [&](auto element) {
     using T = decltype(element);
-    const gpu::OnDevice current(std::get<0>(where));
-    parts = attend_parts(attended_rows<T>(lists, shape, x, place), std::get<0>(where));
+    parts = parts_on(std::get<0>(where), attended_rows<T>(lists, shape, x, place));
   });
   return parts;
 }
@@ -127,10 +132,7 @@ void run_attend_gradient(const LaunchPlace& where, const AttentionLists& lists, 
     AttendBackward<T> args{};
     static_cast<AttendedRows<T>&>(args) = attended_rows<T>(lists, shape, x, place);
     const auto [rows, entries] = sizes_of(lists);
-    args.parts = [&] {
-      const gpu::OnDevice current(std::get<0>(where));
-      return attend_parts<T>(args, std::get<0>(where));
-    }();
+    args.parts = parts_on<T>(std::get<0>(where), args);
     args.shares = view<const float>(shares, "shares", entries * args.heads, place).data;
     args.grad = elements_of<T>(grad, "grad", -1, get_attribute(x, attribute_names().dtype), place);
     args.scores = view<float>(scores, "scores", entries * args.heads, place).data;

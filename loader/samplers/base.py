@@ -285,7 +285,7 @@ class Sampler(ABC):
         except ValueError as error:
             refused = error
         if "more than once" in str(refused):
-            check_distinct_by_type(seeds)  # names the id that the caller gave, not that of the one range
+            check_distinct_by_type(seeds)  # raises, and names the node by its id within its type
         raise refused
 
     def _sample_by_session(self, graph: Any, seeds: Any, epoch: int, batch: int) -> Any:

@@ -50,10 +50,10 @@ def check_watched(module: LightningModule, values: Mapping[str, Tensor]) -> None
     Raises:
         ValueError: it is so.
     """
-    trainer = module._trainer
+    trainer: Any = module._trainer  # whose class does not declare `callbacks`
     if trainer is None or trainer.sanity_checking:
         return
-    watched = {getattr(callback, "monitor", None) for callback in trainer.callbacks}  # type: ignore[attr-defined]
+    watched = {getattr(callback, "monitor", None) for callback in trainer.callbacks}
     for name, value in values.items():
         if name in watched and math.isnan(value):
             raise ValueError(

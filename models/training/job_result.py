@@ -33,7 +33,7 @@ class JobResult:
     from a checkpoint writes the file to the folder of the run that began it, too.
 
     Args:
-        cfg: of the job, with its device chosen. Without `result_path` nothing is read.
+        cfg: of the job, with its device chosen. Without `result_path` no earlier result is read.
 
     Raises:
         ValueError: there is a file that is no result of a job, or that others can have written.
@@ -53,15 +53,19 @@ class JobResult:
         self.metric: float | None = None
         if self.path is not None and self.path.is_file():
             settings, files, metric = _read(self.path)
-            what = "settings" if settings != _digest(self.config) else "files of the dataset"
-            if settings == _digest(self.config) and files in (None, self.files):  # an earlier release kept no files
+            changed = None
+            if settings != _digest(self.config):
+                changed = "settings"
+            elif files not in (None, self.files):  # an earlier release kept no files
+                changed = "files of the dataset"
+            else:
                 self.metric = metric
             if rank_here() > 0:
                 return
             if self.metric is not None:
                 print(f"finished before: {self.config.get('optimized_metric')} {self.metric:.4f}, {self.path}")
             else:
-                print(f"{what} have changed since {self.path} was written: this job runs again")
+                print(f"{changed} have changed since {self.path} was written: this job runs again")
 
     def write(self, metric: float, metrics: dict[str, Any], callbacks: list[Any]) -> float:
         """Prints the result and writes the file, all of it or none, in the first process of the run; returns `metric`.

@@ -43,7 +43,7 @@ def _mean_of_known(of: type[Any]) -> type[Any]:
 class KnownAUROC(classes.BinaryAUROC):
     """The AUC of a yes or no; NaN if all labels are equal, for which torchmetrics counts 0."""
 
-    def compute(self) -> Tensor:  # type: ignore[override]
+    def compute(self) -> Tensor:  # type: ignore[override]  # a base of its base returns a curve
         labels = dim_zero_cat(self.target)
         return labels.new_full((), torch.nan, dtype=torch.float32) if (labels == labels[0]).all() else super().compute()
 

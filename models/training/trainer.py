@@ -72,11 +72,11 @@ def make_trainer(cfg: DictConfig) -> Trainer:
 
 
 class _GivenPatience(Callback):
-    """Lets a run that goes on have the patience that it is given; Lightning takes that of the checkpoint."""
+    """Keeps the patience that a resumed run is given. Lightning would replace it by the checkpoint's."""
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        states = checkpoint["callbacks"]
-        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        states, every = checkpoint["callbacks"], trainer.callbacks  # type: ignore[attr-defined]  # it does not declare them
+        for callback in every:
             if isinstance(callback, EarlyStopping) and callback.state_key in states:
                 states[callback.state_key]["patience"] = callback.patience
 

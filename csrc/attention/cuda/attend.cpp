@@ -28,34 +28,47 @@ int64_t blocks_at_once(int device) {
   return int64_t{gpu::attribute(device, gpu::Attribute::kMultiprocessors)} * kBlocksAProcessor;
 }
 
-// Teams of a block of a kernel of tiles.cuh, of which n need `bytes(n)` of shared memory. 0 where the kernels
-// of attend.cuh are to run: two teams need more than there is, or the GPU came before compute capability 8.0.
+// Blocks of a kernel of tiles.cuh. Without teams the kernels of attend.cuh are to run: two teams need more
+// shared memory than there is, or the GPU came before compute capability 8.0.
+struct TileBlocks {
+  int teams;
+  unsigned threads;
+  size_t shared;
+};
+
+// Of the kernel of whose blocks n teams need `bytes(room, n)` of shared memory.
 template <typename T, typename Bytes>
-int tile_teams(const AttendedRows<T>& rows, int device, const Bytes& bytes) {
-  if (!std::is_same_v<T, bfloat16> || !rows.tensor_cores) return 0;
-  if (gpu::attribute(device, gpu::Attribute::kMajor) < 8) return 0;
-  const int64_t room = gpu::attribute(device, gpu::Attribute::kSharedMemoryPerBlockOptin);
+TileBlocks tile_blocks(const AttendedRows<T>& rows, int device, const Bytes& bytes) {
+  if (!std::is_same_v<T, bfloat16> || !rows.tensor_cores) return {};
+  if (gpu::attribute(device, gpu::Attribute::kMajor) < 8) return {};
+  const TileRoom room(rows.dim);
+  const int64_t most = gpu::attribute(device, gpu::Attribute::kSharedMemoryPerBlockOptin);
   int teams = kMostTeams;
-  while (teams > 0 && bytes(teams) > room) --teams;
-  return teams < 2 ? 0 : teams;
+  while (teams > 0 && bytes(room, teams) > most) --teams;
+  if (teams < 2) return {};
+  return {teams, 32u * kTeamWarps * static_cast<unsigned>(teams), static_cast<size_t>(bytes(room, teams))};
 }
 
 template <typename T>
-int forward_teams(const AttendedRows<T>& rows, int device) {
-  const TileRoom room(rows.dim);
-  return tile_teams<T>(rows, device, [&](int teams) { return room.forward_bytes(teams); });
+TileBlocks forward_blocks(const AttendedRows<T>& rows, int device) {
+  return tile_blocks(rows, device, [](const TileRoom& room, int teams) { return room.forward_bytes(teams); });
 }
 template <typename T>
-int backward_teams(const AttendedRows<T>& rows, int device) {
-  const TileRoom room(rows.dim);
-  return tile_teams<T>(rows, device, [&](int teams) { return room.backward_bytes(teams); });
+TileBlocks backward_blocks(const AttendedRows<T>& rows, int device) {
+  return tile_blocks(rows, device,
+                     [](const TileRoom& room, int teams) { return room.backward_bytes(teams); });
+}
+
+// Grants a kernel of tiles.cuh its shared memory, and says how many of its blocks run at once.
+int64_t granted(gpu::Kernel& kernel, int device, const TileBlocks& tiles) {
+  return kernel.resident_blocks(device, static_cast<int>(tiles.threads), tiles.shared, 1, kMostDeclared);
 }
 
 }  // namespace
 
 template <typename T>
 int64_t attend_parts(const AttendedRows<T>& rows, int device) {
-  const int teams = backward_teams(rows, device);
+  const int teams = backward_blocks(rows, device).teams;
   const int64_t most =
       teams > 0 ? gpu::attribute(device, gpu::Attribute::kMultiprocessors) : blocks_at_once(device);
   const int each = teams > 0 ? teams : kWarps;
@@ -66,14 +79,12 @@ template <typename T>
 void launch_attend(const AttendForward<T>& args, int device, gpu::Stream stream) {
   if (args.count == 0) return;
   if constexpr (std::is_same_v<T, bfloat16>) {
-    if (const int teams = forward_teams(args, device)) {
-      gpu::Kernel& tiles = gpu::kernel<AttendTiles, T>();
-      const auto shared = static_cast<size_t>(TileRoom(args.dim).forward_bytes(teams));
-      const unsigned threads = 32u * kTeamWarps * static_cast<unsigned>(teams);
-      const int64_t most = tiles.resident_blocks(device, static_cast<int>(threads), shared, 1, kMostDeclared);
-      const int64_t blocks = std::min(most, (args.count + teams - 1) / teams) * groups_of(args.heads);
-      gpu::launch<AttendForward<T>>(tiles, device,
-                                    {gpu::blocks_for(blocks, 1, "blocks"), threads, shared, stream}, args);
+    if (const TileBlocks tiles = forward_blocks(args, device); tiles.teams > 0) {
+      gpu::Kernel& kernel = gpu::kernel<AttendTiles, T>();
+      const int64_t some = (args.count + tiles.teams - 1) / tiles.teams;
+      const int64_t count = std::min(granted(kernel, device, tiles), some) * groups_of(args.heads);
+      const unsigned all = gpu::blocks_for(count, 1, "blocks");
+      gpu::launch<AttendForward<T>>(kernel, device, {all, tiles.threads, tiles.shared, stream}, args);
       return;
     }
   }
@@ -88,13 +99,10 @@ void launch_attend_gradient(const AttendBackward<T>& args, int device, gpu::Stre
   if (args.count == 0) return;
   const unsigned blocks = gpu::blocks_for(args.parts * groups_of(args.heads), 1, "parts");
   if constexpr (std::is_same_v<T, bfloat16>) {
-    if (const int teams = backward_teams(args, device)) {
-      gpu::Kernel& tiles = gpu::kernel<AttendTilesGradient, T>();
-      const auto shared = static_cast<size_t>(TileRoom(args.dim).backward_bytes(teams));
-      const unsigned threads = 32u * kTeamWarps * static_cast<unsigned>(teams);
-      // Grants the memory.
-      tiles.resident_blocks(device, static_cast<int>(threads), shared, 1, kMostDeclared);
-      gpu::launch<AttendBackward<T>>(tiles, device, {blocks, threads, shared, stream}, args);
+    if (const TileBlocks tiles = backward_blocks(args, device); tiles.teams > 0) {
+      gpu::Kernel& kernel = gpu::kernel<AttendTilesGradient, T>();
+      granted(kernel, device, tiles);
+      gpu::launch<AttendBackward<T>>(kernel, device, {blocks, tiles.threads, tiles.shared, stream}, args);
       return;
     }
   }

@@ -48,7 +48,7 @@ class Engine {
         launched_(as_launched(
             make_choice(picks, replace, indices.attr("numel")().cast<int64_t>(), /*on_gpu=*/true))),
         args_(std::visit([](auto& args) -> CommonArgs<Lists>& { return args; }, launched_)),
-        results_(std::make_shared<Results>()) {
+        results_(std::make_shared<Results>(types_.relations(), types_.once())) {
     const View<const P> offsets = graph_view<const P>(indptr, "indptr");    // [num_nodes + 1]
     const View<const N> sources = graph_view<const N>(indices, "indices");  // [num_edges]
     if (offsets.size < 1)
@@ -219,9 +219,7 @@ class Engine {
                               std::to_string(args_.frontier_capacity[0]));
       uint8_t* const to = output_memory(memory, memory_bytes_, place);
       int64_t* const sizes_out = optional_view<int64_t>(sizes, "sizes", 2 * args_.hops + 1, place);
-      int types = 0;
-      if constexpr (kTyped) types = args_.lists.num_types;
-      results.emplace_back(results_, ++sequence_, args_.hops, device_, on, types);
+      results.emplace_back(results_, ++sequence_, args_.hops, device_, on);
       args_.batches[i] = {from.data, from.size, key,  to, to + edges_at_, sizes_out, results.back().header(),
                           sequence_, next_key,  phase};
     }

@@ -19,7 +19,12 @@ namespace loader {
 // The headers of a sampler, and the largest sizes that they told. The GIL is held.
 class Results {
  public:
-  Results() { most_.counted = -1; }  // even an empty mini-batch is larger than none
+  // Of typed lists: the relations into each type, and whether a hop looks at the lists of the vertices alone
+  // that the hop before found.
+  explicit Results(std::vector<int64_t> relations = {}, bool once = false)
+      : relations_(std::move(relations)), once_(once) {
+    most_.counted = -1;  // even an empty mini-batch is larger than none
+  }
 
   // `memory`: [n * bytes of a header] uint8, zero, in pinned host memory. It is kept.
   template <typename Header>
@@ -37,6 +42,26 @@ class Results {
   }
   void give_back(SampleHeader* header) { free_.give_back(header); }
   size_t count() const { return free_.count(); }
+  size_t types() const { return relations_.size(); }
+
+  // Of typed lists the vertices that each hop found, by type, and the lists that each hop looked at.
+  std::pair<py::tuple, py::list> by_type(const TypedHeader& h, int hops) const {
+    py::tuple found(hops + 1);
+    py::list rows;
+    int64_t before = 0;
+    for (int hop = 0; hop <= hops; ++hop) {
+      const auto* const counts = h.new_by_type + hop * kMaxTypes;
+      py::tuple of_hop(types());
+      int64_t own = once_ ? 0 : before;
+      for (size_t t = 0; t < types(); ++t) {
+        of_hop[t] = int64_t{counts[t]};
+        own += counts[t] * relations_[t];
+      }
+      found[hop] = std::move(of_hop);
+      if (hop < hops) rows.append(before = own);
+    }
+    return {std::move(found), std::move(rows)};
+  }
 
   // Remembers the sizes of a mini-batch where they are the largest so far. Here, because Python takes one to
   // three microseconds to compare them.
@@ -54,6 +79,8 @@ class Results {
   }
 
  private:
+  const std::vector<int64_t> relations_;
+  const bool once_;
   std::vector<py::object> held_;
   FreeHeaders free_;
   SampleHeader most_{};
@@ -62,13 +89,11 @@ class Results {
 // A mini-batch that was launched. Its header is its own until its sizes were told, or it is dropped.
 class Result {
  public:
-  Result(std::shared_ptr<Results> results, uint64_t sequence, int hops, int device, gpu::Stream stream,
-         int types = 0)
+  Result(std::shared_ptr<Results> results, uint64_t sequence, int hops, int device, gpu::Stream stream)
       : results_(std::move(results)),
         header_(results_->take()),
         sequence_(sequence),
         hops_(hops),
-        types_(types),
         device_(device),
         stream_(stream) {}
   Result(Result&& other) noexcept
@@ -76,7 +101,6 @@ class Result {
         header_(std::exchange(other.header_, nullptr)),
         sequence_(other.sequence_),
         hops_(other.hops_),
-        types_(other.types_),
         device_(other.device_),
         stream_(other.stream_) {}
   Result& operator=(Result&&) = delete;
@@ -84,7 +108,7 @@ class Result {
 
   SampleHeader* header() const { return header_; }
 
-  // Of typed lists after that also [hops + 1][types], the vertices that each hop found, as far as is known.
+  // Of typed lists after that also what Results::by_type says, as far as is known.
   // Waits for the sizes: (status, detail, hops done, frontiers, edges, SampleHeader::counted, whether one
   // that was finished needed more of anything than all before it, lines of pinned memory that its launch
   // fetched).
@@ -100,7 +124,10 @@ class Result {
                                  std::vector<int64_t>(h.frontiers, h.frontiers + hops_ + 1),
                                  std::vector<int64_t>(h.edges, h.edges + hops_), h.counted,
                                  ok && results_->grows(h, hops_), h.lines);
-    if (types_ > 0) report = report + py::make_tuple(new_by_type());
+    if (results_->types() > 0) {
+      auto [found, rows] = results_->by_type(static_cast<const TypedHeader&>(h), hops_);
+      report = report + py::make_tuple(std::move(found), std::move(rows));
+    }
     let_go();
     return report;
   }
@@ -134,14 +161,6 @@ class Result {
     std::atomic_thread_fence(std::memory_order_acquire);
   }
 
-  std::vector<std::vector<int64_t>> new_by_type() const {
-    const auto* const all = static_cast<const TypedHeader*>(header_)->new_by_type;
-    std::vector<std::vector<int64_t>> found;
-    for (int hop = 0; hop <= hops_; ++hop)
-      found.emplace_back(all + hop * kMaxTypes, all + hop * kMaxTypes + types_);
-    return found;
-  }
-
   void let_go() {
     if (SampleHeader* const header = std::exchange(header_, nullptr)) results_->give_back(header);
   }
@@ -149,7 +168,7 @@ class Result {
   std::shared_ptr<Results> results_;
   SampleHeader* header_;
   uint64_t sequence_;
-  int hops_, types_, device_;
+  int hops_, device_;
   gpu::Stream stream_;
 };
 

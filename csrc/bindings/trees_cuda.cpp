@@ -35,9 +35,9 @@ class TreeEngine {
              const py::object& picks)
       : device_(device),
         args_(as_args(make_choice(picks, replace, indices.attr("numel")().cast<int64_t>(), /*on_gpu=*/true),
-                      last)),
-        results_(std::make_shared<Results>()) {
+                      last)) {
     const Types checked(types, fanouts, true);
+    results_ = std::make_shared<Results>(checked.relations(), checked.once());
     if (fanouts.empty() || fanouts.size() > kMaxHops)
       throw py::value_error("fanouts has " + std::to_string(fanouts.size()) + " hops; 1 to " +
                             std::to_string(kMaxHops) + " are possible");
@@ -90,8 +90,8 @@ class TreeEngine {
   py::list plan(int64_t num_seeds, int64_t slots, const std::vector<int64_t>& frontier_capacity,
                 const std::vector<int64_t>& edge_capacity, const std::vector<int64_t>& row_capacity,
                 const std::vector<int64_t>& indices_at, const std::vector<int64_t>& indptr_at,
-                const std::vector<int64_t>& edge_ids_at, int64_t edges_at, int64_t rows, int64_t picks,
-                int64_t table, int64_t blocks, int64_t threads, int64_t shared_places,
+                const std::vector<int64_t>& edge_ids_at, int64_t edges_at, int64_t trees_at, int64_t rows,
+                int64_t picks, int64_t table, int64_t blocks, int64_t threads, int64_t shared_places,
                 int64_t shared_sorted) {
     if (slots < 1 || slots > kMaxBatchesPerLaunch)
       throw py::value_error("slots is " + std::to_string(slots) + "; it must be in 1 to " +
@@ -138,12 +138,18 @@ class TreeEngine {
                                       " nodes together, which exceeds 32-bit ids; use fewer seeds");
           memory_bytes_ = output_bytes<P, N>({frontier_capacity.back(), edge_capacity, row_capacity.data(),
                                               indices_at, indptr_at, edge_ids_at, edges_at});
+          if (trees_at < 0 || trees_at % 4)
+            throw py::value_error("trees_at is " + std::to_string(trees_at) +
+                                  "; it must be at least 0, and a multiple of 4");
+          constexpr int64_t kTree = sizeof(int32_t);
+          memory_bytes_ = std::max(memory_bytes_, trees_at + kTree * frontier_capacity.back());
           args.shared_places = static_cast<int>(shared_places);
           args.shared_sorted = static_cast<int>(shared_sorted);
         },
         args_);
     planned_ = false;
     edges_at_ = edges_at;
+    trees_at_ = trees_at;
     slots_ = std::max(slots_, slots);
     blocks_ = blocks;
     threads_ = static_cast<int>(threads);
@@ -175,6 +181,7 @@ class TreeEngine {
             at = reinterpret_cast<T*>(view<Entry>(arrays[name], name, Stored<T>::kEach * entries, kGpu).data);
           });
           args.trees_capacity = seeds_;
+          args.groups_capacity = 1 << tree_group_bits(seeds_);
           args.vertices_capacity = seeds_ + picks_;
           args.rows_capacity = rows_;
           args.picks_capacity = picks_;
@@ -186,8 +193,8 @@ class TreeEngine {
 
   void add_headers(const py::object& memory) { results_->add<TypedHeader>(memory); }
 
-  // (seeds, keys, memory, trees)
-  using Batch = std::tuple<py::object, std::tuple<uint64_t, uint64_t, uint32_t>, py::object, py::object>;
+  // (seeds, keys, memory, None): there is nothing else, see Engine::Batch
+  using Batch = std::tuple<py::object, std::tuple<uint64_t, uint64_t, uint32_t>, py::object, py::none>;
 
   // Launches mini-batches by the last plan, see Engine::launch.
   std::pair<int, std::vector<Result>> launch(const std::vector<Batch>& batches, int blocks,
@@ -206,17 +213,17 @@ class TreeEngine {
         [&](auto& args) {
           args.num_batches = static_cast<int>(batches.size());
           for (size_t i = 0; i < batches.size(); ++i) {
-            const auto& [seeds, keys, memory, trees] = batches[i];
-            const auto& [key, next_key, phase] = keys;
+            const auto& seeds = std::get<0>(batches[i]);
+            const auto& memory = std::get<2>(batches[i]);
+            const auto& [key, next_key, phase] = std::get<1>(batches[i]);
             const auto [from, num_seeds] = seeds_of(seeds, args.times.are_there, place);
             if (num_seeds > args.frontier_capacity[0] || num_seeds > args.trees_capacity)
               throw py::value_error("there are " + std::to_string(num_seeds) +
                                     " seeds; the plan is for up to " +
                                     std::to_string(args.frontier_capacity[0]));
             uint8_t* const to = output_memory(memory, memory_bytes_, place);
-            int32_t* const of_trees =  // [nodes within all hops, at most]
-                view<int32_t>(trees, "trees", args.frontier_capacity[args.hops], place).data;
-            results.emplace_back(results_, ++sequence_, args.hops, device_, on, args.lists.num_types);
+            auto* const of_trees = reinterpret_cast<int32_t*>(to + trees_at_);
+            results.emplace_back(results_, ++sequence_, args.hops, device_, on);
             args.batches[i] = {
                 from, num_seeds, key, to, to + edges_at_, of_trees, results.back().header(), sequence_};
             if constexpr (std::is_same_v<typename std::decay_t<decltype(args)>::Choice, ScanChoice>)
@@ -294,7 +301,8 @@ class TreeEngine {
       each(name, at, slots_ * entries, zero);
     };
     const int64_t by_tree = (args.hops + 1) * seeds_;
-    const int64_t by_type = (args.hops + 1) * args.lists.num_types * seeds_ + 1;
+    const int64_t by_type = (args.hops + 1) * args.lists.num_types * seeds_;
+    const int groups = 1 << tree_group_bits(seeds_);
     f("state", args.state, 1, true);
     f("nodes_at", args.vertices_at, by_tree);
     f("nodes_count", args.vertices_count, by_tree);
@@ -302,9 +310,8 @@ class TreeEngine {
     f("picks_at", args.picks_at, by_tree);
     f("picks_count", args.picks_count, by_tree);
     f("found", args.found, by_type);
-    f("found_at", args.found_at, by_type);
     f("edges", args.edges, by_type);
-    f("edges_at", args.edges_at, by_type);
+    f("sums", args.sums, kSumsAt + 2 * tree_sums(args.hops, args.lists.num_types, groups), true);
     f("tree_bounds", args.tree_bounds, args.times.are_there ? seeds_ : 0);
     f("nodes", args.vertices, seeds_ + picks_);
     f("node_bounds", args.vertex_bounds, args.bounds.of_edge ? seeds_ + picks_ : 0);
@@ -316,7 +323,6 @@ class TreeEngine {
     f("picks", args.picks, picks_);
     f("sources", args.sources, picks_);
     f("pick_bounds", args.pick_bounds, args.bounds.of_edge ? picks_ : 0);
-    f("totals", args.totals, 2 * kMostTreeBlocks);
     each("keys", args.keys, blocks_ * table_, false);
     each("numbers", args.numbers, blocks_ * table_, false);
     each("sorted", args.sorted, blocks_ * table_ / 2, false);
@@ -326,8 +332,8 @@ class TreeEngine {
   const int device_;
   AnyArgs args_;
   bool takes_all_ = false, planned_ = false;
-  int64_t slots_ = 0, edges_at_ = 0, memory_bytes_ = 0, seeds_ = 0, rows_ = 0, picks_ = 0, table_ = 0,
-          blocks_ = 0;
+  int64_t slots_ = 0, edges_at_ = 0, trees_at_ = 0, memory_bytes_ = 0, seeds_ = 0, rows_ = 0, picks_ = 0,
+          table_ = 0, blocks_ = 0;
   int threads_ = 0;
   std::shared_ptr<Results> results_;
   uint64_t sequence_ = 0;
@@ -346,8 +352,8 @@ void bind_tree_engine(py::module_& m, const char* name) {
       .def("plan", &Class::plan, py::kw_only(), py::arg("num_seeds"), py::arg("slots"),
            py::arg("frontier_capacity"), py::arg("edge_capacity"), py::arg("row_capacity"),
            py::arg("indices_at"), py::arg("indptr_at"), py::arg("edge_ids_at"), py::arg("edges_at"),
-           py::arg("rows"), py::arg("picks"), py::arg("table"), py::arg("blocks"), py::arg("threads"),
-           py::arg("shared_places"), py::arg("shared_sorted"))
+           py::arg("trees_at"), py::arg("rows"), py::arg("picks"), py::arg("table"), py::arg("blocks"),
+           py::arg("threads"), py::arg("shared_places"), py::arg("shared_sorted"))
       .def("use", &Class::use)
       .def("add_headers", &Class::add_headers)
       .def("launch", &Class::launch)

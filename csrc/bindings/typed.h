@@ -52,6 +52,13 @@ class Types {
     }
   }
 
+  // Into each type.
+  std::vector<int64_t> relations() const {
+    std::vector<int64_t> all;
+    for (const VertexType& type : types_) all.push_back(type.relations);
+    return all;
+  }
+
   // Of each hop the most neighbors that a relation picks, and at least 1. Bit h: some take all at hop h.
   std::pair<std::vector<int64_t>, uint32_t> most() const {
     std::vector<int64_t> all;

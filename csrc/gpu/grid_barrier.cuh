@@ -16,6 +16,21 @@
 
 namespace loader {
 
+#ifdef __CUDACC__
+// (If kernels run on the host, these come from there.) They order a thread's memory with that of others as
+// two fences around them would, in three quarters of the time of a barrier of a thousand blocks.
+__device__ __forceinline__ unsigned add_and_order(unsigned* at, unsigned x) {
+  unsigned before;
+  asm volatile("atom.add.acq_rel.gpu.u32 %0, [%1], %2;" : "=r"(before) : "l"(at), "r"(x) : "memory");
+  return before;
+}
+__device__ __forceinline__ unsigned read_and_order(const unsigned* at) {
+  unsigned there;
+  asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(there) : "l"(at) : "memory");
+  return there;
+}
+#endif
+
 // Barrier of `size` resident blocks, of which this is number `rank`. `state` is zero before the first use and
 // may be used again at once: its top bit flips with each barrier.
 __device__ __forceinline__ void group_barrier(unsigned long long* state, int rank, int size) {
@@ -23,12 +38,10 @@ __device__ __forceinline__ void group_barrier(unsigned long long* state, int ran
   if (threadIdx.x == 0) {
     constexpr unsigned kFlip = 0x80000000u;
     auto* const word = reinterpret_cast<unsigned*>(state);
-    __threadfence();
-    const unsigned before = atomicAdd(word, rank == 0 ? kFlip - (size - 1) : 1u);
-    while (((before ^ *reinterpret_cast<volatile unsigned*>(word)) & kFlip) == 0) {
+    const unsigned before = add_and_order(word, rank == 0 ? kFlip - (size - 1) : 1u);
+    while (((before ^ read_and_order(word)) & kFlip) == 0) {
       LOADER_POLL();
     }
-    __threadfence();
   }
   __syncthreads();
   LOADER_PAST_BARRIER();

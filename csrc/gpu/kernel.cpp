@@ -82,16 +82,15 @@ Function Kernel::on(int device) {
 
 int Kernel::resident_blocks(int device, int threads, size_t shared, int per_multiprocessor,
                             size_t most_declared) {
-  OnOne& known = on_[static_cast<size_t>(device)];
-  const uint64_t fit_before = known.fit.load(std::memory_order_acquire);
-  if (fit_before >> 32 == static_cast<uint64_t>(threads) &&
-      shared <= known.shared.load(std::memory_order_acquire))
-    return static_cast<int>(fit_before & 0xFFFFFFFF);
   const Function function = on(device);
+  OnOne& known = on_[static_cast<size_t>(device)];
   const Driver& cuda = driver();
+  const auto blocks_of = [&](int fit) {
+    return std::min(fit, per_multiprocessor) * attribute(device, Attribute::kMultiprocessors);
+  };
   const std::lock_guard<std::mutex> lock(mutex_);
-  shared =
-      std::max(shared, known.shared.load(std::memory_order_acquire));  // what others were told stays true
+  for (const Fit& fit : known.fits)
+    if (fit.threads == threads && fit.shared == shared) return blocks_of(fit.blocks);
   int declared = 0, fit = 0;
   check(cuda.cuFuncGetAttribute(&declared, static_cast<int>(FunctionAttribute::kSharedBytes), function),
         "asking for a kernel's shared memory");
@@ -99,19 +98,19 @@ int Kernel::resident_blocks(int device, int threads, size_t shared, int per_mult
     throw Error(kOutOfResources, name_ + " declares " + std::to_string(declared) +
                                      " bytes of shared memory; plans count on " +
                                      std::to_string(most_declared));
-  check(cuda.cuFuncSetAttribute(function, static_cast<int>(FunctionAttribute::kMaxDynamicSharedBytes),
-                                static_cast<int>(shared)),
-        "asking for a kernel's shared memory");
+  if (shared >= known.shared) {  // others may ask for more: the attribute is never made less
+    check(cuda.cuFuncSetAttribute(function, static_cast<int>(FunctionAttribute::kMaxDynamicSharedBytes),
+                                  static_cast<int>(shared)),
+          "asking for a kernel's shared memory");
+    known.shared = shared;
+  }
   check(cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(&fit, function, threads, shared),
         "asking for a kernel's occupancy");
   if (fit == 0)
     throw Error(kOutOfResources,
                 name_ + " does not fit this GPU with " + std::to_string(shared) + " bytes of shared memory");
-  const int resident = std::min(fit, per_multiprocessor) * attribute(device, Attribute::kMultiprocessors);
-  known.shared.store(shared, std::memory_order_release);
-  known.fit.store(static_cast<uint64_t>(threads) << 32 | static_cast<uint64_t>(resident),
-                  std::memory_order_release);
-  return resident;
+  known.fits.push_back({threads, shared, fit});
+  return blocks_of(fit);
 }
 
 void Kernel::prefer_shared(int device, int percent) {

@@ -36,8 +36,8 @@ class Kernel {
   Function on(int device);
 
   // Thread blocks of `threads` threads, with `shared` bytes of dynamic shared memory each, that are resident
-  // at once on the device, at most `per_multiprocessor` on each of its multiprocessors. Asked for once, and
-  // again for other threads or more memory than before: a launch must not wait for the driver.
+  // at once on the device, at most `per_multiprocessor` on each of its multiprocessors. The driver is asked
+  // once for each number of threads and bytes: a launch must not wait for it.
   // `most_declared`: bytes of shared memory that the kernel may declare on top.
   int resident_blocks(int device, int threads, size_t shared, int per_multiprocessor, size_t most_declared);
 
@@ -48,10 +48,15 @@ class Kernel {
  private:
   friend void load(int device, std::initializer_list<Kernel*> kernels);
 
+  struct Fit {
+    int threads;
+    size_t shared;
+    int blocks;  // of a multiprocessor
+  };
   struct OnOne {
     std::atomic<Function> function{nullptr};
-    std::atomic<uint64_t> fit{0};  // threads of a block << 32 | blocks
-    std::atomic<size_t> shared{0};
+    size_t shared = 0;  // the most that was asked for
+    std::vector<Fit> fits;
     std::atomic<int> carveout{-1};
   };
 

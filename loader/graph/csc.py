@@ -504,7 +504,10 @@ class Graph:
 
 def _versions(*arrays: Tensor) -> tuple[int, ...]:
     """Of each array which one it is, and how often torch saw it written to; torch does not count in inference mode."""
-    return tuple(n for a in arrays for n in (id(a), 0 if a.is_inference() else a._version))
+    try:  # of each mini-batch
+        return tuple([n for a in arrays for n in (id(a), a._version)])
+    except RuntimeError:
+        return tuple([n for a in arrays for n in (id(a), 0 if a.is_inference() else a._version)])
 
 
 def list_order(src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,10 +35,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Any:
 # Of tables and of room for new nodes in shared memory: few, so that small trees need more.
 @pytest.fixture(params=[(64, 32), (256, 256)], ids=["little shared memory", "more"])
 def gpu(engine: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[FakeGPU]:
-    for name in ("_SHARED_FEW", "_SHARED_MANY"):
-        monkeypatch.setattr(tree_sizes, name, request.param)
-    monkeypatch.setattr(tree_sizes, "_THREADS_FEW", 64)
-    monkeypatch.setattr(tree_sizes, "_THREADS_MANY", 96)
+    blocks = [tree_sizes._Block(edges, threads, *request.param) for edges, threads in ((400, 64), (math.inf, 96))]
+    monkeypatch.setattr(tree_sizes, "_BLOCKS", blocks)
     yield FakeGPU(monkeypatch, engine)
     gc.collect()  # while a workspace that ends finds the patches
 
@@ -205,10 +204,7 @@ def test_bad_seeds_are_told(gpu: FakeGPU) -> None:
         (0, lambda seeds: seeds.to("meta"), ValueError, "seeds lies on meta; it must lie on cpu"),
         (2, lambda memory: memory[: len(memory) // 2], ValueError, r"memory has \d+ bytes; the plan needs \d+"),
         (2, lambda memory: memory.to("meta"), ValueError, "memory lies on meta"),
-        (3, lambda trees: trees[1:], ValueError, r"trees has \d+ elements; it must have \d+"),
-        (3, lambda trees: trees.long(), TypeError, r"trees has dtype torch.int64; it must be torch.int32"),
-        (3, lambda trees: trees.to("meta"), ValueError, "trees lies on meta"),
-        (3, lambda trees: None, TypeError, "trees is NoneType; it must be a tensor"),
+        (3, lambda _: torch.zeros(4, dtype=torch.int32), TypeError, "incompatible function arguments"),
     ],
 )
 def test_bad_arrays_of_trees_are_refused(
@@ -231,6 +227,10 @@ def test_bad_arrays_of_trees_are_refused(
     engine, batch, plan = launched[-1]
     with pytest.raises(error, match=message):
         engine.launch([(*batch[:place], wrong(batch[place]), *batch[place + 1 :])], plan.blocks, 0)
+    asked = session._space.asked(plan, 2)
+    for trees_at in (-4, 2):
+        with pytest.raises(ValueError, match=f"trees_at is {trees_at}; it must be at least 0, and a multiple of 4"):
+            engine.plan(**{**asked, "trees_at": trees_at})
     assert session.begin([Request(torch.tensor([[5, 30]]), 0, 0)])[0]().batch_size == 1
 
 

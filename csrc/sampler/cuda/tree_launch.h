@@ -32,15 +32,19 @@ int racing_warps(const Args& args, int threads) {
   return static_cast<int>(std::clamp<int64_t>(most, 1, threads / 32));
 }
 
-// Shared memory of a block. Races take the place of the tables, which are not in use then.
+// Shared memory of a block. Races take the place of the tables, which are not in use then, and so does what
+// trees are written by.
 template <typename Args>
 size_t tree_bytes(const Args& args, int threads) {
-  const size_t tables = (sizeof(typename Args::N) + sizeof(uint32_t)) *
-                        (static_cast<size_t>(args.shared_places) + static_cast<size_t>(args.shared_sorted));
+  const size_t places =
+      args.paths ? 0 : static_cast<size_t>(args.shared_places) + static_cast<size_t>(args.shared_sorted);
+  const size_t tables = (sizeof(typename Args::N) + sizeof(uint32_t)) * places;
+  const size_t writing = tree_write_bytes(args.hops, args.lists.num_types);
   if constexpr (Args::Choice::kCountsByDegree)
-    return tree_stage_bytes(args.widest, threads) + tables;
+    return std::max(tree_stage_bytes(args.widest, threads) + tables, writing);
   else
-    return std::max(tables, static_cast<size_t>(args.racing * race_buffer_bytes(args.race_widest)));
+    return std::max(
+        {tables, writing, static_cast<size_t>(args.racing * race_buffer_bytes(args.race_widest))});
 }
 
 // The width of the kernel for fanouts of at most `widest`, see kernel_width.
@@ -51,7 +55,8 @@ int tree_width(int widest, bool takes_all) {
   return widest > 10 ? 20 : 10;
 }
 
-// Launches the sampling of mini-batches, see launch_sample, in at most `blocks` blocks of `threads` threads.
+// Launches the sampling of mini-batches, see launch_sample, in at most `blocks` blocks of `threads` threads;
+// a block has a tree at a time, so more than there are trees are of no use.
 // If there are fewer blocks than mini-batches, several launches take as many of them as there are blocks.
 template <typename Args>
 int launch_trees(Args args, bool takes_all, int blocks, int threads, int device, gpu::Stream stream) {
@@ -65,7 +70,10 @@ int launch_trees(Args args, bool takes_all, int blocks, int threads, int device,
     const size_t shared = tree_bytes(args, threads);
     const int resident =
         kernel.resident_blocks(device, threads, shared, kMostPerMultiprocessor, kDeclaredBytes);
-    const int most = std::min(resident, blocks);
+    int64_t trees = 1;
+    for (int i = 0; i < args.num_batches; ++i) trees = std::max(trees, args.batches[i].num_seeds);
+    const auto most =
+        static_cast<int>(std::min<int64_t>(std::min(resident, blocks), trees * args.num_batches));
     Args some = args;
     int launches = 0;
     for (int first = 0; first < args.num_batches; first += some.num_batches, ++launches) {

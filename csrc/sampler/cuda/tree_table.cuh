@@ -123,9 +123,9 @@ struct TreeTable {
     }
     for (int t = of.thread(); t < of.types(); t += of.size()) {
       const int64_t high = t + 1 < of.types() ? of.args.lists.types[t + 1].first : of.args.num_nodes;
-      of.by_type(of.args.found)[of.entry(hop, t, tree)] =
-          first_from(table.sorted, found, high) -
-          first_from(table.sorted, found, of.args.lists.types[t].first);
+      of.counts().tell(of.of_found(hop, t), tree,
+                       first_from(table.sorted, found, high) -
+                           first_from(table.sorted, found, of.args.lists.types[t].first));
     }
     if (of.thread() == 0) {
       of.by_tree(of.args.vertices_at, hop, tree) = first;

@@ -5,12 +5,13 @@
 //   order  the new vertices of the hop are sorted and numbered
 //
 // with barriers of the block only. If every pick is a vertex, there is no table, and all trees finish a hop
-// before one begins the next. Then prefix sums over the trees tell where everything goes, and each tree is
-// copied there.
+// before one begins the next. Then the counts of all trees tell where everything goes (tree_counts.cuh), and
+// each tree is copied there.
 #pragma once
 
 #include "sampler/cuda/device_pick.cuh"
 #include "sampler/cuda/space.cuh"
+#include "sampler/cuda/tree_counts.cuh"
 #include "sampler/cuda/tree_scan.cuh"
 #include "sampler/cuda/tree_table.cuh"
 #include "sampler/cuda/tree_write.cuh"
@@ -36,6 +37,12 @@ __device__ __forceinline__ void pick_row_by_warp(const LastChoice&, const Lists&
   __syncwarp();
 }
 
+// Words of the sums of a mini-batch, with both copies.
+template <typename Args>
+__device__ int64_t tree_sums_stride(const Args& args) {
+  return kSumsAt + 2 * tree_sums(args.hops, args.lists.num_types, args.groups_capacity);
+}
+
 // One mini-batch of a launch, for its thread blocks.
 template <typename ArgsOf>
 struct Trees {
@@ -57,10 +64,13 @@ struct Trees {
     uint32_t first_vertex;  // where those that the hop before found lie
     Bound bound;            // of the tree
     bool good;
-    // Of all vertices of a tree: the first number of a hop and type, and its place in the mini-batch.
-    uint32_t number_at[(kMaxHops + 1) * kMaxTypes + 1], place_at[(kMaxHops + 1) * kMaxTypes + 1];
+    // Of a type: the number of its first vertex of this tree among all that the hop before found.
+    uint32_t number_at[kMaxTypes], of_all_trees[kMaxTypes];
     // Of a type: its first row in the block of a hop, and its first edge.
     uint32_t first_row[kMaxTypes], edge_at[kMaxTypes];
+    int64_t rows_of_hop[kMaxHops];
+    uint32_t copy;   // of the sums, see TreeArgs
+    int group_bits;  // see TreeCounts
   };
 
   const Args& args;
@@ -86,13 +96,20 @@ struct Trees {
   __device__ uint32_t& by_tree(uint32_t* array, int hop, int64_t tree) const {
     return array[(int64_t{slot} * (args.hops + 1) + hop) * args.trees_capacity + tree];
   }
-  // Entry `entry` of the arrays by hop, type and tree.
-  __device__ uint32_t* by_type(uint32_t* array) const {
-    return array + int64_t{slot} * ((args.hops + 1) * types() * args.trees_capacity + 1);
+  __device__ TreeCounts counts() const {  // where it is used, as registers are scarce
+    const int64_t at = int64_t{slot} * segments() * args.trees_capacity;
+    uint32_t* const sums = args.sums + slot * tree_sums_stride(args) + kSumsAt;
+    return {args.found + at,
+            args.edges + at,
+            sums + shared.copy * tree_sums(args.hops, types(), args.groups_capacity),
+            trees(),
+            segments(),
+            args.groups_capacity,
+            shared.group_bits};
   }
-  __device__ int64_t entry(int hop, int type, int64_t tree) const {
-    return (int64_t{hop} * types() + type) * trees() + tree;
-  }
+  __device__ int segments() const { return (args.hops + 1) * types(); }
+  __device__ int of_found(int hop, int type) const { return hop * types() + type; }
+  __device__ int of_edges(int hop, int type) const { return segments() + hop * types() + type; }
   __device__ N* vertices() const { return args.vertices + slot * args.vertices_capacity; }
   __device__ Bound* vertex_bounds() const { return args.vertex_bounds + slot * args.vertices_capacity; }
   __device__ int64_t row_number(uint32_t row) const { return slot * args.rows_capacity + row; }
@@ -225,18 +242,26 @@ struct Trees {
       __syncthreads();
       if (thread() == 0) vertex_bounds()[tree] = tree_bounds()[tree];
     }
-    for (int t = thread(); t < types(); t += size())
-      by_type(args.found)[entry(0, t, tree)] = good && t == type;
+    for (int t = thread(); t < types(); t += size()) counts().tell(of_found(0, t), tree, good && t == type);
     if (!good) find_nothing(tree, 1);
     __syncthreads();
     return good;
   }
 
-  // What the hop before found in a tree, by type. Returns the number of its rows.
+  // What the hop before found in a tree, by type, and where these are among those of all trees if a vertex is
+  // drawn for by that. Returns the number of its rows.
   __device__ uint32_t read_types(int64_t tree, int hop) const {
     __syncthreads();
     for (int t = thread(); t < types(); t += size())
-      shared.vertex_at[t] = by_type(args.found)[entry(hop - 1, t, tree)];
+      shared.vertex_at[t] = counts().of_segment(of_found(hop - 1, t))[tree];
+    const bool numbered = args.paths && hop > 1;
+    if (numbered) {
+      for (int t = thread(); t < types(); t += size())
+        shared.of_all_trees[t] = counts().total(of_found(hop - 1, t));
+      counts().each_before(of_found(hop - 1, 0), types(), tree, [&](int segment, uint32_t before) {
+        shared.number_at[segment - of_found(hop - 1, 0)] = before;
+      });
+    }
     __syncthreads();
     if (thread() == 32) {
       shared.first_vertex = by_tree(args.vertices_at, hop - 1, tree);
@@ -250,6 +275,13 @@ struct Trees {
         shared.row_at[t] = rows;
         vertices += count;
         if (t < types()) rows += count * static_cast<uint32_t>(args.lists.types[t].relations);
+      }
+    }
+    if (thread() == 1 && numbered) {
+      uint32_t before = 0;
+      for (int t = 0; t < types(); ++t) {
+        shared.number_at[t] += before;
+        before += shared.of_all_trees[t];
       }
     }
     __syncthreads();
@@ -270,11 +302,7 @@ struct Trees {
     const uint32_t at = shared.first_vertex + shared.vertex_at[t] + of_type;
     const int64_t v = vertices()[at];
     uint64_t lane = tree_lane(tree, v);
-    if (args.paths) {
-      const uint32_t* const places = by_type(args.found_at);
-      lane = hop == 1 ? static_cast<uint64_t>(tree)
-                      : places[entry(hop - 1, t, tree)] + of_type - places[entry(hop - 1, 0, 0)];
-    }
+    if (args.paths) lane = hop == 1 ? static_cast<uint64_t>(tree) : shared.number_at[t] + of_type;
     const Bound bound = args.bounds.of_edge ? vertex_bounds()[at] : shared.bound;
     return {{type.row(v, slot_of), lane}, bound};
   }
@@ -312,7 +340,7 @@ struct Trees {
   }
 
   __device__ void find_nothing(int64_t tree, int hop) const {
-    for (int t = thread(); t < types(); t += size()) by_type(args.found)[entry(hop, t, tree)] = 0;
+    for (int t = thread(); t < types(); t += size()) counts().of_segment(of_found(hop, t))[tree] = 0;
     if (thread() == 0) by_tree(args.vertices_count, hop, tree) = 0;
   }
 
@@ -359,7 +387,7 @@ struct Trees {
                                                   : static_cast<uint32_t>(edges);
     __syncthreads();
     for (int t = thread(); t < types(); t += size())
-      by_type(args.edges)[entry(hop - 1, t, tree)] = shared.pick_at[t + 1] - shared.pick_at[t];
+      counts().tell(of_edges(hop - 1, t), tree, shared.pick_at[t + 1] - shared.pick_at[t]);
   }
 
   // A pick of a row: what it is, and who is there.
@@ -454,8 +482,7 @@ struct Trees {
   __device__ bool grow_paths(int64_t tree, int hop, uint32_t known, uint32_t edges,
                              uint32_t first_pick) const {
     constexpr int kTogether = 4;
-    if (!take(state().vertices, edges, args.vertices_capacity - trees())) return false;
-    const uint32_t first = static_cast<uint32_t>(trees()) + shared.taken;
+    const uint32_t first = static_cast<uint32_t>(trees()) + first_pick;  // as many vertices as picks
     uint32_t found = 0;
     const auto part = [](uint64_t sums, int k) { return static_cast<uint32_t>(sums >> 16 * k) & 0xFFFFu; };
     for (int t = 0; t < types(); t += kTogether) {
@@ -476,7 +503,7 @@ struct Trees {
       }
 #pragma unroll
       for (int k = 0; k < kTogether; ++k) {
-        if (thread() == 0 && t + k < types()) by_type(args.found)[entry(hop, t + k, tree)] = to[k];
+        if (thread() == 0 && t + k < types()) counts().tell(of_found(hop, t + k), tree, to[k]);
         const uint32_t of_type = to[k];
         to[k] = found;
         found += of_type;
@@ -518,60 +545,13 @@ struct Trees {
     }
   }
 
-  // Prefix sums: at[i] becomes `carry` and the sum of counts[begin..i). The end is written, too.
-  struct Sums {
-    const uint32_t* counts;
-    uint32_t* at;
-    int64_t begin, end;
-    uint64_t carry;
-  };
-
-  // The same of some arrays at once; two barriers. All blocks.
-  template <int Count, typename Sync>
-  __device__ void add_up(Sums (&sums)[Count], const Sync& sync) const {
-    static_assert(Count <= 2, "see TreeArgs::totals");
-    auto* const totals = args.totals + int64_t{slot} * 2 * kMostTreeBlocks;
-    const int adders = min(blocks, size());
-    for (int s = 0; s < Count && block < adders; ++s) {
-      const Share mine = share(sums[s].end - sums[s].begin, adders, block);
-      uint64_t sum = 0, total;
-      for (int64_t i = mine.begin + thread(); i < mine.end; i += size())
-        sum += sums[s].counts[sums[s].begin + i];
-      exclusive(sum, total);
-      if (thread() == 0) totals[s * kMostTreeBlocks + block] = total;
-    }
-    sync();
-    for (int s = 0; s < Count; ++s) {
-      const uint64_t of_block = thread() < adders ? totals[s * kMostTreeBlocks + thread()] : 0;
-      uint64_t total, at;
-      exclusive(thread() < block ? of_block : 0, at);
-      exclusive(of_block, total);
-      at += sums[s].carry;
-      const Share mine = block < adders ? share(sums[s].end - sums[s].begin, adders, block) : Share{0, 0};
-      for (int64_t first = mine.begin; first < mine.end; first += size()) {
-        const int64_t i = sums[s].begin + first + thread();
-        const bool valid = first + thread() < mine.end;
-        uint64_t sum;
-        const uint64_t within = exclusive(valid ? sums[s].counts[i] : 0, sum);
-        if (valid) sums[s].at[i] = static_cast<uint32_t>(at + within);
-        at += sum;
-      }
-      sums[s].carry += total;
-      if (block == 0 && thread() == 0) sums[s].at[sums[s].end] = static_cast<uint32_t>(sums[s].carry);
-    }
-    sync();
-  }
-
-  __device__ uint32_t begin_of(uint32_t* array, int hop, int type) const {
-    return by_type(array)[entry(hop, type, 0)];
-  }
-
   // Leaves the counters as the next launch wants them. One thread, once nobody counts any more.
   __device__ void reset() const {
     TreeState& own = state();
     own.vertices.value = own.rows.value = own.picks.value = own.table.value = 0;
     for (int hop = 0; hop < kMaxHops; ++hop) own.tickets.of_hop[hop] = 0;
     own.tickets.value = 0;
+    args.sums[slot * tree_sums_stride(args)] ^= 1;
   }
 };
 
@@ -581,7 +561,6 @@ __device__ void run_trees(const Trees<Args>& trees) {
   const auto& args = trees.args;
   // In paths a round is a hop of all trees; else it is all hops of each.
   const int rounds = args.paths ? args.hops : 1, hops_of_round = args.paths ? 1 : args.hops;
-  uint64_t found = 0;
 #pragma unroll 1
   for (int round = 0; round < rounds; ++round) {
     trees.each_tree(round, [&](int64_t tree) {
@@ -596,19 +575,35 @@ __device__ void run_trees(const Trees<Args>& trees) {
       }
     });
     sync();
-    const bool last = round + 1 == rounds;
-    typename Trees<Args>::Sums sums[2] = {
-        {trees.by_type(args.found), trees.by_type(args.found_at),
-         round > 0 ? trees.entry(round + 1, 0, 0) : 0, trees.entry(round + 1 + hops_of_round, 0, 0), found},
-        {trees.by_type(args.edges), trees.by_type(args.edges_at), 0, last ? trees.entry(args.hops, 0, 0) : 0,
-         0}};
-    trees.add_up(sums, sync);
-    found = sums[0].carry;
   }
-  const bool fits = TreeWriter<Trees<Args>>{trees}.tell();
+#ifdef __CUDACC__  // what the compiler knows to be shared memory is read at once
+  auto* const memory = reinterpret_cast<uint32_t*>(launch_memory());
+#else
+  auto* const memory = reinterpret_cast<uint32_t*>(trees.memory);
+#endif
+  const TreeWriter<Trees<Args>> writer{trees, memory};
+  const bool fits = writer.tell();
   __syncthreads();
   if (trees.block == 0 && threadIdx.x == 0) trees.reset();
-  if (fits) TreeWriter<Trees<Args>>{trees}.write();
+  if (fits) writer.write();
+}
+
+// Finds which copy of the sums a mini-batch has. Its blocks make the other one zero.
+template <typename Args>
+__device__ void begin_sums(const Trees<Args>& trees) {
+  const Args& args = trees.args;
+  uint32_t* const mine = args.sums + trees.slot * tree_sums_stride(args);
+  const int64_t each = tree_sums(args.hops, trees.types(), args.groups_capacity);
+  const uint32_t copy = mine[0];
+  uint32_t* const other = mine + kSumsAt + (copy ^ 1) * each;
+  const int64_t stride = int64_t{trees.blocks} * trees.size();
+#pragma unroll 1
+  for (int64_t i = int64_t{trees.block} * trees.size() + trees.thread(); i < each; i += stride) other[i] = 0;
+  if (trees.thread() == 0) {
+    trees.shared.copy = copy;
+    trees.shared.group_bits = tree_group_bits(trees.trees());
+  }
+  __syncthreads();
 }
 
 // The blocks of a launch are dealt out evenly to its mini-batches.
@@ -616,8 +611,10 @@ template <int K, typename Args>
 __device__ void tree_block(const Args& args, unsigned char* memory) {
   __shared__ typename Trees<Args>::Shared shared;
   const int blocks = gridDim.x / args.num_batches, slot = blockIdx.x / blocks;
-  if (slot < args.num_batches)
-    run_trees<K>(Trees<Args>{args, slot, static_cast<int>(blockIdx.x % blocks), blocks, shared, memory});
+  if (slot >= args.num_batches) return;
+  const Trees<Args> trees{args, slot, static_cast<int>(blockIdx.x % blocks), blocks, shared, memory};
+  begin_sums(trees);
+  run_trees<K>(trees);
 }
 
 }  // namespace loader

@@ -78,8 +78,11 @@ struct TreeArgs : TreeScanArgs<ChoiceOf> {
   // [hops + 1][trees]: where in `vertices` those lie that a hop found in a tree, and how many. The same of
   // the rows and picks of the hop that follows.
   uint32_t *vertices_at, *vertices_count, *rows_at, *picks_at, *picks_count;
-  // [hops + 1][types][trees] vertices that a hop found, and edges of their rows; and where they begin.
-  uint32_t *found, *found_at, *edges, *edges_at;
+  uint32_t *found, *edges;  // [hops + 1][types][trees] vertices that a hop found, and edges of their rows
+  // Which of two copies of TreeCounts::sums is in use, and from kSumsAt on the copies. A launch finds its own
+  // zero and leaves the other one so.
+  uint32_t* sums;
+  int groups_capacity;   // of trees, see tree_group_bits
   Bound* tree_bounds;    // [trees]
   N* vertices;           // [vertices_capacity] ids
   Bound* vertex_bounds;  // the same of BoundRule::of_edge
@@ -94,7 +97,6 @@ struct TreeArgs : TreeScanArgs<ChoiceOf> {
   N* sources;          // [picks_capacity] ids, and
   Bound* pick_bounds;  // the bounds, where each pick is a vertex
   int64_t picks_capacity;
-  uint64_t* totals;  // [2][kMostTreeBlocks]
 
   // Workspace of a block of the launch; that of block i lies i strides further. What a tree needs that is
   // smaller lies in shared memory.
@@ -108,6 +110,25 @@ struct TreeArgs : TreeScanArgs<ChoiceOf> {
   int num_batches;
   TreeBatch batches[kMaxBatchesPerLaunch];
 };
+
+// Trees of a group, as a power of two: there are about as many groups.
+LOADER_HD constexpr int tree_group_bits(int64_t trees) {
+  int bits = 5;
+  while (int64_t{1} << 2 * bits < trees) ++bits;
+  return bits;
+}
+
+// The sums of a mini-batch: where they begin, and words of one copy.
+constexpr int kSumsAt = 32;
+LOADER_HD constexpr int64_t tree_sums(int hops, int types, int groups) {
+  return int64_t{2} * (hops + 1) * types * (1 + groups);
+}
+
+// Shared memory in which a tree is written, see TreeWriter: words for each hop and type.
+constexpr int kWordsToWrite = 5;
+LOADER_HD constexpr size_t tree_write_bytes(int hops, int types) {
+  return sizeof(uint32_t) * kWordsToWrite * (static_cast<size_t>(hops + 1) * static_cast<size_t>(types) + 1);
+}
 
 // Shared memory in which the warps of a block pick rows; a kernel that needs none has `widest` 0.
 LOADER_HD constexpr size_t tree_stage_bytes(int widest, int threads) {

@@ -78,20 +78,18 @@ class TypedCudaSession(CudaSession):
         return as_seeds(self._graph, seeds)
 
     def build(self, begun: Begun, frontiers: list[int], edges: list[int], *more: Any) -> Any:
-        (new_by_type,) = more
-        nodes, hops = self._arrays_of(begun, frontiers, edges, new_by_type)
+        new_by_type, rows = more
+        nodes, hops, _ = self._arrays_of(begun, frontiers, edges, rows)
         place = begun.epoch, begun.index
         return typed_mini_batch(self._graph, nodes, new_by_type, frontiers, hops, self._once, place)
 
     def _arrays_of(
-        self, begun: Begun, frontiers: list[int], edges: list[int], new_by_type: list[list[int]]
-    ) -> tuple[Tensor, list[Hop]]:
-        """The nodes of a mini-batch and the arrays of its hops, from the seeds outward."""
+        self, begun: Begun, frontiers: list[int], edges: list[int], rows: list[int]
+    ) -> tuple[Tensor, list[Hop], Tensor | None]:
+        """The nodes of a mini-batch, the arrays of its hops, from the seeds outward, and the tree of each node."""
         space = self._opened()
-        assert isinstance(space, TypedWorkspace)
-        rows = space.rows_of(new_by_type)[: len(edges)]
-        nodes, indices, indptr, ids = begun.plan.layout.cut(begun.memory, frontiers, edges, rows)
+        nodes, indices, indptr, ids, tree = begun.plan.layout.cut(begun.memory, frontiers, edges, rows)
         if ids and space.graph.edge_ids is not None:
             begun.memory.record_stream(current_stream(self._index))
             ids = [space.edge_ids()[i] for i in ids]
-        return nodes, [(indptr[h], indices[h], ids[h] if ids else None) for h in range(len(edges))]
+        return nodes, [(indptr[h], indices[h], ids[h] if ids else None) for h in range(len(edges))], tree

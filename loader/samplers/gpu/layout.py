@@ -11,7 +11,8 @@ from torch import Tensor
 
 
 class Layout:
-    """Room in one piece of memory: `nodes`, each hop's `indices`, each hop's `indptr`, and its edge ids if wanted.
+    """Room in one piece of memory: `nodes`, each hop's `indices`, the tree of each node if there are trees, each hop's
+    `indptr`, and its edge ids if wanted.
 
     Args:
         frontiers, edges: capacities, `L + 1` and `L`, in hop order.
@@ -19,10 +20,12 @@ class Layout:
         node_dtype: of nodes and indices.
         edge_dtype: of indptr and edge ids; not narrower than `node_dtype`.
         rows: lists that each hop picks from, `L`; None: a node has one, so they are the frontiers.
+        trees: whether there is room for the tree of each node, int32.
 
     Attributes:
         length, dtype: of the memory.
         indices_at: where each hop's begins, in elements.
+        trees_at: where the trees are, in bytes.
         edges_at: where the first indptr is, in bytes.
         indptr_at, edge_ids_at: where each hop's begins, in elements from there on.
     """
@@ -35,13 +38,18 @@ class Layout:
         node_dtype: torch.dtype,
         edge_dtype: torch.dtype,
         rows: Sequence[int] | None = None,
+        trees: bool = False,
     ) -> None:
         hops = len(edges)
         nodes = [_aligned(n) for n in (frontiers[-1], *edges)]
+        self._trees_each = node_dtype.itemsize // 4 if trees else 0  # trees in the place of a node
+        if trees:
+            nodes.append(_aligned(-(-frontiers[-1] // self._trees_each)))
         in_edges = [_aligned(n + 1) for n in (frontiers[:-1] if rows is None else rows)]
         if edge_ids:
             in_edges += [_aligned(n) for n in edges]
-        _, *self.indices_at, num_nodes = accumulate(nodes, initial=0)
+        *node_at, num_nodes = accumulate(nodes, initial=0)
+        self.indices_at, self.trees_at = node_at[1 : 1 + hops], node_at[-1] * node_dtype.itemsize
         *at, num_edges = accumulate(in_edges, initial=0)
         self.indptr_at, self.edge_ids_at = at[:hops], at[hops:]
         self.edges_at = num_nodes * node_dtype.itemsize
@@ -54,20 +62,27 @@ class Layout:
 
     def cut(
         self, memory: Tensor, frontiers: Sequence[int], edges: Sequence[int], rows: Sequence[int] | None = None
-    ) -> tuple[Tensor, Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
-        """The used part of each array: nodes, and for each hop indices, indptr and, if there is room, edge ids."""
-        hops = len(edges)
-        sizes = [frontiers[-1], *edges]
+    ) -> tuple[Tensor, Sequence[Tensor], Sequence[Tensor], Sequence[Tensor], Tensor | None]:
+        """The used part of each array: nodes, for each hop indices, indptr and, if there is room, edge ids; and the tree
+        of each node, or None.
+        """
+        hops, count, each = len(edges), frontiers[-1], self._trees_each
+        sizes = [count, *edges]
+        if each:
+            sizes.append(-(-count // each))
         in_edges = [n + 1 for n in (frontiers[:-1] if rows is None else rows)]
         if self.edge_ids_at:
             in_edges += edges
         if self._edge_dtype is None:
             found = _cut(memory, sizes + in_edges, self._room)
-            rest = found[1 + hops :]
+            rest = found[len(sizes) :]
         else:
             found = _cut(memory, [*sizes, self._room[-1]], self._room)
             rest = _cut(found[-1].view(self._edge_dtype), in_edges, self._edges_room)
-        return found[0], found[1 : 1 + hops], rest[:hops], rest[hops:]
+        tree = found[1 + hops] if each else None
+        if tree is not None and each > 1:
+            tree = tree.view(torch.int32)[:count]
+        return found[0], found[1 : 1 + hops], rest[:hops], rest[hops:], tree
 
 
 def _aligned(n: int) -> int:

@@ -140,8 +140,8 @@ class CudaSession(Session):
         """Remembers what is known of a mini-batch that did not fit; see `Result.wait` of the extension."""
         status, detail, done, frontiers, edges, _, _, lines = report[:8]
         self._raise_for(status, detail)
-        for found in report[8:]:
-            space.learn_types(found[: done + 1])
+        for rows in report[9:]:
+            space.learn_rows(rows[: done + 1])
         # Where the frontier of a hop did not fit a hash set, the edges of the next are not known: -1.
         known = [n for n in edges[: done + 1] if n >= 0]
         for n in known:
@@ -216,7 +216,7 @@ class CudaSession(Session):
     def build(self, begun: Begun, frontiers: list[int], edges: list[int], *more: Any) -> Any:
         """The mini-batch of these sizes, which lies in the memory of `begun`. `more`: what graphs with types tell."""
         space = self._opened()
-        nodes, indices, indptr, ids = begun.plan.layout.cut(begun.memory, frontiers, edges)
+        nodes, indices, indptr, ids, _ = begun.plan.layout.cut(begun.memory, frontiers, edges)
         if ids and space.graph.edge_ids is not None:
             begun.memory.record_stream(current_stream(self._index))
             ids = [space.edge_ids()[i] for i in ids]
@@ -296,8 +296,8 @@ class Begun:
         frontiers, edges, _, grown, lines = report[3:8]
         if grown:
             with session._lock:
-                for found in report[8:]:
-                    space.learn_types(found)
+                for rows in report[9:]:
+                    space.learn_rows(rows)
                 space.learn(frontiers, edges, lines, did_fit=True)
         if self.counts:
             session.lines += lines

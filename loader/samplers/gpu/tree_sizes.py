@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 from loader.graph import HeteroGraph
 from loader.samplers.gpu.layout import Layout
@@ -14,11 +15,19 @@ from loader.samplers.tree_options import TreeOptions
 _FIRST_ROWS, _FIRST_PICKS = 1 << 14, 1 << 16  # of all trees of a mini-batch, before the first told how many there are
 _MOST_TABLES = 2**29  # bytes of the tables that do not fit shared memory
 _BYTES_OF_PLACE = 12
-_BLOCKS_PER_MULTIPROCESSOR = 8
-# Places of a table and room for new nodes in the shared memory of a block; if a tree has few edges, and if it has many.
-_FEW_EDGES = 400
-_SHARED_FEW, _SHARED_MANY = (1024, 1024), (1024, 4096)
-_THREADS_FEW, _THREADS_MANY = 128, 256
+_BLOCKS_PER_MULTIPROCESSOR = 16
+
+
+class _Block(NamedTuple):
+    """A block of the kernel, which has a tree at a time: the more small ones there are, the fewer trees wait."""
+
+    most_edges: float  # of a tree, on average
+    threads: int
+    places: int  # of the table of a tree in shared memory
+    ordered: int  # room for new nodes there
+
+
+_BLOCKS = (_Block(160, 64, 1024, 512), _Block(400, 128, 1024, 1024), _Block(math.inf, 256, 1024, 4096))
 _MOST_NODES = 2**31 - 1  # of a mini-batch; 32 bits number its entries
 
 
@@ -46,7 +55,7 @@ class TreeSizes(TypedSizes):
 
     def new_plan(self, num_seeds: int, ahead: bool) -> Plan:
         frontiers, rows, edges = self._capacities_by_hop(num_seeds)
-        layout = Layout(frontiers, edges, self._edge_ids, self._node_dtype, self._edge_dtype, rows)
+        layout = Layout(frontiers, edges, self._edge_ids, self._node_dtype, self._edge_dtype, rows, trees=True)
         return Plan("cooperative", "", frontiers, edges, layout, 0, rows)
 
     def largest_plans(self, num_seeds: int) -> list[Plan]:
@@ -61,7 +70,7 @@ class TreeSizes(TypedSizes):
                 f"memory counts all that fanouts allow, and {num_seeds} trees may have {sum(rows)} lists and "
                 f"{sum(edges)} edges; more than {_MOST_NODES} are not possible: use smaller fanouts or fewer seeds"
             )
-        layout = Layout(frontiers, edges, self._edge_ids, self._node_dtype, self._edge_dtype, rows)
+        layout = Layout(frontiers, edges, self._edge_ids, self._node_dtype, self._edge_dtype, rows, trees=True)
         return [Plan("cooperative", "", frontiers, edges, layout, 0, rows)]
 
     def tables(self) -> list[int]:
@@ -74,8 +83,8 @@ class TreeSizes(TypedSizes):
         return [0, *(1 << bit for bit in range(6, max(found).bit_length()))]
 
     def asked(self, plan: Plan, num_seeds: int) -> dict[str, Any]:
-        few = sum(plan.edges) <= _FEW_EDGES * max(num_seeds, 1)
-        places, ordered = _SHARED_FEW if few else _SHARED_MANY
+        of_tree = sum(plan.edges) / max(num_seeds, 1)
+        block = next(block for block in _BLOCKS if of_tree <= block.most_edges)
         blocks = _BLOCKS_PER_MULTIPROCESSOR * self._multiprocessors
         if self._table:
             blocks = max(self.slots, min(blocks, _MOST_TABLES // (_BYTES_OF_PLACE * self._table)))
@@ -89,13 +98,14 @@ class TreeSizes(TypedSizes):
             "indptr_at": plan.layout.indptr_at,
             "edge_ids_at": plan.layout.edge_ids_at,
             "edges_at": plan.layout.edges_at,
+            "trees_at": plan.layout.trees_at,
             "rows": sum(plan.rows),
             "picks": sum(plan.edges),
             "table": self._table,
             "blocks": blocks,
-            "threads": _THREADS_FEW if few else _THREADS_MANY,
-            "shared_places": places,
-            "shared_sorted": ordered,
+            "threads": block.threads,
+            "shared_places": block.places,
+            "shared_sorted": block.ordered,
         }
 
     def _capacities_by_hop(self, num_seeds: int) -> tuple[list[int], list[int], list[int]]:

@@ -121,15 +121,10 @@ class TreeCudaSession(TypedCudaSession):
             assert at is not None
             seeds = torch.stack([ids.long(), at], 1).to(self._device, non_blocking=True)
         begun = TreeBegun(self, seeds, seeds.shape[0], request.epoch, request.batch, ahead)
-        begun.times, begun.numbers = seeds[:, 1], request.numbers
+        begun.pairs, begun.numbers = seeds, request.numbers
         if not sight.sees_times:
             begun.seeds = seeds[:, 0].to(self._dtype).contiguous()
         return begun
-
-    def _extra_output(self, begun: Begun) -> Tensor:
-        assert isinstance(begun, TreeBegun)
-        begun.tree = torch.empty(begun.plan.frontiers[-1], dtype=torch.int32, device=self._device)
-        return begun.tree
 
     def _launch(self, space: Workspace, together: list[Begun]) -> None:
         assert isinstance(space, TreeWorkspace)
@@ -137,6 +132,10 @@ class TreeCudaSession(TypedCudaSession):
         if not space.is_learnt and first.num_seeds > 0:
             self._learn_from_few(space, first)
         super()._launch(space, together)
+        for begun in together:  # while the GPU samples
+            assert isinstance(begun, TreeBegun)
+            if begun.pairs is not None:
+                begun.times = begun.pairs.select(1, 1)
 
     def _learn_from_few(self, space: TreeWorkspace, begun: Begun) -> None:
         """Learns the sizes of mini-batches from a part of this one, and waits for it."""
@@ -152,7 +151,7 @@ class TreeCudaSession(TypedCudaSession):
             if report[0] != 0:
                 self._outgrew(space, report)
                 continue
-            space.learn_types(report[8])
+            space.learn_rows(report[9])
             space.learn(report[3], report[4], 0, did_fit=True)
         space.grow(begun.num_seeds / few.num_seeds)
 
@@ -164,16 +163,17 @@ class TreeCudaSession(TypedCudaSession):
         self._raise_for(status, detail) if status != 1 else space.outgrew(detail, picks, rows)
 
     def build(self, begun: Begun, frontiers: list[int], edges: list[int], *more: Any) -> TreeMiniBatch:
-        (new_by_type,) = more
+        new_by_type, rows = more
         assert isinstance(begun, TreeBegun)
-        nodes, hops = self._arrays_of(begun, frontiers, edges, new_by_type)
+        nodes, hops, tree = self._arrays_of(begun, frontiers, edges, rows)
+        assert tree is not None
         return TreeMiniBatch(
             nodes,
-            tuple(map(tuple, new_by_type)),
+            new_by_type,
             typed_blocks(frontiers, hops, True),
             *(self._graph.node_types, self._graph.edge_types),
             *(begun.epoch, begun.index),
-            tree=begun.tree[: frontiers[-1]],
+            tree=tree,
             seed_times=begun.times,
             items=begun.numbers,
         )
@@ -182,15 +182,12 @@ class TreeCudaSession(TypedCudaSession):
 class TreeBegun(Begun):
     """Trees that were launched."""
 
-    __slots__ = ("numbers", "times", "tree")
+    __slots__ = ("numbers", "pairs", "times")
 
+    pairs: Tensor | None  # ids and times of the seeds
     times: Tensor | None
     numbers: Tensor | None  # of the seeds in a loader's list
-    tree: Tensor
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.times = self.numbers = None
-
-    def outputs(self) -> list[Tensor]:
-        return [self.memory, self.tree]
+        self.pairs = self.times = self.numbers = None

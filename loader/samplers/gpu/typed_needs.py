@@ -49,8 +49,8 @@ def typed_needs(
     batch = max(counted_bytes(plan.layout.length * plan.layout.dtype.itemsize) for _, plan in plans)
     if sampler.edge_ids and (lists.edge_ids is not None or sampler.timed):  # those of the graph, which are looked up
         batch += max(sum(counted_bytes(_ID_BYTES * n) for n in plan.edges) for _, plan in plans)
-    if trees:  # the tree of each node, and the distinct ones with their places and the bounds of types
-        batch += 2 * counted_bytes(4 * nodes) + counted_bytes(node_bytes * nodes)
+    if trees:  # the distinct nodes with their places and the bounds of types
+        batch += counted_bytes(4 * nodes) + counted_bytes(node_bytes * nodes)
         held += 2 * counted_bytes(_DISTINCT_BYTES * nodes)  # of two loaders
         held += counted_bytes(8 * (1 + len(graph.node_types)))
     fanouts = counted_bytes(2 * len(sampler.fanouts) * len(graph.edge_types))

@@ -124,18 +124,8 @@ class TypedSizes(Sizes):
             frontiers.append(max(frontiers[-1], nodes))
         return frontiers, rows, edges
 
-    def rows_of(self, new_by_type: Sequence[Sequence[int]]) -> list[int]:
-        """Rows of each hop, from the numbers of nodes of each type that the hops before found."""
-        rows, before = [], 0
-        for found in new_by_type:
-            own = sum(n * r for n, r in zip(found, self._relations, strict=True))
-            before = own if self._once else before + own
-            rows.append(before)
-        return rows
-
-    def learn_types(self, new_by_type: Sequence[Sequence[int]]) -> None:
+    def learn_rows(self, rows: Sequence[int]) -> None:
         """Remembers the most rows so far, see `Workspace.learn`."""
-        rows = self.rows_of(new_by_type)[: len(self._fanouts)]
         self._most_rows += [0] * (len(rows) - len(self._most_rows))
         self._most_rows[: len(rows)] = map(max, self._most_rows, rows)
 

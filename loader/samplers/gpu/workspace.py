@@ -173,8 +173,8 @@ class Workspace(Sizes):
             most += [0] * (len(sizes) - len(most))
             most[: len(sizes)] = map(max, most, sizes)
 
-    def learn_types(self, new_by_type: Sequence[Sequence[int]]) -> None:
-        """Remembers how many nodes of each type the hops found, of a graph with types."""
+    def learn_rows(self, rows: Sequence[int]) -> None:
+        """Remembers how many lists the hops looked at, of a graph with types."""
 
     def edge_ids(self) -> Tensor:
         """The graph's edge ids on the device."""

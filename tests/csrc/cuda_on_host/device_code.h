@@ -336,6 +336,12 @@ template <typename T>
 T atomicAdd(T* at, T value) {
   return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);
 }
+// As csrc/gpu/grid_barrier.cuh has them.
+inline unsigned add_and_order(unsigned* at, unsigned x) {
+  __threadfence();
+  return atomicAdd(at, x);
+}
+inline unsigned read_and_order(const unsigned* at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
 template <typename T>
 T atomicOr(T* at, T value) {
   return __atomic_fetch_or(at, value, __ATOMIC_SEQ_CST);

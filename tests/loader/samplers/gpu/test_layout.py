@@ -27,6 +27,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         "frontiers": [draw(st.integers(0, n)) for n in frontiers],
         "edges": [draw(st.integers(0, n)) for n in edges],
         "edge_ids": draw(st.booleans()),
+        "trees": draw(st.booleans()),
         "dtypes": draw(st.sampled_from(DTYPES)),
     }
 
@@ -34,7 +35,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 @given(cases())
 def test_every_array_lies_at_the_kernels_address(case: dict[str, Any]) -> None:
     node, edge = case["dtypes"]
-    layout = Layout(*case["capacity"], case["edge_ids"], node, edge)
+    layout = Layout(*case["capacity"], case["edge_ids"], node, edge, trees=case["trees"])
     assert layout.dtype == node
     memory = torch.zeros(layout.length, dtype=node)
     frontiers, edges = case["frontiers"], case["edges"]
@@ -59,7 +60,15 @@ def test_every_array_lies_at_the_kernels_address(case: dict[str, Any]) -> None:
         room[:size] = torch.arange(count + 1, count + size + 1)
         expected.append(room[:size].clone())
         count += size
-    nodes, indices, indptr, edge_ids = layout.cut(memory, frontiers, edges)
+    if case["trees"]:
+        assert layout.trees_at % 128 == 0
+        room = bytes_of[layout.trees_at :].view(torch.int32)[: case["capacity"][0][-1]]
+        assert room.numel() == case["capacity"][0][-1]
+        assert not room.any()
+        room[:] = torch.arange(7, 7 + len(room))
+    nodes, indices, indptr, edge_ids, tree = layout.cut(memory, frontiers, edges)
+    assert (tree is not None) == case["trees"]
+    assert tree is None or (tree.dtype == torch.int32 and tree.tolist() == list(range(7, 7 + frontiers[-1])))
     assert len(edge_ids) == (len(edges) if case["edge_ids"] else 0)
     found = [nodes, *indices, *indptr, *edge_ids]
     for a, b in zip(found, expected, strict=True):
@@ -72,7 +81,7 @@ def test_every_array_lies_at_the_kernels_address(case: dict[str, Any]) -> None:
 def test_the_memory_of_a_mini_batch_counts_once(dtype: torch.dtype) -> None:
     layout = Layout([2, 5, 9], [4, 10], False, torch.int32, dtype)
     memory = torch.zeros(layout.length, dtype=torch.int32)
-    nodes, indices, indptr, _ = layout.cut(memory, [2, 3, 4], [3, 5])
+    nodes, indices, indptr, *_ = layout.cut(memory, [2, 3, 4], [3, 5])
     batch = MiniBatch(nodes, (2, 3, 4), (Block(indptr[1], indices[1], 4, 3), Block(indptr[0], indices[0], 3, 2)))
     assert batch.num_edges == 8
     assert batch.held_bytes == memory.nbytes
@@ -84,7 +93,7 @@ def test_the_memory_of_a_mini_batch_counts_once(dtype: torch.dtype) -> None:
 def test_changing_one_array_changes_no_other(dtype: torch.dtype) -> None:
     """A backward pass checks that what it kept is as it was."""
     layout = Layout([2, 5], [4], False, torch.int32, dtype)
-    nodes, (indices,), (indptr,), _ = layout.cut(torch.zeros(layout.length, dtype=torch.int32), [2, 3], [3])
+    nodes, (indices,), (indptr,), *_ = layout.cut(torch.zeros(layout.length, dtype=torch.int32), [2, 3], [3])
     before = nodes._version, indptr._version
     indices.fill_(1)
     assert (nodes._version, indptr._version) == before

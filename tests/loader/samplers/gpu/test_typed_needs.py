@@ -55,7 +55,7 @@ def learnt(sizes: TypedSizes, batch: Any) -> None:
     """What a session remembers of a mini-batch."""
     frontiers = torch.tensor(batch.sizes).sum(1).cumsum(0).tolist()
     sizes._largest = (frontiers, [block.num_edges for block in batch.blocks[::-1]])
-    sizes.learn_types(batch.sizes)
+    sizes.learn_rows([block.indptr.numel() - 1 for block in batch.blocks[::-1]])
 
 
 def with_options(sampler: Any, together: int) -> Any:

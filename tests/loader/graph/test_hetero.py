@@ -475,6 +475,14 @@ def test_a_relation_may_be_given_once() -> None:
         HeteroGraph(lists, {"a": 1}, [("a", "to", "a"), ("a", "to", "a")])
 
 
+def test_relations_that_are_written_alike_are_refused() -> None:
+    keys, sizes = [("a", "to__b", "c"), ("a__to", "b", "c")], {"a": 1, "a__to": 1, "c": 1}
+    for key in keys:
+        HeteroGraph.from_edges({key: t([0], [0])}, sizes)
+    with pytest.raises(ValueError, match="are both written a__to__b__c; rename one, or leave __ out"):
+        HeteroGraph.from_edges({key: t([0], [0]) for key in keys}, sizes)
+
+
 def test_errors_come_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(*_: Any) -> Tensor:
         raise AssertionError("edges were sorted")

@@ -86,7 +86,7 @@ class MetaPath2Vec(torch_geometric.nn.MetaPath2Vec):
             if kind not in edge_index_dict:
                 raise ValueError(f"metapath holds {shown(kind)}; edge_index_dict has {list(edge_index_dict)}")
         given = _given(torch_geometric.nn.MetaPath2Vec, edge_index_dict, embedding_dim, metapath, *args, **options)
-        counts = given.get("num_nodes_dict")
+        counts: Any = given.get("num_nodes_dict")
         for kind, edges in edge_index_dict.items():
             _check_edges(f"edge_index_dict[{kind!r}]", edges)
             _check_nodes(f"edge_index_dict[{kind!r}]", edges, None)

@@ -59,8 +59,9 @@ class MemmapFeatures(StoreOfRows):
 
     Raises:
         FileNotFoundError: there is no such file.
-        TypeError, ValueError: a `.npy` file has elements of no type of torch's; a raw file is shorter than its shape says, or holds no whole number of such rows; an
-            option is missing, superfluous or out of range; and as `RowFormat`.
+        TypeError, ValueError: a `.npy` file has elements of a type that torch lacks; a raw file is shorter than its
+            shape says, or holds no whole number of such rows; an option is missing, superfluous or out of range; and as
+            `RowFormat`.
         RuntimeError: `device` is a GPU, and the build or the machine has no CUDA.
         OSError: converted rows cannot be written.
     """

@@ -123,6 +123,7 @@ class Session(ABC):
     together = 1
     # By whom (its spec), for which graph, and the state of that.
     _made_for: tuple[dict[str, Any], weakref.ref[AnyGraph], tuple[int, ...]] | None = None
+    _beside: tuple[AnyGraph, tuple[int, ...]] | None = None  # another graph that it has read, and the state of that
 
     @abstractmethod
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Any]]:
@@ -150,6 +151,8 @@ class Session(ABC):
     @property
     def is_stale(self) -> bool:
         """Whether the graph was written to since: what the session has made of it, as tables of weights, is old."""
+        if self._beside is not None and self._beside[0].state() != self._beside[1]:
+            return True
         if self._made_for is None:
             return False
         graph = self._made_for[1]()

@@ -105,6 +105,7 @@ class LinkOptions(Sampler):
         else:
             ends = LinkEnds(graph)
         if self.known is not None:
+            self.known.require_sound()
             ends.require_known(self.known, graph)
         if self.negatives is not None:
             for weights, ids in zip(self.negatives.weights, (ends.sources, ends.targets), strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+import torch
 from torch import Tensor
 
 _DIGESTED = 2**12  # values of each array that are read
@@ -17,5 +18,5 @@ def digest_of(*arrays: Tensor | None) -> str:
             digest.update(b"none")
             continue
         some = array.reshape(-1)[:: max(1, array.numel() // _DIGESTED)]
-        digest.update(some.cpu().numpy().tobytes())
+        digest.update(some.cpu().contiguous().view(torch.uint8).numpy().tobytes())  # NumPy lacks some types
     return digest.hexdigest()[:16]

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from loader.datasets.digests import digest_of
 from loader.dgl.edges import EdgePredictionSampler, links_of
 from loader.dgl.features import Rows, store_of
 from loader.dgl.graphs import DGLS, blocks_of, edge_types, fill, graph_of, node_types, of_one_type
 from loader.dgl.plain import epoch_of, own_methods, tell
-from loader.dgl.samplers import BlockSampler, LaborSampler
+from loader.dgl.samplers import BlockSampler, FanoutSampler, LaborSampler
 from loader.dgl.subgraphs import ClusterGCNSampler, SAINTSampler, ShaDowKHopSampler, SubgraphSampler
 from loader.dgl.theirs import dataloading, drawn
 from loader.dgl.typed import by_type, key_of, numbered, of_types, put_rows, ranges_of, typed_blocks
@@ -187,7 +188,7 @@ class DataLoader:
         if self._ranges is not None:
             items = TypedNodeItems(ids, torch.tensor([of.start for of in self._ranges.values()], device=ids.device))
         options = {"seed": meaning.seed, "device": self.device, **meaning.loader}
-        sampler: Sampler = AskedSampler({"seed": self._seed, "methods": own})
+        sampler: Sampler = AskedSampler({"seed": self._seed, "methods": own}, self._digests)
         if own:
             options |= {"device": "cpu", "prefetch": 0}
             if type(graph_sampler) not in (ClusterGCNSampler, SAINTSampler, ShaDowKHopSampler):
@@ -315,6 +316,23 @@ class DataLoader:
         names = of_one_type("prefetch_labels", sampler.prefetch_labels, edge_types(graph))
         drawn = sampler.exclude, id(sampler.reverse_eids), sampler.negatives()
         return around.picking(graph), own_methods(sampler), {**around.to_prefetch(graph), "pair": names}, drawn
+
+    def _digests(self) -> dict[str, str]:
+        """Settings of a sampler whose methods are called, as far as they are known, and digests of what it reads."""
+        sampler: Any = self.graph_sampler
+        found = {}
+        if isinstance(sampler, EdgePredictionSampler):
+            drawn = sampler.negatives()
+            found["exclude and negatives"] = (
+                f"{'a function' if callable(sampler.exclude) else sampler.exclude}, {drawn}"
+            )
+            sampler = sampler.sampler
+        if isinstance(sampler, FanoutSampler):
+            found[f"the {type(sampler).__name__}"] = f"{sampler.fanouts}, {sampler.picking(None)[1:]}"
+            frames = [self.graph.edges[key].data for key in self.graph.canonical_etypes]
+            if sampler.prob is not None:
+                found[f"weights {sampler.prob!r}"] = digest_of(*(frame.get(sampler.prob) for frame in frames))
+        return found
 
     def _names(self) -> list[tuple[str, str]]:
         """Features to prefetch: the kinds of rows, and the names."""

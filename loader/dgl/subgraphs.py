@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from loader.datasets.digests import digest_of
 from loader.dgl.graphs import DGLS, graph_of
 from loader.dgl.samplers import NeighborSampler
 from loader.dgl.sampling.frontier import refusing_as_dgl, require_graph
@@ -79,7 +81,7 @@ class ShaDowKHopSampler(SubgraphSampler):
 
     def _neighbors(self) -> NeighborSampler:
         """The sampler of the neighborhood, by the attributes of now."""
-        now = (self.fanouts, self.replace, self.prob)
+        now = copy.deepcopy((self.fanouts, self.replace, self.prob))  # a list may be written to
         if self._around is None or self._around[0] != now:
             self._around = now, NeighborSampler(self.fanouts, replace=self.replace, prob=self.prob)
         return self._around[1]
@@ -215,7 +217,8 @@ class ClusterGCNSampler(SubgraphSampler):
     Raises:
         ImportError: pymetis is missing, and so is the file.
         NotImplementedError: an option of DGL is not supported.
-        ValueError: an argument is not as said above, or the file is of another graph. It is a `dgl.DGLError`, too.
+        ValueError: an argument is not as said above, or the file is of another graph or other options. It is a
+            `dgl.DGLError`, too.
     """
 
     @refusing_as_dgl
@@ -237,20 +240,21 @@ class ClusterGCNSampler(SubgraphSampler):
             raise ValueError(f"g has the edge types {g.canonical_etypes}; ClusterGCNSampler takes a graph of one type")
         if mode not in ("k-way", "recursive"):
             raise ValueError(f"mode is {shown(mode)}; it must be 'k-way' or 'recursive'")
-        k, path = as_size("k", k), Path(cache_path)
+        k, path, balanced = as_size("k", k), Path(cache_path), as_flag("balance_edges", balance_edges)
+        graph = graph_of(g, None, torch.device("cpu"))
+        assert not isinstance(graph, HeteroGraph)
+        made_of = {"edges": digest_of(graph.indptr, graph.indices), "mode": mode, "balance_edges": balanced}
         if path.exists():
-            self.partition_offset, self.partition_node_ids = _read_parts(path, k, g.num_nodes())
+            self.partition_offset, self.partition_node_ids = _read_parts(path, k, g.num_nodes(), made_of)
         else:
-            graph = graph_of(g, None, torch.device("cpu"))
-            assert not isinstance(graph, HeteroGraph)
-            weights = graph.in_degrees().long() if as_flag("balance_edges", balance_edges) else None
+            weights = graph.in_degrees().long() if balanced else None
             parts = metis_parts(
                 graph, k, recursive=mode == "recursive", node_weights=weights, wanted_by=type(self).__name__
             )
             sizes = torch.bincount(parts, minlength=k)
             self.partition_offset = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
             self.partition_node_ids = torch.argsort(parts, stable=True)
-            torch.save((self.partition_offset, self.partition_node_ids), path)
+            torch.save((self.partition_offset, self.partition_node_ids, made_of), path)
         self.prefetch_ndata, self.prefetch_edata = prefetch_ndata or [], prefetch_edata or []
         self.output_device = output_device
 
@@ -266,16 +270,22 @@ class ClusterGCNSampler(SubgraphSampler):
         return self._finish(made, self.prefetch_ndata, self.prefetch_edata)
 
 
-def _read_parts(path: Path, k: int, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Offsets of parts, and the nodes part after part, from a file; ValueError if it is no such file."""
+def _read_parts(path: Path, k: int, num_nodes: int, made_of: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Offsets of parts, and the nodes part after part, from a file; ValueError if it is no such file, or made of
+    something else. A file of an earlier release does not say of what it was made.
+    """
     way = f"remove {path}, or give another cache_path"
     try:
-        offset, nodes = torch.load(path, weights_only=True)
+        offset, nodes, *known = torch.load(path, weights_only=True)
         found = len(offset) - 1, len(nodes)
     except Exception as error:  # of whatever the file holds
         raise ValueError(f"{path} holds no parts that ClusterGCNSampler has written ({error}); {way}") from error
     if found != (k, num_nodes):
         raise ValueError(f"{path} holds {found[0]} parts of {found[1]} nodes, not {k} of {num_nodes}; {way}")
+    for name, value in known[0].items() if known else ():
+        if value != made_of.get(name):
+            what = "of other edges" if name == "edges" else f"made with {name}={value!r}"
+            raise ValueError(f"{path} holds parts that are {what}; {way}")
     return offset, nodes
 
 

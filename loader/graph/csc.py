@@ -76,6 +76,7 @@ class Graph:
     """
 
     _times_set = 0  # arrays so far: the next one may have the `id` of one that is gone
+    _of_two_types = False  # as many sources as destinations, which are other nodes all the same
 
     def __init__(
         self,
@@ -287,12 +288,17 @@ class Graph:
         Raises:
             ValueError: sources and destinations are different nodes.
         """
-        if self._num_src != self.num_dst:
+        if not self.is_square:
             raise ValueError(
                 f"the graph has {self.num_dst} destinations and {self._num_src} sources, so it has no num_nodes; ask "
                 "num_dst or num_src"
             )
         return self._num_src
+
+    @property
+    def is_square(self) -> bool:
+        """Whether sources and destinations are the same nodes."""
+        return self._num_src == self.num_dst and not self._of_two_types
 
     @property
     def num_edges(self) -> int:
@@ -309,8 +315,8 @@ class Graph:
         return {name: Placement.of(array) for name, array in self._arrays().items()}
 
     def require_sound(self) -> None:
-        """Checks `indptr` and `indices` again, if they were written to or replaced since they were checked. Sessions
-        ask this for each mini-batch.
+        """Checks `indptr` and `indices` again, if they were written to or replaced since they were checked, and the
+        sizes of all arrays. Sessions ask this for each mini-batch.
 
         Torch counts what is written to a tensor, but not what is written through NumPy or DLPack, or to a tensor of
         inference mode.
@@ -321,7 +327,22 @@ class Graph:
         state = self._state()
         if state != self._sound:
             check_csc(self.indptr, self.indices, self._num_src)
+            self._check_others()
             self._sound = state
+
+    def _check_others(self) -> None:
+        """Raises TypeError or ValueError unless the other arrays, of which one may be new, fit the lists."""
+        for name, array in self._arrays().items():
+            if name in ("indptr", "indices"):
+                continue
+            if name == "edge_weights":
+                weight_vector(array, array.device)
+            else:
+                integer_vector(name, array, array.device)
+            if name == "node_times":
+                check_length(name, array, self._num_src, f"the graph has {self._num_src} source nodes")
+            else:
+                check_length(name, array, self.num_edges, f"indices has {self.num_edges}")
 
     def state(self) -> tuple[int, ...]:
         """Numbers that change when torch sees that an array was written to, or when another one takes its place."""
@@ -383,7 +404,7 @@ class Graph:
         this graph's `indices`. Nodes keep their times and types if the graph is square. Lists are sorted.
         """
         rows = torch.arange(self.num_dst, device=self.indices.device).repeat_interleave(self.in_degrees().long())
-        square = self.num_src == self.num_dst
+        square = self.is_square
         turned = Graph.from_edges(
             rows,
             self.indices,
@@ -398,6 +419,7 @@ class Graph:
             if square and self.node_types is not None
             else None,
         )
+        turned._of_two_types = self._of_two_types
         assert turned.edge_ids is not None
         if self.edge_ids is None:
             turned.edge_ids = turned.edge_ids.to(self.indptr.dtype)
@@ -473,7 +495,7 @@ class Graph:
         return self._with(self._arrays(), self._locks)
 
     def __repr__(self) -> str:
-        if self._num_src == self.num_dst:
+        if self.is_square:
             parts = [f"num_nodes={self.num_dst}"]
         else:
             parts = [f"num_dst={self.num_dst}", f"num_src={self._num_src}"]
@@ -524,7 +546,7 @@ def require_square(graph: Graph, who: str) -> None:
     Args:
         who: who asks, as in "FusedSampler".
     """
-    if graph.num_src != graph.num_dst:
+    if not graph.is_square:
         raise ValueError(
             f"{who} wants a graph of one set of nodes, this one has {graph.num_dst} destinations and "
             f"{graph.num_src} sources. Number both sets in one "

@@ -377,7 +377,7 @@ class HeteroGraph:
             return None if array is None else array[places.to(array.device)].to(device)
 
         lengths = (indptr[1:] - indptr[:-1])[rows]
-        return Graph(
+        made = Graph(
             torch.cat([lengths.new_zeros(1), lengths.cumsum(0, dtype=indptr.dtype)]),
             lists.indices[places] - of.start,
             num_src=len(of),
@@ -387,6 +387,8 @@ class HeteroGraph:
             node_times=self._node_times(edge_type[0]),
             validate=False,
         )
+        made._of_two_types = edge_type[0] != edge_type[2]
+        return made
 
     def _node_times(self, node_type: str) -> Tensor | None:
         if node_type not in self.timed_types:

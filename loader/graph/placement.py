@@ -10,7 +10,7 @@ from torch import Tensor
 
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.machine.mapped import save_and_map
-from loader.machine.pages import file_behind, is_replaced
+from loader.machine.pages import file_behind, is_replaced, is_written
 from loader.machine.pinning import PinnedTensor
 
 _FORMS = "'cpu', 'pinned', 'cuda', 'cuda:N', 'disk' or 'disk:FILE.npy'"
@@ -84,7 +84,7 @@ class Placement:
             lock = PinnedTensor(array.cpu())  # also of memory that another keeps locked, and may release
             return lock.tensor, lock
         now = Placement.of(array)
-        if now == self and not (self.kind == "disk" and is_replaced(array)):
+        if now == self and not (self.kind == "disk" and (is_replaced(array) or is_written(array))):
             return array, None
         if self.kind == "cuda":
             return array.to(f"cuda:{self.index}"), None

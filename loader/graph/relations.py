@@ -57,6 +57,7 @@ def check_node_types(num_nodes: Any) -> dict[str, int]:
 def check_edge_types(edge_types: Any, sizes: Mapping[str, int]) -> tuple[EdgeType, ...]:
     """The relations; raises TypeError or ValueError if they are none of these types, or one comes twice."""
     found: dict[EdgeType, None] = {}
+    by_name: dict[str, EdgeType] = {}  # features of edges, fanouts and states tell relations by these
     for key in edge_types:
         if not (isinstance(key, tuple) and len(key) == 3 and all(isinstance(part, str) for part in key)):
             raise TypeError(
@@ -72,6 +73,11 @@ def check_edge_types(edge_types: Any, sizes: Mapping[str, int]) -> tuple[EdgeTyp
         if key in found:
             raise ValueError(f"edge type {key!r} comes twice; give each relation once")
         found[key] = None
+        other = by_name.setdefault("__".join(key), key)
+        if other != key:
+            raise ValueError(
+                f"edge types {other!r} and {key!r} are both written {'__'.join(key)}; rename one, or leave __ out"
+            )
     if len(found) > MAX_RELATIONS:
         raise ValueError(f"there are {len(found)} edge types; at most {MAX_RELATIONS} are possible: join some of them")
     return tuple(found)

@@ -134,6 +134,9 @@ def _column(table: Any, name: str, option: str, given: Any, place: int) -> Any:
     if getattr(values, "ndim", 1) != 1:
         raise ValueError(f"{name} has several columns {shown(given)} ({option}); give each a name of its own")
     missing = values.isna()
+    if not missing.any() and hasattr(values.dtype, "pyarrow_dtype") and values.dtype.kind in "iuf":
+        values = values.astype(values.dtype.numpy_dtype)  # Arrow compares only some numbers, and NaN is none missing
+        missing = values.isna()
     if missing.any():
         raise ValueError(
             f"{name} has no value in column {given!r} ({option}) of row {int(missing.to_numpy().argmax())}, like "

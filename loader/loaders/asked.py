@@ -14,6 +14,7 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph
 from loader.samplers import Sampler
+from loader.samplers.base import AnyGraph
 from loader.samples.base import Sample
 
 _drawing = threading.RLock()  # the generators are those of the process; two threads would draw each other's numbers
@@ -40,14 +41,18 @@ class AskedSampler(Sampler):
 
     Args:
         spec: of what is made of them.
+        digests: of what that reads beside the lists of the loader's graph, see `Sampler.digests`.
     """
 
-    def __init__(self, spec: dict[str, Any]) -> None:
+    def __init__(self, spec: dict[str, Any], digests: Callable[[], dict[str, str]] = dict) -> None:
         super().__init__()
-        self._spec = spec
+        self._spec, self._digests = spec, digests
 
     def spec(self) -> dict[str, Any]:
         return self._spec
+
+    def digests(self, graph: AnyGraph) -> dict[str, str]:
+        return super().digests(graph) | self._digests()
 
     def sample(self, graph: Graph, seeds: Tensor, *, epoch: int = 0, batch: int = 0) -> Asked:
         return Asked(seeds, epoch, batch)

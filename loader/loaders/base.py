@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loader.datasets.digests import digest_of
 from loader.graph import Graph, HeteroGraph, require_graph
 from loader.items import BatchSequence, Items, Order, Turns
 from loader.loaders.epoch import Epoch
@@ -30,7 +29,6 @@ from loader.timing import PipelineStats, Timeline
 MAX_PREFETCH = 2**16  # more would be a mistake; each stage has a slot for each
 
 _STATE_VERSION = 2
-_EDGES = "the graph's edges"  # in a state: after all else that a graph of other sizes differs in
 _TAKEN = frozenset(("", "sample", "gather", "move", "train", "waiting", "items"))  # names in statistics and pictures
 _MOVE = re.compile("move [0-9]+")  # a second move and those after it, see `arrange`
 _MEASURED = 16  # the first mini-batches that are measured; after them one in this many is
@@ -274,8 +272,8 @@ class Loader:
                 "continue with the release that wrote it"
             )
         own = self._config()
-        if _EDGES not in state["config"]:  # releases before had none
-            del own[_EDGES]
+        for digest in self.neighbor_sampler.digests(self.graph).keys() - state["config"].keys():
+            del own[digest]  # releases before had none
         for key in sorted(own.keys() | state["config"].keys()):
             theirs = state["config"].get(key)
             if theirs != own.get(key):
@@ -353,7 +351,6 @@ class Loader:
 
     def _config(self) -> dict[str, Any]:
         """All that decides what the mini-batches are."""
-        lists = self.graph.lists if isinstance(self.graph, HeteroGraph) else self.graph
         return {
             "batch_size": self.sequence.batch_size,
             "drop_last": self.sequence.drop_last,
@@ -366,8 +363,7 @@ class Loader:
             "seed": self._order.seed,
             "shuffle": self._order.shuffle,
             **_types_of(self.graph),
-            _EDGES: digest_of(lists.indptr, lists.indices),
-            **(_times_of(self.graph) if self.neighbor_sampler.timed else {}),
+            **self.neighbor_sampler.digests(self.graph),
         }
 
     def _open(self) -> Pipeline:
@@ -485,12 +481,6 @@ def _types_of(graph: Graph | HeteroGraph) -> dict[str, Any]:
         return {}
     sizes = [[name, len(ids)] for name, ids in graph.node_types.items()]
     return {"node_types": sizes, "edge_types": ["__".join(key) for key in graph.edge_types]}
-
-
-def _times_of(graph: Graph | HeteroGraph) -> dict[str, Any]:
-    """Times of nodes and edges, as a state has them."""
-    lists = graph.lists if isinstance(graph, HeteroGraph) else graph
-    return {"times": digest_of(lists.node_times, lists.edge_times)}
 
 
 def _stores_of(stores: Mapping[str, Any] | None) -> dict[str, FeatureStore]:

@@ -6,6 +6,7 @@ import copy
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
@@ -213,7 +214,8 @@ class DataLoader(torch.utils.data.DataLoader):
         size, count = self._batch_size, len(items)
         if self._batches is not None:
             size, count, given["shuffle"], given["drop_last"] = 1, len(self._batches), False, False
-        return Loader(NO_GRAPH, NodeItems(torch.arange(count)), AskedSampler(spec), size, **given)
+        asked = AskedSampler(spec, partial(sampler.digests, graph))
+        return Loader(NO_GRAPH, NodeItems(torch.arange(count)), asked, size, **given)
 
     def _why_plain(self) -> str | None:
         """The hook that asks for the plain path, None without one."""

@@ -85,10 +85,15 @@ class MetaPath2Vec(torch_geometric.nn.MetaPath2Vec):
         for kind in metapath:
             if kind not in edge_index_dict:
                 raise ValueError(f"metapath holds {shown(kind)}; edge_index_dict has {list(edge_index_dict)}")
+        given = _given(torch_geometric.nn.MetaPath2Vec, edge_index_dict, embedding_dim, metapath, *args, **options)
+        counts: Any = given.get("num_nodes_dict")
         for kind, edges in edge_index_dict.items():
             _check_edges(f"edge_index_dict[{kind!r}]", edges)
             _check_nodes(f"edge_index_dict[{kind!r}]", edges, None)
-        given = _given(torch_geometric.nn.MetaPath2Vec, edge_index_dict, embedding_dim, metapath, *args, **options)
+            for end, name in ((0, kind[0]), (1, kind[-1])) if counts is not None else ():
+                if name not in counts:
+                    raise ValueError(f"num_nodes_dict has {list(counts)}, and edge_index_dict {name!r}; give it, too")
+                _check_nodes(f"edge_index_dict[{kind!r}][{end}], of type {name!r},", edges[end], counts[name])
         _check_windows(given["walk_length"], given["context_size"])
         if given["walk_length"] > len(metapath) and metapath[0][0] != metapath[-1][-1]:
             raise ValueError(
@@ -106,8 +111,9 @@ class MetaPath2Vec(torch_geometric.nn.MetaPath2Vec):
         self._typed = Graph.from_edges(torch.cat(to), torch.cat(from_), self.dummy_idx, edge_types=torch.cat(types))
 
     def _pos_sample(self, batch: Tensor) -> Tensor:
-        graph = _on(self, "_walked", lambda: self._typed)
-        starts = batch.to(graph.device).repeat(self.walks_per_node) + self.start[self.metapath[0][0]]
+        graph, first = _on(self, "_walked", lambda: self._typed), self.metapath[0][0]
+        check_range(f"batch, of type {first!r},", batch, self.end[first] - self.start[first])
+        starts = batch.to(graph.device).repeat(self.walks_per_node) + self.start[first]
         walks = _walks(graph, starts, self.walk_length, metapath=self._path)
         return _windows(torch.where(walks < 0, self.dummy_idx, walks), self.context_size)
 

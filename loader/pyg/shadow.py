@@ -9,8 +9,8 @@ import torch
 import torch_geometric.loader.shadow as theirs
 from torch import Tensor
 
-from loader.graph.checks import check_range
 from loader.items.items import as_nodes
+from loader.loaders.options import are_distinct
 from loader.loaders.torch_options import as_ids
 from loader.machine.arguments import as_size, kind_of
 from loader.pyg.edges_read import EdgesRead
@@ -96,7 +96,7 @@ class ShaDowKHopSampler(NumberedLoader, theirs.ShaDowKHopSampler):
                 node_idx = node_idx.nonzero().view(-1)
             if node_idx.numel():
                 node_idx = as_nodes("node_idx", node_idx)
-                check_range("node_idx", node_idx, num_nodes)
+                are_distinct("node_idx", node_idx, num_nodes)  # they need not be, but neither are they a mask
         self.node_idx = node_idx
         self._init_numbered(_Roots(node_idx.tolist()), seed, collate_fn=self.__collate__, **options)
         threads = 1 if options.get("num_workers") else None  # a worker is one of many

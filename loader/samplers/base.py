@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from loader.datasets.digests import digest_of
 from loader.graph import EdgeType, Graph, HeteroGraph, require_graph
 from loader.graph.checks import check_integers, check_range, signed
 from loader.machine.arguments import as_64_bits, as_flag, as_index, as_seed, as_size, kind_of, shown
@@ -122,6 +123,7 @@ class Session(ABC):
     together = 1
     # By whom (its spec), for which graph, and the state of that.
     _made_for: tuple[dict[str, Any], weakref.ref[AnyGraph], tuple[int, ...]] | None = None
+    _beside: tuple[AnyGraph, tuple[int, ...]] | None = None  # another graph that it has read, and the state of that
 
     @abstractmethod
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Any]]:
@@ -149,6 +151,8 @@ class Session(ABC):
     @property
     def is_stale(self) -> bool:
         """Whether the graph was written to since: what the session has made of it, as tables of weights, is old."""
+        if self._beside is not None and self._beside[0].state() != self._beside[1]:
+            return True
         if self._made_for is None:
             return False
         graph = self._made_for[1]()
@@ -218,6 +222,22 @@ class Sampler(ABC):
 
         So a run that began with one sampler can continue with another one of the same spec.
         """
+
+    def digests(self, graph: AnyGraph) -> dict[str, str]:
+        """Digests of what decides the samples beside the spec: of the graph's lists, and of the arrays that are read.
+
+        A loader's state has them, by the names that its messages call them by.
+        """
+        lists = graph.lists if isinstance(graph, HeteroGraph) else graph
+        found = {"the graph's edges": digest_of(lists.indptr, lists.indices)}
+        if self.timed:
+            found["times"] = digest_of(lists.node_times, lists.edge_times)
+        return found | {f"the graph's {name}": digest_of(getattr(lists, name)) for name in self._reads}
+
+    @property
+    def _reads(self) -> tuple[str, ...]:
+        """Names of the graph's arrays by edge that decide the samples, beside its lists and times."""
+        return ()
 
     @property
     def device(self) -> torch.device:
@@ -505,6 +525,10 @@ class NeighborSampler(Sampler):
             "seed": self.seed,
             **({} if self.expand == "all" else {"expand": self.expand}),
         }
+
+    @property
+    def _reads(self) -> tuple[str, ...]:
+        return () if self.picking.weights is None else (self.picking.weights,)
 
     def require_one_type(self) -> None:
         """Raises ValueError if options of the sampler are for graphs with types."""

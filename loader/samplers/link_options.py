@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from typing_extensions import Self
 
+from loader.datasets.digests import digest_of
 from loader.graph import EdgeType, HeteroGraph, require_graph
 from loader.graph.relations import reversed_type
 from loader.machine.arguments import as_seed, shown
@@ -81,6 +82,13 @@ class LinkOptions(Sampler):
             **({} if self.reverse is None else {"reverse": "__".join(self.reverse)}),
         }
 
+    def digests(self, graph: AnyGraph) -> dict[str, str]:
+        found = self.around.digests(graph)
+        if self.known is None:
+            return found
+        lists = self.known.lists if isinstance(self.known, HeteroGraph) else self.known
+        return {**found, "the edges of known": digest_of(lists.indptr, lists.indices)}
+
     def ends(self, graph: AnyGraph) -> LinkEnds:
         """What links of the graph join.
 
@@ -97,6 +105,7 @@ class LinkOptions(Sampler):
         else:
             ends = LinkEnds(graph)
         if self.known is not None:
+            self.known.require_sound()
             ends.require_known(self.known, graph)
         if self.negatives is not None:
             for weights, ids in zip(self.negatives.weights, (ends.sources, ends.targets), strict=True):

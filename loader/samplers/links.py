@@ -88,6 +88,7 @@ class _LinkSession(Session):
         self.together = self._session.together
         drawn = sampler.negatives
         self._known: tuple[Tensor, Tensor] | None = None
+        self._beside = None if sampler.known is None else (sampler.known, sampler.known.state())
         if drawn is not None and drawn.strict:
             edges = self._edges = ends.edges(graph if sampler.known is None else sampler.known)  # kept: its pages
             self._known = ascending(edges, self._device)  # are pinned as long as it is there

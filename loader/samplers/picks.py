@@ -89,7 +89,7 @@ class Weighed:
         weights = graph.edge_weights
         assert weights is not None
         check_weights(weights, graph.indices, graph.indptr)
-        self.of = weights, version_of(weights)
+        self.of = _state_of(graph, weights)
         # No reference to the graph itself: this lives as long as the graph.
         self._rest = _graph_without_zeros(graph, weights)
         known = graph if self._rest is None else self._rest
@@ -130,8 +130,8 @@ class Weighed:
 
 
 def weighed(graph: Graph, who: str) -> Weighed:
-    """The `Weighed` of a graph. It is made once for all samplers of the graph, and again after the weights have
-    changed.
+    """The `Weighed` of a graph. It is made once for all samplers of the graph, and again after the weights or the lists
+    have changed.
 
     Args:
         who: who asks, as in "FusedSampler".
@@ -142,9 +142,14 @@ def weighed(graph: Graph, who: str) -> Weighed:
     weights = weights_of(graph, who)
     with _lock:
         made = _made.get(graph)
-        if made is None or made.of[0] is not weights or made.of[1] != version_of(weights):
+        if made is None or made.of != _state_of(graph, weights):
             made = _made[graph] = Weighed(graph)
         return made
+
+
+def _state_of(graph: Graph, weights: Tensor) -> tuple[int, ...]:
+    """Numbers that change with the weights, and with the lists that they are of."""
+    return *graph.state(), version_of(weights)
 
 
 def weights_of(graph: Graph, who: str) -> Tensor:

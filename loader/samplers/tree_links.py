@@ -89,6 +89,7 @@ class TreeLinkSession(Session):
         self._session = around.open_trees(self._graph)
         self.together = self._session.together
         drawn, self._known = sampler.negatives, None
+        self._beside = None if sampler.known is None else (sampler.known, sampler.known.state())
         if drawn is not None and drawn.strict:
             known = ends.edges(graph if sampler.known is None else sampler.known)
             self._known = ascending(known, torch.device("cpu"))

@@ -222,6 +222,11 @@ class WalkSampler(Sampler):
             "seed": self.seed,
         }
 
+    @property
+    def _reads(self) -> tuple[str, ...]:
+        of_path = () if self.metapath is None else ("edge_types",)
+        return of_path if self.weights is None else (*of_path, self.weights)
+
     def open(self, graph: Graph) -> Session:
         """A session for `graph`. If steps search in the lists (q other than 1), it checks once whether they are sorted,
         and keeps a sorted copy if they are not. For a metapath it makes lists by edge type.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -31,7 +32,7 @@ class RowExchange:
     Args:
         hosts: of the run.
         device: where ids and rows lie.
-        agreed: name -> number that must be equal in all processes.
+        agreed: name -> number, or text, that must be equal in all processes.
         timeout: seconds that a process waits for the others.
 
     Attributes:
@@ -45,7 +46,7 @@ class RowExchange:
         LostProcessError: another process ended, or did not come in time.
     """
 
-    def __init__(self, hosts: Hosts, device: torch.device, agreed: dict[str, int], timeout: float) -> None:
+    def __init__(self, hosts: Hosts, device: torch.device, agreed: dict[str, int | str], timeout: float) -> None:
         if not (dist.is_available() and dist.is_initialized()):
             raise RuntimeError(
                 "features on several hosts are exchanged by torch.distributed, which has no process group; call "
@@ -150,17 +151,18 @@ class _Peers:
         made = [[dist.new_group(ranks, timeout, kind) for ranks in groups] for kind in kinds]
         self._numbers, self._data = made[0][mine], made[-1][mine]
 
-    def difference(self, numbers: dict[str, int], known: str | None = None) -> str | None:
-        """The name of a number that the processes of the group do not share; if there is none, what one of them knows.
+    def difference(self, values: dict[str, int | str], known: str | None = None) -> str | None:
+        """The name of a value that the processes of the group do not share; if there is none, what one of them knows.
 
         Args:
-            numbers: name -> number, with equal names in all processes.
+            values: name -> number or text, with equal names in all processes.
             known: the name of a difference to another group.
         """
         if self.size == 1:
             return None
-        names = list(numbers)
-        own = torch.tensor([*numbers.values(), names.index(known) if known else -1])
+        names = list(values)
+        numbers = [zlib.crc32(value.encode()) if isinstance(value, str) else value for value in values.values()]
+        own = torch.tensor([*numbers, names.index(known) if known else -1])
         gathered = [torch.empty_like(own) for _ in range(self.size)]
         dist.all_gather(gathered, own, self._numbers)
         table = torch.stack(gathered)

@@ -59,8 +59,9 @@ class MemmapFeatures(StoreOfRows):
 
     Raises:
         FileNotFoundError: there is no such file.
-        TypeError, ValueError: a raw file is shorter than its shape says, or holds no whole number of such rows; an
-            option is missing, superfluous or out of range; and as `RowFormat`.
+        TypeError, ValueError: a `.npy` file has elements of a type that torch lacks; a raw file is shorter than its
+            shape says, or holds no whole number of such rows; an option is missing, superfluous or out of range; and as
+            `RowFormat`.
         RuntimeError: `device` is a GPU, and the build or the machine has no CUDA.
         OSError: converted rows cannot be written.
     """
@@ -157,7 +158,13 @@ def _open_npy(path: Path) -> Tensor:
         ) from error
     if not array.flags.c_contiguous:
         raise ValueError(f"{path} is in Fortran order; its rows are not contiguous: save np.ascontiguousarray(array)")
-    return _read_only(array)
+    try:
+        return _read_only(array)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{path} has elements of type {array.dtype.str!r}, which torch does not have; save them as another one: "
+            "array.astype('float32')"
+        ) from error
 
 
 def _open_raw(path: Path, shape: Sequence[int] | None, storage_dtype: torch.dtype | str | None, offset: int) -> Tensor:

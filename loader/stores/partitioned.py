@@ -200,9 +200,11 @@ class PartitionedFeatures(StoreOfRows):
             return None
         if self._lost is not None:
             raise self._lost
-        agreed = {
+        agreed: dict[str, int | str] = {
             "the number of rows": self.num_rows,
             "the bytes of a row": self._row_bytes,
+            "dtype": str(self.dtype),
+            "storage_dtype": str(self.storage_dtype),
             "batches_per_exchange": self.together,
             "the number of cached rows": self.num_cached,
         }

@@ -15,11 +15,13 @@ from loader.samplers.gpu.sizes import GpuOptions
 _AUTO = "sectors"  # of a graph in pinned memory
 
 _lock = ForkSafeLock()
-_indptrs: weakref.WeakKeyDictionary[Graph, dict[torch.device, Tensor]] = weakref.WeakKeyDictionary()
+# Each with the state of the graph that it is of.
+_indptrs: weakref.WeakKeyDictionary[Graph, dict[torch.device, tuple[tuple[int, ...], Tensor]]]
+_indptrs = weakref.WeakKeyDictionary()
 
 
 def indptr_on(graph: Graph, device: torch.device) -> Tensor:
-    """The graph's `indptr` on `device`, copied once for all samplers of the graph.
+    """The graph's `indptr` on `device`, copied once for all samplers of the graph, and again after it was written to.
 
     It is read twice for each node that is sampled, and takes a few per cent of the memory of `indices`. If it takes
     more than half of the free memory of the device, it stays where it is.
@@ -28,13 +30,15 @@ def indptr_on(graph: Graph, device: torch.device) -> Tensor:
         return graph.indptr
     with _lock:
         copies = _indptrs.setdefault(graph, {})
-        if device not in copies:
+        state, copy = copies.pop(device, (None, None))
+        if copy is None or state != graph._state():
             free, _ = torch.cuda.mem_get_info(device)
             if 2 * graph.indptr.nbytes > free:
                 return graph.indptr
-            copies[device] = graph.indptr.to(device)
+            copy = graph.indptr.to(device)
             torch.cuda.current_stream(device).synchronize()  # it is read on any stream
-        return copies[device]
+        copies[device] = graph._state(), copy
+        return copy
 
 
 def choose_reads(sampler: GpuOptions, graph: Graph) -> str:

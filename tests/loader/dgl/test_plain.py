@@ -476,3 +476,19 @@ def test_the_fast_way_calls_nobody(g, caplog):
         ):
             next(iter(ours.DataLoader(g, seeds_of(g), sampler)))
     assert caplog.messages == []
+
+
+def test_a_state_of_other_settings_is_refused(g):
+    g.edata["weight"] = torch.rand(g.num_edges())
+
+    def made(*fanouts, **options):
+        return ours.DataLoader(g, seeds_of(g), Marked(list(fanouts), **options), batch_size=16, seed=1)
+
+    state = made(3, 2, prob="weight").state_dict()
+    made(3, 2, prob="weight").load_state_dict(state)
+    for other in (made(3, 4, prob="weight"), made(3, 2), made(3, 2, prob="weight", replace=True)):
+        with pytest.raises(ValueError, match="cannot resume: the Marked was"):
+            other.load_state_dict(state)
+    g.edata["weight"] = 1 - g.edata["weight"]
+    with pytest.raises(ValueError, match="cannot resume: weights 'weight' was"):
+        made(3, 2, prob="weight").load_state_dict(state)

@@ -245,7 +245,7 @@ def test_saint_asks_each_graph_anew(dgl: Any) -> None:
 def test_clusters_are_parts_of_the_graph(dgl: Any, tmp_path: Path, options: dict[str, Any]) -> None:
     g, path = random_graph(dgl), tmp_path / "parts"
     sampler = ClusterGCNSampler(g, 10, str(path), **options)
-    again = ClusterGCNSampler(g, 10, str(path))
+    again = ClusterGCNSampler(g, 10, str(path), **options)
     assert torch.equal(sampler.partition_node_ids, again.partition_node_ids)
     assert sorted(sampler.partition_node_ids.tolist()) == list(range(60))
     offset, seen = sampler.partition_offset, []
@@ -268,6 +268,28 @@ def test_files_of_others_are_refused(dgl: Any, tmp_path: Path) -> None:
     sampler = ClusterGCNSampler(g, 10, str(path))
     with pytest.raises(ValueError, match="partition_ids holds 10; valid ids are 0 to 9"):
         sampler.sample(g, torch.tensor([1, 10]))
+
+
+def test_parts_of_other_edges_are_refused(dgl: Any, tmp_path: Path) -> None:
+    pytest.importorskip("pymetis")
+    g, path = random_graph(dgl), tmp_path / "parts"
+    ClusterGCNSampler(g, 10, str(path))
+    with pytest.raises(dgl.DGLError, match="holds parts that are of other edges; remove"):
+        ClusterGCNSampler(random_graph(dgl, seed=2), 10, str(path))
+    with pytest.raises(ValueError, match="holds parts that are made with mode='k-way'; remove"):
+        ClusterGCNSampler(g, 10, str(path), mode="recursive")
+    with pytest.raises(ValueError, match="holds parts that are made with balance_edges=False; remove"):
+        ClusterGCNSampler(g, 10, str(path), balance_edges=True)
+    torch.save(torch.load(path)[:2], path)  # as releases before wrote it
+    ClusterGCNSampler(g, 10, str(path), mode="recursive")
+
+
+def test_fanouts_that_are_written_to_are_seen(dgl: Any) -> None:
+    g = random_graph(dgl)
+    sampler = ShaDowKHopSampler([1])
+    few = sampler.sample(g, torch.arange(3))[0].numel()
+    sampler.fanouts[0] = -1
+    assert sampler.sample(g, torch.arange(3))[0].numel() > few
 
 
 def test_without_metis_an_error_says_what_to_install(dgl: Any, tmp_path: Path, monkeypatch: Any) -> None:

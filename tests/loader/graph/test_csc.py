@@ -293,6 +293,19 @@ class TestChangesInPlace:
         with pytest.raises(ValueError, match="indices holds node 5"):
             FusedSampler([1]).sample(graph, t(0))
 
+    @pytest.mark.parametrize("name", ["edge_ids", "edge_weights", "edge_times", "edge_types", "node_times"])
+    def test_another_array_has_to_fit(self, name: str) -> None:
+        of_nodes, floats = name == "node_times", name == "edge_weights"
+        graph = Graph(t(0, 1, 3), t(1, 0, 1))
+        setattr(graph, name, torch.ones(2 if of_nodes else 3, dtype=torch.float32 if floats else torch.int64))
+        FusedSampler([1]).sample(graph, t(0))
+        setattr(graph, name, torch.ones(5, dtype=torch.float32 if floats else torch.int64))
+        with pytest.raises(ValueError, match=f"{name} has 5 entries"):
+            FusedSampler([1]).sample(graph, t(0))
+        setattr(graph, name, torch.ones(2 if of_nodes else 3, dtype=torch.int64 if floats else torch.float32))
+        with pytest.raises(TypeError, match=f"{name} has dtype"):
+            FusedSampler([1]).sample(graph, t(0))
+
     def test_sound_graphs_are_checked_once(
         self, random_graph: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from typed_graphs import EdgeType, lists_of, rows_of, typed_edges
 
 import loader
-from loader import TreeSampler, WalkSampler, random_walk
+from loader import FusedSampler, TreeSampler, WalkSampler, random_walk
 from loader.datamodules.link_split import split_links
 from loader.datasets import NodeDataset
 from loader.graph import Graph, HeteroGraph, require_graph
@@ -131,6 +131,19 @@ class TestRelation:
         assert one.edge_ids is not None
         assert one.edge_ids.tolist() == [1, 3, 0, 2]
         assert small().relation(CITES).num_nodes == 4
+
+    def test_two_types_of_equal_size_are_bipartite(self) -> None:
+        pairs, times = t([0, 2, 1], [1, 1, 0]), {"author": t(5, 6, 7)}
+        graph = HeteroGraph.from_edges({WRITES: pairs, CITES: pairs}, {"author": 3, "paper": 3}, node_times=times)
+        one = graph.relation(WRITES)
+        for other in (one, one.reverse(), copy.deepcopy(one), one.place("cpu")):
+            assert repr(other).startswith("Graph(num_dst=3, num_src=3, ")
+            with pytest.raises(ValueError, match="3 destinations and 3 sources, so it has no num_nodes"):
+                _ = other.num_nodes
+            with pytest.raises(ValueError, match="wants a graph of one set of nodes, this one has 3 destinations"):
+                FusedSampler([2, 2]).sample(other, t(0))
+        assert one.reverse().node_times is None  # they were of the sources
+        assert graph.relation(CITES).reverse().num_nodes == 3
 
     @given(typed_edges())
     @settings(max_examples=60, deadline=None)
@@ -460,6 +473,14 @@ def test_a_relation_may_be_given_once() -> None:
     lists = small().lists
     with pytest.raises(ValueError, match=r"edge type \('a', 'to', 'a'\) comes twice; give each relation once"):
         HeteroGraph(lists, {"a": 1}, [("a", "to", "a"), ("a", "to", "a")])
+
+
+def test_relations_that_are_written_alike_are_refused() -> None:
+    keys, sizes = [("a", "to__b", "c"), ("a__to", "b", "c")], {"a": 1, "a__to": 1, "c": 1}
+    for key in keys:
+        HeteroGraph.from_edges({key: t([0], [0])}, sizes)
+    with pytest.raises(ValueError, match="are both written a__to__b__c; rename one, or leave __ out"):
+        HeteroGraph.from_edges({key: t([0], [0]) for key in keys}, sizes)
 
 
 def test_errors_come_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,18 @@ def test_a_file_that_was_replaced_is_written_again(tmp_path: Path, there_is_anot
     assert again.place(indices=place).indices is again.indices
 
 
+@pytest.mark.skipif(not LINUX, reason="only Linux tells where a mapping lies")
+def test_what_was_written_goes_to_the_file(tmp_path: Path) -> None:
+    place = f"disk:{tmp_path}/indices.npy"
+    graph = make()
+    there = graph.place(indices=place)
+    there.indices.copy_(there.indices.flip(0))  # of this process alone: the mapping is private
+    again = there.place(indices=place)
+    for indices in (again.indices, torch.from_numpy(np.load(tmp_path / "indices.npy"))):
+        assert torch.equal(indices, graph.indices.flip(0))
+    assert again.place(indices=place).indices is again.indices
+
+
 def test_a_placement_on_disk_needs_a_path(tmp_path: Path) -> None:
     graph = make(10)
     with pytest.raises(ValueError, match=r"indptr lies in no file yet; name one: place\(indptr='disk:/folder/indptr"):

@@ -50,6 +50,19 @@ def test_dates_beyond_nanoseconds_are_read():
     assert sorted(Graph.from_pandas(frame, time="at").edge_times.tolist()) == [-30610224000, 32503680000]
 
 
+def test_numbers_of_arrow_are_ids():
+    pytest.importorskip("pyarrow")
+    large, ids = 2**53, pandas.array([7, 2**63 + 1], dtype="uint64[pyarrow]")
+    frame = pandas.DataFrame({"s": pandas.array([large + 1, large], dtype="int64[pyarrow]")})
+    frame["t"] = pandas.array([1.0, 2.0], dtype="double[pyarrow]")
+    assert Graph.from_pandas(frame).indices.tolist() == [0, 1]
+    frame = pandas.DataFrame({"s": np.array([2**63 + 1], dtype="uint64"), "t": [7]})
+    assert Graph.from_pandas(frame, pandas.DataFrame({"id": ids})).indices.tolist() == [1]
+    frame = pandas.DataFrame({"s": pandas.array(np.array([1, np.nan]), dtype="double[pyarrow]"), "t": [0, 1]})
+    with pytest.raises(ValueError, match=r"no value in column 's' \(source\) of row 1, like 0 more"):
+        Graph.from_pandas(frame)
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
 def test_arrow_dates_of_zones_are_read(zone):
     pytest.importorskip("pyarrow")

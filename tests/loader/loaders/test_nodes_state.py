@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from small_loader import NUM_NODES, SEEDS, digests, no_threads, small_loader
 
 from loader.graph import Graph
+from loader.items import EdgeItems, Walkers
+from loader.loaders.base import Loader
 from loader.loaders.nodes import NodeLoader
-from loader.samplers import FusedSampler, HopwiseSampler
+from loader.samplers import FusedSampler, HopwiseSampler, LinkSampler, Negatives, WalkSampler
 from loader.samplers.base import Request, Session
 from loader.samples import MiniBatch
 
@@ -200,6 +203,34 @@ def test_other_edges_of_equal_sizes_are_refused(make: Callable[..., NodeLoader],
         make(graph=graph.reverse()).load_state_dict(state)
     del state["config"]["the graph's edges"]  # as releases before wrote it
     make(graph=graph.reverse()).load_state_dict(state)
+
+
+@pytest.mark.parametrize("of", ["edge_weights", "edge_types", "known"])
+def test_other_arrays_that_decide_are_refused(graph: Graph, of: str) -> None:
+    pairs = torch.stack([torch.arange(NUM_NODES), torch.arange(NUM_NODES).flip(0)], 1)
+
+    def made(values: torch.Tensor) -> Loader:
+        sampler: Any
+        if of == "known":
+            known = Graph(graph.indptr, values)
+            sampler = LinkSampler(FusedSampler([2]), Negatives(strict=True), known=known)
+            return Loader(graph, EdgeItems(pairs), sampler, 8)
+        other = Graph(graph.indptr, graph.indices, **{of: values})
+        if of == "edge_types":
+            return Loader(other, Walkers(torch.arange(NUM_NODES)), WalkSampler(3, metapath=[0, 1]), 8)
+        assert "edge_weights" not in str(NodeLoader(other, None, None, SEEDS, FusedSampler([2]), 8).state_dict())
+        return NodeLoader(other, None, None, SEEDS, FusedSampler([2], weights="edge_weights"), 8)
+
+    values = graph.indices.flip(0) % 2 if of == "edge_types" else graph.indices.flip(0)
+    values = values.float() if of == "edge_weights" else values
+    state = made(values).state_dict()
+    made(values.clone()).load_state_dict(state)
+    changed = values.flip(0)
+    with pytest.raises(ValueError, match=rf"cannot resume: the .*{of} was .* now; restore it"):
+        made(changed).load_state_dict(state)
+    for name in [name for name in state["config"] if name.startswith("the ")]:
+        del state["config"][name]  # as releases before wrote it
+    made(changed).load_state_dict(state)
 
 
 def test_values_that_are_no_state_are_refused(make: Callable[..., NodeLoader]) -> None:

@@ -189,6 +189,19 @@ def test_every_path_goes_on_where_it_was(data, hook):
         all_same([*begun, *copy.copy(first)], epochs[1])
 
 
+@pytest.mark.parametrize("name", ["edge_index", "weight", "time"])
+@pytest.mark.parametrize("hook", [{}, {"transform_sampler_output": unchanged}])
+def test_a_state_of_another_graph_is_refused(data, name, hook):
+    data.weight, data.time = torch.arange(NUM_EDGES).float(), torch.arange(NUM_EDGES)
+    more = hook | {"edge_index": {}, "weight": {"weight_attr": "weight"}, "time": {"time_attr": "time"}}[name]
+    more |= {"input_time": torch.full_like(SEEDS, 350)} if name == "time" else {}
+    state = nodes_of(NeighborLoader, data, **more).state_dict()
+    nodes_of(NeighborLoader, data.clone(), **more).load_state_dict(state)
+    data[name] = data[name].flip(0)
+    with pytest.raises(ValueError, match=r"cannot resume: (the graph's edge(s|_weights)|times) was"):
+        nodes_of(NeighborLoader, data, **more).load_state_dict(state)
+
+
 def test_ranks_share_a_plain_epoch(data):
     more = {"transform_sampler_output": unchanged, "world_size": 2}
     parts = [list(nodes_of(NeighborLoader, data, rank=rank, **more)) for rank in range(2)]

@@ -153,13 +153,15 @@ def test_no_link_sees_itself(typed: HeteroData, which: str, shape: str) -> None:
 @pytest.mark.parametrize("sampling", [None, "triplet", "binary"])
 @pytest.mark.parametrize("shape", ["directional", "bidirectional"])
 def test_hooks_get_the_same_links(data: Data, typed: HeteroData, shape: str, sampling: Any) -> None:
-    given = {"batch_size": 8, "seed": 3, "subgraph_type": shape, "neg_sampling": sampling, "exclude": "self"}
+    given = {"batch_size": 8, "seed": 3, "subgraph_type": shape, "neg_sampling": sampling}
     given |= {"time_attr": "time", "input_id": torch.arange(300) + 7}
-    for graph, links, time in (
-        (data, data.edge_index[:, :300], times_of(data.edge_index, data.time)[:300]),
-        (typed, BUYS, times_of(typed[BUYS].edge_index, typed["user"].time, typed["item"].time)),
+    given["exclude"] = "self" if shape == "directional" else "reverse"
+    for graph, links, time, reverse in (
+        (data, data.edge_index[:, :300], times_of(data.edge_index, data.time)[:300], None),
+        (typed, BUYS, times_of(typed[BUYS].edge_index, typed["user"].time, typed["item"].time), REV),
     ):
         given |= {"edge_label_index": links, "edge_label_time": time}
+        given |= {"reverse": reverse} if shape == "bidirectional" else {}
         plain = LinkNeighborLoader(graph, [3, 2], transform_sampler_output=lambda out: out, **given)
         for ours, theirs in zip(LinkNeighborLoader(graph, [3, 2], **given), plain, strict=True):
             for mine, other in zip(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from marks import HAS_GPU
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import LinkNeighborLoader as TheirLoader
 from torch_geometric.sampler import NegativeSampling
 from torch_geometric.testing import MyFeatureStore, MyGraphStore
@@ -253,3 +253,39 @@ def test_batches_on_a_gpu_are_the_same(data, sampling) -> None:
             for name, value in ours[key].items():
                 if isinstance(value, torch.Tensor):
                     assert torch.equal(value, on_gpu[key][name].cpu()), (key, name)
+
+
+@pytest.mark.parametrize("disjoint", [False, True])
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.filterwarnings("ignore:Cannot convert to bidirectional graph")
+def test_bidirectional_subgraphs_do_not_show_links(data, typed, disjoint) -> None:
+    buys = data[BUYS].edge_index.unique(dim=1)  # an edge beside a link may show it
+    data[BUYS].edge_index, data[REV].edge_index = buys, buys.flip(0)
+    del data[BUYS].edge_attr
+    both = buys + torch.tensor([[0], [90]])
+    one = Data(edge_index=torch.cat([both, both.flip(0)], 1), num_nodes=150)
+    key = BUYS if typed else None
+    given: dict[str, Any] = {"edge_label_index": key, "batch_size": 20, "disjoint": disjoint, "seed": 1}
+    given |= {"subgraph_type": "bidirectional"}
+
+    def shown(**more: Any) -> int:
+        found = 0
+        for batch in LinkNeighborLoader(data if typed else one, [-1, -1], **given, **more):
+            of, n_id = (batch[BUYS], [batch["user"].n_id, batch["item"].n_id]) if typed else (batch, [batch.n_id] * 2)
+            links, edges = of.edge_label_index, of.edge_index
+            if disjoint:
+                trees = batch["item"].batch if typed else batch.batch
+                links = links[:, trees[edges[1]]]  # of the tree of each edge
+                same = torch.stack([n[a] == n[b] for n, a, b in zip(n_id, links, edges, strict=True)])
+                found += int(same.all(0).sum())
+            else:
+                found += len({*map(tuple, links.t().tolist())} & {*map(tuple, edges.t().tolist())})
+        return found
+
+    assert shown()
+    assert not shown(exclude="reverse", reverse=REV if typed else None)
+    if typed or disjoint:
+        with pytest.raises(ValueError, match="which is the link: give exclude='reverse', or subgraph_type='direct"):
+            shown(exclude="self")
+    else:
+        assert not shown(exclude="self")

@@ -17,6 +17,8 @@ import torch_geometric.nn
 from loader.pyg import MetaPath2Vec, Node2Vec
 
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 0, 4], [1, 0, 2, 1, 3, 2, 4, 0]])
+PATH = [("a", "to", "b"), ("b", "to", "a")]
+TYPED = {PATH[0]: torch.tensor([[0, 1, 2, 0], [0, 1, 4, 3]]), PATH[1]: torch.tensor([[0, 1, 4, 3], [0, 1, 2, 0]])}
 
 
 def test_walks_follow_edges_and_windows_are_torch_geometrics() -> None:
@@ -114,6 +116,18 @@ def test_walks_on_a_gpu_are_the_cpus() -> None:
         (
             lambda: MetaPath2Vec({("a", "b"): EDGES}, 8, [("a", "b")], 3, 2),
             "walk_length is 3, and metapath has 1 types of edges, from 'a' to 'b'; it repeats only if it ends where",
+        ),
+        (
+            lambda: MetaPath2Vec(TYPED, 8, PATH, 2, 2, num_nodes_dict={"a": 3, "b": 2}),
+            r"edge_index_dict\[\('a', 'to', 'b'\)\]\[1\], of type 'b', holds node 4; valid ids are 0 to 1",
+        ),
+        (
+            lambda: MetaPath2Vec(TYPED, 8, PATH, 2, 2, num_nodes_dict={"a": 3}),
+            r"num_nodes_dict has \['a'\], and edge_index_dict 'b'; give it, too",
+        ),
+        (
+            lambda: MetaPath2Vec(TYPED, 8, PATH, 2, 2)._pos_sample(torch.tensor([3])),
+            "batch, of type 'a', holds node 3; valid ids are 0 to 2",
         ),
         (lambda: MetaPath2Vec({}, 8, [], 3, 2), r"metapath is \[\]; it must be a list of types of edges"),
         (lambda: MetaPath2Vec({("a", "b"): EDGES}, 8, ["c"], 3, 2), r"metapath holds 'c'; edge_index_dict has \[\('a'"),

@@ -166,6 +166,11 @@ def test_torch_geometrics_name_is_ours() -> None:
         ({"depth": 9}, ValueError, "depth is 9"),
         ({"num_neighbors": -2}, ValueError, "num_neighbors is -2"),
         ({"num_neighbors": 2000, "replace": True}, ValueError, "fanout 2000 of the graph is not possible"),
+        (
+            {"node_idx": MASK.to(torch.uint8)},
+            ValueError,
+            "all of them 0 or 1, like a mask of dtype torch.uint8; give ids",
+        ),
         ({"node_idx": MASK[:3]}, ValueError, r"node_idx is a mask of shape \[3\]; it must be \[6\]"),
         ({"node_idx": torch.tensor([6])}, ValueError, "node_idx holds node 6; valid ids are 0 to 5"),
         ({"batch_size": None}, ValueError, "batch_size is None, but ShaDowKHopSampler makes mini-batches"),

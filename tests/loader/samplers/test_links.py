@@ -11,9 +11,17 @@ from hypothesis import strategies as st
 from marks import HAS_GPU
 from statistics_of_counts import LEVEL, p_equal
 
-from loader.graph import Graph
+from loader.graph import Graph, HeteroGraph
 from loader.items import EdgeItems
-from loader.samplers import FusedSampler, HopwiseSampler, LinkSampler, Negatives, SubgraphSampler, fused
+from loader.samplers import (
+    FusedSampler,
+    HopwiseSampler,
+    LinkSampler,
+    Negatives,
+    SubgraphSampler,
+    TreeSampler,
+    fused,
+)
 
 NUM_NODES = 30
 
@@ -223,6 +231,27 @@ def test_copies_sample_the_same():
     assert clone.digest() == first.digest()
     assert len(first.memory()) <= len(first.tensors())
     assert "Links(positives=10, negatives=20" in repr(first)
+
+
+@pytest.mark.parametrize("in_trees", [False, True])
+def test_known_edges_that_are_replaced_are_seen(in_trees):
+    graph, known, later = graph_of(edges_of(0)), graph_of(edges_of(1, 700)), graph_of(edges_of(2, 700))
+    pairs, around, edge_type = edges_of(0, 40), FusedSampler([1]), None
+    if in_trees:
+        graph, known, later = (HeteroGraph.of(one) for one in (graph, known, later))
+        around, edge_type = TreeSampler([1], times="none"), ("node", "to", "node")
+    negatives = Negatives(num_negatives=9, strict=True)
+    sampler = LinkSampler(around, negatives, known=known, edge_type=edge_type)
+    first = global_negatives(sampler.sample(graph, pairs))
+    if in_trees:
+        known, later = known.lists, later.lists
+    known.indptr, known.indices, known.edge_ids = later.indptr, later.indices, later.edge_ids
+    found = global_negatives(sampler.sample(graph, pairs))
+    assert found != first
+    assert not set(found) & set(map(tuple, edges_of(2, 700).tolist()))
+    known.indices = known.indices + NUM_NODES
+    with pytest.raises(ValueError, match="indices holds node"):
+        sampler.sample(graph, pairs)
 
 
 @pytest.mark.parametrize(

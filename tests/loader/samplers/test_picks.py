@@ -104,6 +104,23 @@ def test_tables_are_made_once_for_a_graph(monkeypatch: pytest.MonkeyPatch) -> No
     assert made[2:] == ["make_weight_tables"]
 
 
+@pytest.mark.parametrize("options", [{}, {"replace": True}, {"top_k": True}])
+@pytest.mark.parametrize("name", ["indptr", "indices", "edge_ids"])
+def test_tables_are_those_of_changed_lists(name: str, options: dict[str, bool]) -> None:
+    graph, seeds = weighed_graph(), torch.arange(9)
+    assert graph.edge_weights is not None
+    graph.edge_weights[::3] = 0
+    graph.edge_ids = torch.arange(graph.num_edges)
+    sampler = FusedSampler([3, 3], weights="edge_weights", edge_ids=True, **options)
+    before = sampler.sample(graph, seeds).digest()
+    if name == "indptr":
+        graph.indptr[1:] = graph.indptr.diff().flip(0).cumsum(0)
+    else:
+        setattr(graph, name, getattr(graph, name).flip(0))
+    other = Graph(graph.indptr, graph.indices, edge_weights=graph.edge_weights, edge_ids=graph.edge_ids)
+    assert before != sampler.sample(graph, seeds).digest() == sampler.sample(other, seeds).digest()
+
+
 def test_weights_may_come_from_inference_mode() -> None:
     expected = FusedSampler([3, 3], weights="edge_weights").sample(weighed_graph(), torch.arange(9)).digest()
     with torch.inference_mode():

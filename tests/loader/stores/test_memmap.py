@@ -98,6 +98,10 @@ def test_bad_files_and_options_are_refused(tmp_path: Path, values: np.ndarray) -
     for name in ("cut", "objects"):
         with pytest.raises(ValueError, match=rf"{name}\.npy cannot be mapped \(.*\): it is truncated, or no array of"):
             MemmapFeatures(tmp_path / f"{name}.npy")
+    for other in (">f4", "U3", "M8[s]"):
+        np.save(tmp_path / "other.npy", np.array([[1, 2]]).astype(other))
+        with pytest.raises(TypeError, match=r"other\.npy has elements of type '.*', which torch does not have; save"):
+            MemmapFeatures(tmp_path / "other.npy")
     with pytest.raises(ValueError, match="Fortran order"):
         MemmapFeatures(tmp_path / "f.npy")
     with pytest.raises(ValueError, match="say its shape and storage_dtype"):

@@ -28,6 +28,11 @@ from loader.stores.exchange import RowExchange
 ROWS, WIDTH, HOSTS, LOCAL = 3000, 5, 2, 2
 RANKS = HOSTS * LOCAL
 FRACTION, TOGETHER = 0.1, 3
+OTHERS = {  # options of all ranks but the last one, and of that
+    "batches_per_exchange": (4, 5),
+    "dtype": ("float16", "bfloat16"),
+    "storage_dtype": ("float32", "int8"),  # rows of one dtype, but other numbers
+}
 
 
 def table() -> Tensor:
@@ -54,6 +59,12 @@ def hot_rows(host: int, scores: Tensor) -> set[int]:
     others = [row for row, owner in enumerate(owners(ROWS).tolist()) if owner != host]
     degrees = scores.tolist()
     return set(sorted(others, key=lambda row: (-degrees[row], row))[: int(FRACTION * ROWS)])
+
+
+def refusal(x: Tensor, options: dict[str, Any]) -> str:
+    with pytest.raises(ValueError, match="it must be equal in all") as caught:
+        PartitionedFeatures(x, **options).open_exchange()
+    return str(caught.value)
 
 
 def without(x: Tensor, kept: Tensor) -> Tensor:
@@ -136,10 +147,7 @@ def one_rank(folder: str) -> None:
     loader.prefetch, loader._pipeline = 0, None
     seen["in the consumer's thread"] = [batch.digest() for batch in loader]
 
-    try:
-        PartitionedFeatures(x, batches_per_exchange=5 if rank == 3 else 4).open_exchange()
-    except ValueError as error:
-        seen["other options"] = str(error)
+    seen["other options"] = {name: refusal(x, {name: values[rank == 3]}) for name, values in OTHERS.items()}
 
     if rank == 3:
         torch.save(seen, f"{folder}/{rank}")
@@ -240,8 +248,9 @@ def test_counts_begin_anew(ranks: list[dict[str, Any]]) -> None:
 
 def test_other_options_are_refused_everywhere(ranks: list[dict[str, Any]]) -> None:
     for rank, seen in enumerate(ranks):
-        assert seen["other options"].startswith("batches_per_exchange is ")
-        assert f" in process {rank} and differs in others; it must be equal in all" in seen["other options"]
+        for name, message in seen["other options"].items():
+            assert message.startswith(f"{name} is ")
+            assert f" in process {rank} and differs in others; it must be equal in all" in message
 
 
 def test_a_killed_process_ends_the_others(ranks: list[dict[str, Any]]) -> None:

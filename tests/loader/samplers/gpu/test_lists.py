@@ -115,6 +115,14 @@ class TestOnGPU:
                 assert finish().digest() == expected
                 assert session.lines > 0
 
+    def test_bounds_that_are_written_to_are_read_again(self) -> None:
+        graph, seeds = graph_of(2).pin_memory(), torch.arange(300)
+        sampler = CudaSampler([10, 5])
+        before = sampler.sample(graph, seeds).digest()
+        graph.indptr[1:] = graph.indptr.diff().flip(0).cumsum(0)
+        after = HopwiseSampler([10, 5]).sample(Graph(graph.indptr, graph.indices), seeds).digest()
+        assert before != after == sampler.sample(graph, seeds).digest()
+
     def test_a_line_is_copied_once_for_a_launch(self) -> None:
         graph, entries = graph_of(3), 32
         pinned = graph.pin_memory()

@@ -240,17 +240,23 @@ class Classifier(MatmulPrecision):
 
     def setup(self, stage: str) -> None:
         super().setup(stage)
-        if stage == "fit" and self._weights is not None:
-            weights = balanced_weights(self) if self._weights == "balanced" else torch.tensor(self._weights)
-            if len(weights) != self.num_classes:
-                raise ValueError(
-                    f"class_weights has {len(weights)} numbers, the data have {self.num_classes} classes; give one for "
-                    "each, or balanced"
-                )
-            assert self.class_weights is not None
-            self.class_weights.copy_(weights)
+        if stage == "fit":
+            self._take_class_weights()
+
+    def _take_class_weights(self) -> None:
+        if self._weights is None:
+            return
+        weights = balanced_weights(self) if self._weights == "balanced" else torch.tensor(self._weights)
+        if len(weights) != self.num_classes:
+            raise ValueError(
+                f"class_weights has {len(weights)} numbers, the data have {self.num_classes} classes; give one for "
+                "each, or balanced"
+            )
+        assert self.class_weights is not None
+        self.class_weights.copy_(weights)
 
     def on_train_start(self) -> None:
+        self._take_class_weights()  # again: a checkpoint that the run goes on from brought its own
         resumed, self._resumed = self._resumed, None
         if resumed is not None and resumed["epoch"] == self.current_epoch:
             self.scores["train"].reset()

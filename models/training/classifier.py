@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from loader.datasets.node_dataset import NodeDataset
 from loader.loaders.whole_graph import WholeGraph
 from loader.machine.arguments import as_flag, as_fraction, as_size
 from loader.ops.autocast import autocast_dtype
 from loader.samples import Block, MiniBatch
 from models.inference import blockwise_outputs
+from models.predictions import names_of_classes
 from models.training.class_weights import as_class_weights, balanced_weights
 from models.training.epoch_loss import (
     CHECKED_EVERY,
@@ -307,7 +309,9 @@ class Classifier(MatmulPrecision):
         check_watched(self, found)
         self.log_dict(found, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
         if confusion is not None and begin in ("test/", "test/test_") and self.trainer.is_global_zero:
-            write_confusion(Path(self.trainer.default_root_dir) / "confusion.csv", confusion)
+            data = getattr(getattr(self.trainer, "datamodule", None), "data", None)
+            classes = names_of_classes(data) if isinstance(data, NodeDataset) else range(self.num_classes)
+            write_confusion(Path(self.trainer.default_root_dir) / "confusion.csv", confusion, classes)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds the scores of the epoch so far, over all processes, which Lightning has all call this.

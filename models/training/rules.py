@@ -88,6 +88,15 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
                 f"trainer.min_{unit} is {least}, but training ends after trainer.max_{unit}, which is {limit}; give at "
                 f"most {limit}"
             )
+    for split in {"train": ("val", "test"), "evaluate": ("test",)}.get(cfg.mode, ("predict",)):
+        limit = cfg.trainer.get(f"limit_{split}_batches")
+        of_nodes = not links and not embeds
+        if limit not in (None, 0, 1) and (not of_nodes or (split != "val" and cfg.exact_test)):  # 1.0: all
+            way = ", or give exact_test=false" if of_nodes else ""
+            yield (
+                f"trainer.limit_{split}_batches is {limit}, but the whole graph is one batch there, of which there is "
+                f"no part; leave it out{way}"
+            )
     how = cfg.trainer.get("gradient_clip_algorithm")
     if how is not None and not clip:
         yield (

@@ -97,6 +97,12 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
                 f"trainer.limit_{split}_batches is {limit}, but the whole graph is one batch there, of which there is "
                 f"no part; leave it out{way}"
             )
+    watched, every = (cfg.get("schedule") or {}).get("monitor"), cfg.trainer.get("check_val_every_n_epoch", 1)
+    if cfg.mode == "train" and str(watched).startswith("val/") and every != 1:
+        yield (
+            f"schedule.monitor is {watched}, which the schedule reads after each epoch, but "
+            f"trainer.check_val_every_n_epoch is {every}; give 1, or schedule.monitor=train/loss"
+        )
     how = cfg.trainer.get("gradient_clip_algorithm")
     if how is not None and not clip:
         yield (

@@ -51,6 +51,10 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     ({"trainer": {"min_epochs": 5, "max_epochs": 2}}, "trainer.min_epochs is 5, but training ends after trainer.max_"),
     ({"trainer": {"limit_test_batches": 2}}, "trainer.limit_test_batches is 2, but the whole graph is one batch there"),
     (
+        {"schedule": {"monitor": "val/loss"}, "trainer": {"check_val_every_n_epoch": 2}},
+        "schedule.monitor is val/loss, which the schedule reads after each epoch, but trainer.check_val_every_n_epoch",
+    ),
+    (
         {"trainer": {"gradient_clip_algorithm": "value", "gradient_clip_val": None}},
         "trainer.gradient_clip_algorithm is value, but trainer.gradient_clip_val is None, which clips nothing; give",
     ),
@@ -121,6 +125,7 @@ def test_options_that_go_together_are_taken() -> None:
         {"trainer": {"gradient_clip_algorithm": "value", "gradient_clip_val": 0.5}},
         {"trainer": {"limit_val_batches": 0.5, "limit_test_batches": 0, "limit_predict_batches": 2}},
         {"trainer": {"limit_test_batches": 0.5}, "exact_test": False},
+        {"schedule": {"monitor": "train/loss"}, "trainer": {"check_val_every_n_epoch": 2}},
         {"features": {"dtype": "float16"}, "trainer": {"precision": "bf16-mixed"}},
         {"features": {"dtype": "float32", "storage_dtype": "float16"}},
         {"features": {"dtype": "float16"}, "model": {"_target_": "mine.Net"}},

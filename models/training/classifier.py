@@ -340,10 +340,10 @@ class Classifier(MatmulPrecision):
         if stage == "train":
             self._logged_epoch = self.current_epoch
         values = {f"{stage}/loss": loss, f"{stage}/acc": accuracy}
-        weight = max(scores.count, 1)
         # All processes have the same values: `sync_dist` changes none, and without it Lightning advises it.
-        # Alone it would be wrong: an F1 score is no mean over processes.
-        self.log_dict(values, on_step=False, on_epoch=True, prog_bar=True, batch_size=weight, sync_dist=True)
+        # Alone it would be wrong: an F1 score is no mean over processes. By numbers of nodes neither would it be right,
+        # whose mean over processes Lightning cuts to an integer.
+        self.log_dict(values, on_step=False, on_epoch=True, prog_bar=True, batch_size=1, sync_dist=True)
 
     def predict_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Logits of the seeds, `[batch_size, num_classes]`.

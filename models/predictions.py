@@ -67,6 +67,11 @@ class PredictionFile:
         self._open.__exit__(kind, error, trace)
 
 
+def names_of_classes(data: NodeDataset | HeteroDataset) -> Sequence[Any]:
+    """What the user calls the classes: the values of a column of labels, else numbers."""
+    return range(data.num_classes) if data.tables is None else data.tables.classes
+
+
 def class_columns(logits: Tensor, classes: Sequence[Any], multilabel: bool) -> dict[str, Any]:
     """The columns `prediction` and `p_<class>` of rows of logits.
 

@@ -16,7 +16,7 @@ from loader.datamodules.checkpoint_io import use_safe_checkpoints
 from loader.datamodules.link_split import LinkSplit, check_shares, split_links
 from loader.datamodules.typed import open_features, stores_of
 from loader.datamodules.typed_links import split_typed_links
-from loader.datasets import DatasetError, HeteroDataset
+from loader.datasets import DatasetError, DistanceFeatures, HeteroDataset
 from loader.graph import EdgeType, Graph, HeteroGraph
 from loader.loaders.base import MAX_PREFETCH
 from loader.loaders.links import LinkLoader
@@ -119,6 +119,11 @@ class LinkDataModule(DatasetModule):
         super().__init__()
         check_graph_memory(graph, "auto")
         check_dataset(dataset)
+        if any(isinstance(one, DistanceFeatures) for one in getattr(dataset, "transforms", ())):
+            raise ValueError(
+                f"transform of dataset {dataset.name} has DistanceFeatures, whose distances go along links that are "
+                "held out, so a model would read the answers; leave it out"
+            )
         check_sampler("sampler", sampler, "node")
         GraphMemory(graph).check([sampler])
         check_store_factory(features)

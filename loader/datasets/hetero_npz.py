@@ -23,10 +23,17 @@ from loader.datasets.locations import fingerprint, given_file, require_file
 from loader.datasets.node_dataset import SPLITS, checked_num_classes
 from loader.datasets.npz import ALIASES, read_arrays
 from loader.datasets.numbers import as_int64
-from loader.datasets.splits import check_fractions, check_split_times, ids_of, stratified_split, time_split
+from loader.datasets.splits import (
+    as_split_seed,
+    check_fractions,
+    check_split_times,
+    ids_of,
+    stratified_split,
+    time_split,
+)
 from loader.datasets.unread import tell_unread
 from loader.graph import EdgeType
-from loader.machine.arguments import as_size, kind_of, shown
+from loader.machine.arguments import kind_of, shown
 
 _OF_NODES = ("num_nodes", "features", "labels", "node_times", "feature_times", *SPLITS)
 _OF_EDGES = ("edge_index", "edge_weights", "edge_times")
@@ -100,7 +107,9 @@ class HeteroNpzDataset(HeteroEdgesDataset):
         super().__init__(name if name is not None else Path(path).absolute().stem, undirected=undirected, **options)
         self.given, self.path = path, given_file(path, self.data_dir)
         self.split = check_fractions(split) if split is not None else None
-        self.split_seed = as_size("split_seed", split_seed, least=0)
+        self.split_seed = as_split_seed(
+            split_seed, drawn=self.split is not None, way="give split=[0.6,0.2,0.2] for a file without one"
+        )
         self.split_times = None if split_times is None else check_split_times(split_times)
         if self.split is not None and self.split_times is not None:
             raise ValueError(

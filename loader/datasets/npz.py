@@ -19,9 +19,8 @@ from loader.datasets.errors import DatasetError
 from loader.datasets.locations import fingerprint, given_file, require_file
 from loader.datasets.node_dataset import SPLITS, checked_num_classes
 from loader.datasets.numbers import as_int64, is_text
-from loader.datasets.splits import check_fractions, ids_of, random_split, stratified_split
+from loader.datasets.splits import as_split_seed, check_fractions, ids_of, random_split, stratified_split
 from loader.datasets.unread import tell_unread
-from loader.machine.arguments import as_size
 
 _VALUES = ("edge_weights", "edge_times", "edge_types", "node_times")
 _OPTIONAL = (*_VALUES, "node_types", "node_type_sizes", "num_classes", "num_nodes", "features", "labels")
@@ -159,7 +158,9 @@ class NpzDataset(EdgeListDataset):
         )
         self.given, self.path = path, given_file(path, self.data_dir)
         self.split = check_fractions(split) if split is not None else None
-        self.split_seed = as_size("split_seed", split_seed, least=0)
+        self.split_seed = as_split_seed(
+            split_seed, drawn=self.split is not None, way="give split=[0.6,0.2,0.2] for a file without one"
+        )
 
     def source(self) -> list[Any]:
         require_file(self.given, self.path, f"{self.name}: ", "dataset.path", ".npz file")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from loader.datasets.edge_list_base import EdgeList
 from loader.datasets.library_reader import ReaderDataset
-from loader.datasets.splits import ids_of, per_class_split
+from loader.datasets.splits import as_split_seed, ids_of, per_class_split
 from loader.datasets.transforms import l1_normalize
 from loader.datasets.unread import tell_data
 from loader.machine.arguments import as_flag, as_size
@@ -56,7 +56,7 @@ class PlanetoidDataset(ReaderDataset):
         self.origin = _ORIGIN
         self.num_train = None if num_train is None else as_size("num_train", num_train)
         self.num_val = as_size("num_val", num_val, least=0)
-        self.split_seed = as_size("split_seed", split_seed, least=0)
+        self.split_seed = as_split_seed(split_seed, drawn=num_train is not None, way="give num_train")
         self.normalize_features = as_flag("normalize_features", normalize_features)
 
     def options(self) -> dict[str, Any]:

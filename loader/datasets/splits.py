@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from loader.datasets.errors import DatasetError
 from loader.datasets.node_dataset import SPLITS
 from loader.datasets.numbers import as_int64, is_text
 from loader.graph.checks import MISSING_TIME
-from loader.machine.arguments import as_index, shown
+from loader.machine.arguments import as_index, as_size, shown
 
 
 def random_split(num_nodes: int, fractions: Sequence[float], seed: int) -> dict[str, Tensor]:
@@ -124,6 +125,24 @@ def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
             f"split fractions {list(values)}: give three (train, val, test), each in [0, 1], summing to at most 1"
         )
     return values[0], values[1], values[2]
+
+
+def as_split_seed(seed: Any, *, drawn: bool, way: str) -> int:
+    """The seed of a split as an integer.
+
+    Args:
+        seed: of a draw.
+        drawn: whether the split is drawn.
+        way: how it would be.
+
+    Raises:
+        TypeError, ValueError: it is no integer of at least 0, or other than 0 where nothing is drawn, so that all seeds
+            would give one split.
+    """
+    seed = as_size("split_seed", seed, least=0)
+    if seed and not drawn:
+        raise ValueError(f"split_seed is {seed}, but no split is drawn; {way}, or leave it out")
+    return seed
 
 
 def check_split_times(times: Sequence[int]) -> tuple[int, int]:

@@ -35,10 +35,10 @@ from loader.datasets.node_dataset import SPLITS, NodeDataset
 from loader.datasets.node_ids import IdNumbers, read_ids, write_ids
 from loader.datasets.odd_cells import odd_cells, way_to_numbers
 from loader.datasets.plain_ids import plain_integers
-from loader.datasets.splits import check_fractions, stratified_split
+from loader.datasets.splits import as_split_seed, check_fractions, stratified_split
 from loader.datasets.table_record import TableRecord
 from loader.datasets.trained_tables import TrainedTables, digest_of_ends, trained_labels
-from loader.machine.arguments import as_size, shown
+from loader.machine.arguments import shown
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +144,9 @@ class TableDataset(EdgeListDataset):
         self.given = {option: value for option, value in named.items() if value is not None}
         self.features = None if features is None else list(features)
         self.split: str | tuple[float, float, float] = check_fractions(split) if not isinstance(split, str) else split
-        self.split_seed = as_size("split_seed", split_seed, least=0)
+        self.split_seed = as_split_seed(
+            split_seed, drawn=not isinstance(self.split, str), way="give fractions as split"
+        )
         self._trained: TrainedTables | None = None
 
     def extend(self, trained: Mapping[str, Any]) -> bool:

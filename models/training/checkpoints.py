@@ -44,20 +44,26 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return found
 
 
-def check_steps(path: Path, saved: Mapping[str, Any], most: Any) -> None:
+def check_left(path: Path, saved: Mapping[str, Any], trainer: Mapping[str, Any]) -> None:
     """Raises ValueError if a run that goes on from a checkpoint could take no step; Lightning then says nothing.
 
     Args:
         path: of the checkpoint.
         saved: its parts.
-        most: `trainer.max_steps`; None and -1 are no limit.
+        trainer: options, of which `max_steps` and `max_epochs` count; None and -1 are no limit.
     """
-    step = saved.get("global_step")
-    if isinstance(step, int) and isinstance(most, int) and 0 <= most < step:
-        raise ValueError(
-            f"ckpt_path is {path}, written after step {step}, but trainer.max_steps is {most}, so nothing is left "
-            "to train; give more steps"
-        )
+    progress = saved.get("loops", {}).get("fit_loop", {}).get("epoch_progress", {}).get("current", {})
+    # As it stands, not as the checkpoint's "epoch", which is one more after the last epoch.
+    for unit, reached, when in (
+        ("steps", saved.get("global_step"), "after step"),
+        ("epochs", progress.get("started"), "in epoch"),
+    ):
+        most = trainer.get(f"max_{unit}")
+        if isinstance(reached, int) and isinstance(most, int) and 0 <= most < reached:
+            raise ValueError(
+                f"ckpt_path is {path}, written {when} {reached}, but trainer.max_{unit} is {most}, so nothing is left "
+                f"to train; give more {unit}"
+            )
 
 
 def check_checkpoint(path: Path, model: nn.Module, hparams: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from loader.datasets.node_dataset import NodeDataset
 from loader.loaders.whole_graph import WholeGraph
 from loader.machine.arguments import as_flag, as_fraction, as_size
 from loader.ops.autocast import autocast_dtype
 from loader.samples import Block, MiniBatch
 from models.inference import blockwise_outputs
+from models.predictions import names_of_classes
 from models.training.class_weights import as_class_weights, balanced_weights
 from models.training.epoch_loss import (
     CHECKED_EVERY,
@@ -240,17 +242,23 @@ class Classifier(MatmulPrecision):
 
     def setup(self, stage: str) -> None:
         super().setup(stage)
-        if stage == "fit" and self._weights is not None:
-            weights = balanced_weights(self) if self._weights == "balanced" else torch.tensor(self._weights)
-            if len(weights) != self.num_classes:
-                raise ValueError(
-                    f"class_weights has {len(weights)} numbers, the data have {self.num_classes} classes; give one for "
-                    "each, or balanced"
-                )
-            assert self.class_weights is not None
-            self.class_weights.copy_(weights)
+        if stage == "fit":
+            self._take_class_weights()
+
+    def _take_class_weights(self) -> None:
+        if self._weights is None:
+            return
+        weights = balanced_weights(self) if self._weights == "balanced" else torch.tensor(self._weights)
+        if len(weights) != self.num_classes:
+            raise ValueError(
+                f"class_weights has {len(weights)} numbers, the data have {self.num_classes} classes; give one for "
+                "each, or balanced"
+            )
+        assert self.class_weights is not None
+        self.class_weights.copy_(weights)
 
     def on_train_start(self) -> None:
+        self._take_class_weights()  # again: a checkpoint that the run goes on from brought its own
         resumed, self._resumed = self._resumed, None
         if resumed is not None and resumed["epoch"] == self.current_epoch:
             self.scores["train"].reset()
@@ -301,7 +309,9 @@ class Classifier(MatmulPrecision):
         check_watched(self, found)
         self.log_dict(found, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
         if confusion is not None and begin in ("test/", "test/test_") and self.trainer.is_global_zero:
-            write_confusion(Path(self.trainer.default_root_dir) / "confusion.csv", confusion)
+            data = getattr(getattr(self.trainer, "datamodule", None), "data", None)
+            classes = names_of_classes(data) if isinstance(data, NodeDataset) else range(self.num_classes)
+            write_confusion(Path(self.trainer.default_root_dir) / "confusion.csv", confusion, classes)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds the scores of the epoch so far, over all processes, which Lightning has all call this.
@@ -330,10 +340,10 @@ class Classifier(MatmulPrecision):
         if stage == "train":
             self._logged_epoch = self.current_epoch
         values = {f"{stage}/loss": loss, f"{stage}/acc": accuracy}
-        weight = max(scores.count, 1)
         # All processes have the same values: `sync_dist` changes none, and without it Lightning advises it.
-        # Alone it would be wrong: an F1 score is no mean over processes.
-        self.log_dict(values, on_step=False, on_epoch=True, prog_bar=True, batch_size=weight, sync_dist=True)
+        # Alone it would be wrong: an F1 score is no mean over processes. By numbers of nodes neither would it be right,
+        # whose mean over processes Lightning cuts to an integer.
+        self.log_dict(values, on_step=False, on_epoch=True, prog_bar=True, batch_size=1, sync_dist=True)
 
     def predict_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Logits of the seeds, `[batch_size, num_classes]`.

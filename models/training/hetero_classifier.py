@@ -20,7 +20,7 @@ class HeteroClassifier(Classifier):
     """A model that classifies the seeds of `HeteroMiniBatch` objects. A subclass sets `net`.
 
     It is tested on mini-batches only, with sampled neighbors. Beside `test/acc` it logs `test/macro_f1`, the mean over
-    the classes of their F1 scores.
+    the classes of their F1 scores; a class that no node of the test has or got is left out, as in scikit-learn.
 
     Args:
         num_features: node type -> number of features, 0 for a type without.
@@ -80,7 +80,8 @@ class HeteroClassifier(Classifier):
         super().on_test_epoch_end()
         zeros = torch.zeros(3, self.num_classes, dtype=torch.float64, device=self.device)
         hits, predicted, true = sums_of_all(self, zeros if self._counts is None else self._counts)
-        f1 = 2 * hits / (predicted + true).clamp(min=1)
+        met = predicted + true > 0  # a class that no node has, and none got, has no F1
+        f1 = (2 * hits / (predicted + true))[met]
         self.log("test/macro_f1", f1.mean().float(), on_epoch=True, sync_dist=True)
 
 

@@ -121,11 +121,11 @@ class MoreMetrics:
         return values, values.pop("confusion", None)
 
 
-def write_confusion(path: Path, matrix: Tensor) -> None:
-    """Writes a CSV file: a row per true class, a column per predicted class."""
+def write_confusion(path: Path, matrix: Tensor, classes: Sequence[Any]) -> None:
+    """Writes a CSV file: a row per true class, a column per predicted class, by their names or numbers."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(["true class", *range(matrix.shape[1])])
-    table.writerows([number, *row] for number, row in enumerate(matrix.to(torch.int64).tolist()))
+    table.writerow(["true class", *classes])
+    table.writerows([name, *row] for name, row in zip(classes, matrix.to(torch.int64).tolist(), strict=True))
     with replaced(path) as file:
         file.write(text.getvalue().encode())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from models.predictions import (
     best_new_targets,
     class_columns,
     embedding_columns,
+    names_of_classes,
     split_column,
     split_places,
 )
@@ -78,6 +79,7 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
     announce(cfg, why, first=True)
     datamodule.prepare_data()
     datamodule.trainer = trainer
+    trainer.datamodule = datamodule  # type: ignore[attr-defined]  # as after a fit: the model asks for its classes
     datamodule.setup("fit" if of_links else "predict")
     data: NodeDataset = datamodule.data
     data.require(of_data, f"ckpt_path is {cfg.ckpt_path}, which")
@@ -137,10 +139,6 @@ def _ids(data: NodeDataset, nodes: Tensor) -> Any:
     return nodes if data.tables is None else data.tables.ids.of(nodes.cpu())
 
 
-def _classes(data: NodeDataset) -> Sequence[Any]:
-    return range(data.num_classes) if data.tables is None else data.tables.classes
-
-
 def _write_rows(file: PredictionFile, data: NodeDataset, logits: Tensor | None, embedded: Tensor | None) -> None:
     places = split_places(data)
     for first in range(0, data.num_nodes, _ROWS):
@@ -148,7 +146,7 @@ def _write_rows(file: PredictionFile, data: NodeDataset, logits: Tensor | None, 
         columns: dict[str, Any] = {"id": _ids(data, torch.arange(first, last))}
         if logits is not None:
             columns |= split_column(places[first:last])
-            columns |= class_columns(logits[first:last], _classes(data), data.multilabel)
+            columns |= class_columns(logits[first:last], names_of_classes(data), data.multilabel)
         if embedded is not None:
             columns |= embedding_columns(embedded[first:last])
         file.write(columns)
@@ -205,5 +203,5 @@ class _Written(Callback):
                 f"{self.data.num_classes}], one row per seed; return these"
             )
         nodes = batch.ids("seed").long().cpu()
-        classes = class_columns(outputs, _classes(self.data), self.data.multilabel)
+        classes = class_columns(outputs, names_of_classes(self.data), self.data.multilabel)
         self.file.write({"id": _ids(self.data, nodes)} | split_column(self.places[nodes]) | classes)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from models.training.checkpoints import check_steps, read_checkpoint
+from models.training.checkpoints import check_left, read_checkpoint
 from models.training.device import check_features, device_of_run
 from models.training.options import check_values
 from models.training.ranks import check_hosts, check_launch
@@ -59,7 +59,7 @@ def prepare(cfg: DictConfig) -> Prepared:
         return Prepared(why, {})
     saved = read_checkpoint(Path(cfg.ckpt_path))
     if cfg.mode == "train":
-        check_steps(Path(cfg.ckpt_path), saved, cfg.trainer.get("max_steps"))
+        check_left(Path(cfg.ckpt_path), saved, cfg.trainer)
     return Prepared(why, saved)
 
 

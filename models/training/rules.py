@@ -88,6 +88,21 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
                 f"trainer.min_{unit} is {least}, but training ends after trainer.max_{unit}, which is {limit}; give at "
                 f"most {limit}"
             )
+    for split in {"train": ("val", "test"), "evaluate": ("test",)}.get(cfg.mode, ("predict",)):
+        limit = cfg.trainer.get(f"limit_{split}_batches")
+        of_nodes = not links and not embeds
+        if limit not in (None, 0, 1) and (not of_nodes or (split != "val" and cfg.exact_test)):  # 1.0: all
+            way = ", or give exact_test=false" if of_nodes else ""
+            yield (
+                f"trainer.limit_{split}_batches is {limit}, but the whole graph is one batch there, of which there is "
+                f"no part; leave it out{way}"
+            )
+    watched, every = (cfg.get("schedule") or {}).get("monitor"), cfg.trainer.get("check_val_every_n_epoch", 1)
+    if cfg.mode == "train" and str(watched).startswith("val/") and every != 1:
+        yield (
+            f"schedule.monitor is {watched}, which the schedule reads after each epoch, but "
+            f"trainer.check_val_every_n_epoch is {every}; give 1, or schedule.monitor=train/loss"
+        )
     how = cfg.trainer.get("gradient_clip_algorithm")
     if how is not None and not clip:
         yield (

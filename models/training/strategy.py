@@ -91,7 +91,9 @@ class OneExchangeStrategy(DDPStrategy):
             share_buffers(self.lightning_module)
 
     def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
-        """See `DDPStrategy.reduce`; the processes do not wait for each other before, and no host waits for its GPU."""
+        """See `DDPStrategy.reduce`; the processes do not wait for each other before, and no host waits for its GPU.
+        A mean of integers is a float.
+        """
         if not isinstance(tensor, Tensor):
             return tensor
         mean = reduce_op in ("mean", "avg", dist.ReduceOp.AVG)
@@ -99,10 +101,11 @@ class OneExchangeStrategy(DDPStrategy):
         if isinstance(operation, str):
             operation = getattr(dist.ReduceOp, operation.upper())
         dist.all_reduce(tensor, operation, group)
-        if mean:
-            size = dist.get_world_size(group)
-            tensor.copy_(tensor / size) if not tensor.is_floating_point() else tensor.div_(size)
-        return tensor
+        if not mean:
+            return tensor
+        size = dist.get_world_size(group)
+        # Lightning divides a sum by the mean of counts: a mean cut to an integer would make each metric too large.
+        return tensor.div_(size) if tensor.is_floating_point() else tensor.double() / size
 
     def teardown(self) -> None:
         self._exchange = None

@@ -220,8 +220,11 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
         if self.task_kind == "binary":
             # torchmetrics takes logits for probabilities in a mini-batch where all lie between 0 and 1.
             self._scores_of(split).update(out.float().sigmoid(), batch.y.long())
+        elif self.task_kind == "regression":
+            # Where labels are far from 0, float32 has too few digits for R2's sums of squares.
+            self._scores_of(split).update(self._within(out).double(), batch.y.double())
         else:
-            self._scores_of(split).update(self._within(out).float(), batch.y)
+            self._scores_of(split).update(out.float(), batch.y)
 
     def _log_scores(self, split: str) -> None:
         assert self._evaluated is not None
@@ -237,7 +240,9 @@ def _scores(kind: str, num_classes: int) -> dict[str, Any]:
     if kind == "binary":
         return {"auroc": KnownAUROC(), "ap": BinaryAveragePrecision(), "acc": BinaryAccuracy(), "f1": BinaryF1Score()}
     if kind == "regression":
-        return {"mae": MeanAbsoluteError(), "r2": R2Score()}
+        return {
+            name: score.set_dtype(torch.float64) for name, score in (("mae", MeanAbsoluteError()), ("r2", R2Score()))
+        }
     return {
         "acc": MulticlassAccuracy(num_classes, average="micro"),
         "macro_f1": MulticlassF1Score(num_classes, average="macro"),

@@ -56,7 +56,7 @@ def train_and_test(
     model = instantiate(cfg.model, **datamodule.sizes)
     metrics = fit(cfg, trainer, model, datamodule)
     best = best_checkpoint(trainer)
-    trainer.test(model, dataloaders=datamodule.test_dataloader(), ckpt_path=best, verbose=False)
+    trainer.test(model, datamodule=datamodule, ckpt_path=best, verbose=False)
     metrics.update(trainer.callback_metrics)
     if trainer.is_global_zero:
         Console().print(table(metrics, datamodule, tested_weights(best)))

@@ -11,7 +11,7 @@ from small_datamodule import Crash, make_trainer, make_trainer_of
 from small_loader import no_threads
 
 from loader.datamodules.links import LinkDataModule
-from loader.datasets import NodeDataset
+from loader.datasets import DistanceFeatures, NodeDataset, NpzDataset
 from loader.graph import Graph
 from loader.samplers import FusedSampler, WalkSampler
 
@@ -43,6 +43,12 @@ def test_a_graph_for_gpus_needs_one():
         ValueError, match="graph is 'pinned', for a GPU sampler to read, but the samplers run on the CPU"
     ):
         module(graph="pinned")
+
+
+def test_distances_along_held_out_links_are_refused(tmp_path):
+    given = NpzDataset(tmp_path / "g.npz", cache_dir=tmp_path, transform=[DistanceFeatures(1)])
+    with pytest.raises(ValueError, match="transform of dataset g has DistanceFeatures, whose distances go along links"):
+        LinkDataModule(given, FusedSampler([4]))
 
 
 def test_training_never_sees_held_out_links():

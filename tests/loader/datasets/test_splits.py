@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loader.datasets import DatasetError
+from loader.datasets import DatasetError, HeteroNpzDataset, NpzDataset, TableDataset
 from loader.datasets.node_dataset import check_splits
 from loader.datasets.splits import ids_of, per_class_split, random_split, stratified_split
 
@@ -82,3 +82,17 @@ def test_ids_may_be_ids_or_a_mask():
 def test_ids_of_no_node_are_refused(array, message):
     with pytest.raises(DatasetError, match=message):
         ids_of(array, 4, "train")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (NpzDataset, {"path": "g.npz"}),
+        (HeteroNpzDataset, {"path": "g.npz", "split_times": [1, 2]}),
+        (TableDataset, {"edges": "e.csv", "nodes": "n.csv", "label": "y", "split": "part"}),
+    ],
+)
+def test_seeds_that_draw_nothing_are_refused(kind, options, tmp_path):
+    kind(**options, split_seed=0, cache_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"split_seed is 3, but no split is drawn; give .*split.*, or leave it out"):
+        kind(**options, split_seed=3, cache_dir=tmp_path)

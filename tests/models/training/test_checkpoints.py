@@ -9,7 +9,7 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule
 
-from models.training.checkpoints import check_checkpoint, check_steps
+from models.training.checkpoints import check_checkpoint, check_left
 from models.training.module import NodeClassifier
 from models.training.pyg_classifier import PyGClassifier
 
@@ -79,10 +79,12 @@ def test_another_file_is_no_checkpoint(model: NodeClassifier, tmp_path: Path, co
     assert "\n" not in str(refused.value)
 
 
-def test_fewer_steps_than_taken_are_refused() -> None:
+@pytest.mark.parametrize(("unit", "when"), [("steps", "after step"), ("epochs", "in epoch")])
+def test_an_end_before_the_checkpoint_is_refused(unit: str, when: str) -> None:
+    saved = {"global_step": 7, "loops": {"fit_loop": {"epoch_progress": {"current": {"started": 7}}}}}
     for most in (None, -1, 7, 8):
-        check_steps(Path("step.ckpt"), {"global_step": 7}, most)
+        check_left(Path("step.ckpt"), saved, {f"max_{unit}": most})
     with pytest.raises(
-        ValueError, match=r"step.ckpt, written after step 7, but trainer.max_steps is 6, so nothing is left"
+        ValueError, match=rf"step.ckpt, written {when} 7, but trainer.max_{unit} is 6, so nothing is left"
     ):
-        check_steps(Path("step.ckpt"), {"global_step": 7}, 6)
+        check_left(Path("step.ckpt"), saved, {f"max_{unit}": 6})

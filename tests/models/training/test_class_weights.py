@@ -52,6 +52,17 @@ def test_weights_reach_the_loss_and_the_checkpoint(composed: Composer, tmp_path:
     assert not (saved["state_dict"]["class_weights"] == 1).all()
 
 
+@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
+def test_a_resumed_run_has_the_given_weights(composed: Composer, tmp_path: Path) -> None:
+    given = [[1.0] * 10, [*[1.0] * 9, 50.0]]
+    options = "optimized_metric=train/loss", "callbacks.early_stopping=null", "callbacks.best=null"
+    in_process(composed, *options, f"run_dir={tmp_path}", "trainer.max_steps=2", f"model.class_weights={given[0]}")
+    step = tmp_path / "checkpoints" / "step.ckpt"
+    more = f"run_dir={tmp_path / 'more'}", f"ckpt_path={step}", f"model.class_weights={given[1]}"
+    in_process(composed, *options, *more)
+    assert torch.load(step, weights_only=True)["state_dict"]["class_weights"].tolist() == given[1]
+
+
 def test_another_number_of_classes_is_refused(composed: Composer) -> None:
     with pytest.raises(ValueError, match="class_weights has 2 numbers, the data have 10 classes; give one for each"):
         in_process(composed, "model.class_weights=[1.0,2.0]")

@@ -124,6 +124,16 @@ def test_macro_f1_is_the_mean_over_classes(composed: Composer, tmp_path: Path, d
     assert tested["test/macro_f1"] == pytest.approx(expected)
 
 
+def test_macro_f1_leaves_out_a_class_without_nodes(composed: Composer, tmp_path: Path) -> None:
+    typed = make_typed()
+    labels = typed.labels.clone()
+    labels[0] = 2  # of a node of the train split
+    data = write_typed(tmp_path, replace(typed, labels=labels, num_classes=3))
+    in_process(composed, *SMALL, data, "model=hgt", "model.metrics=[f1]")
+    tested = json.loads((tmp_path / "result.json").read_text())["metrics"]
+    assert tested["test/macro_f1"] == pytest.approx(tested["test/f1"])
+
+
 @pytest.mark.parametrize("kind", [ToHeteroClassifier, HGTClassifier, RGCNClassifier, RGATClassifier])
 def test_every_parameter_gets_a_gradient_or_is_frozen(kind: Any) -> None:
     module = GraphDataModule(make_typed(), FusedSampler([1, 1]), batch_size=2)

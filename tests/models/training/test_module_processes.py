@@ -73,6 +73,7 @@ def main(root: str) -> None:
     both = partial(fit, devices=2, strategy="ddp")
     path = Path(root)
     found = {"whole": both(path / "whole"), "resumed": both(path / "whole", SAVED.format(step=2))}
+    found["odd"] = both(path / "odd", num_train=101)
     found["one mini-batch"] = both(path / "small", num_train=15)
     rank = os.environ["LOCAL_RANK"]
     (path / f"{rank}.json").write_text(json.dumps(found))
@@ -96,6 +97,10 @@ def found(root: Path) -> dict[str, dict[str, float]]:
 
 def test_repeated_mini_batches_are_not_counted(found: dict[str, dict[str, float]], tmp_path: Path) -> None:
     assert found["whole"] == pytest.approx(fit(tmp_path), rel=1e-6)
+
+
+def test_an_odd_number_of_nodes_is_counted(found: dict[str, dict[str, float]], tmp_path: Path) -> None:
+    assert found["odd"] == pytest.approx(fit(tmp_path, num_train=101), rel=1e-6)
 
 
 def test_a_process_that_only_repeats_takes_part(found: dict[str, dict[str, float]], tmp_path: Path) -> None:

@@ -402,3 +402,18 @@ def test_callbacks_without_progress_show_none(tmp_path: Path, composed: Composer
     use(composed, folder, "predict", "callbacks=quiet")
     assert "Inference" not in capsys.readouterr().out
     assert len(rows(tmp_path)["id"]) == 40
+
+
+@pytest.mark.parametrize("exact", ["true", "false"])
+def test_confusion_names_the_classes_of_tables(tmp_path: Path, composed: Composer, exact: str) -> None:
+    nodes = [f"{node},{node % 5},{[7, 30, 4][node % 3]}" for node in range(40)]
+    (tmp_path / "n.csv").write_text("\n".join(["id,x,label", *nodes, ""]))
+    (tmp_path / "e.csv").write_text("\n".join(["a,b", *(f"{node},{node + 3}" for node in range(37)), ""]))
+    tables = f"dataset.edges={tmp_path / 'e.csv'}", f"dataset.nodes={tmp_path / 'n.csv'}", "dataset.label=label"
+    options = "dataset=edge_list", *tables, "model.metrics=[confusion]", f"exact_test={exact}"
+    folder = trained(tmp_path, composed, *options)
+    written = (folder / "confusion.csv").read_text()
+    assert [line.split(",")[0] for line in written.splitlines()] == ["true class", "4", "7", "30"]
+    assert written.startswith("true class,4,7,30\n")
+    use(composed, folder, "evaluate")
+    assert (tmp_path / "new" / "confusion.csv").read_text() == written

@@ -118,6 +118,15 @@ def test_a_past_run_evaluates_and_predicts(
         assert np.mean(rows["prediction"].astype(str) == labels) == pytest.approx(tested[f"test/{metric}"])
 
 
+def test_an_evaluation_picks_as_the_test_did(composed: Composer, tmp_path: Path, shop: Path) -> None:
+    given = options(shop, "again", "sampler.fanouts=[2,1]")
+    in_process(composed, *given, "trainer.max_epochs=2")
+    tested = json.loads((tmp_path / "result.json").read_text())["metrics"]
+    use(composed, tmp_path, "mode=evaluate", *given)
+    again = json.loads((tmp_path / "used" / "metrics.json").read_text())["metrics"]
+    assert again["test/loss"] == pytest.approx(tested["test/loss"], rel=1e-6)
+
+
 def test_new_customers_and_orders_are_predicted_for(composed: Composer, tmp_path: Path, shop: Path) -> None:
     in_process(composed, *options(shop, "again", *LEARNING))
     edit(shop / "customers.csv", lambda text: text + "new_good,Rome,1979-01-11\nnew_bad,Rome,1979-01-11\n")

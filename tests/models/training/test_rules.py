@@ -49,6 +49,11 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     ({"exact_test": False, "task": "link"}, "exact_test is false, but task=link is only tested on the whole graph"),
     ({"timeline": True}, "timeline is true, but no callback records one"),
     ({"trainer": {"min_epochs": 5, "max_epochs": 2}}, "trainer.min_epochs is 5, but training ends after trainer.max_"),
+    ({"trainer": {"limit_test_batches": 2}}, "trainer.limit_test_batches is 2, but the whole graph is one batch there"),
+    (
+        {"schedule": {"monitor": "val/loss"}, "trainer": {"check_val_every_n_epoch": 2}},
+        "schedule.monitor is val/loss, which the schedule reads after each epoch, but trainer.check_val_every_n_epoch",
+    ),
     (
         {"trainer": {"gradient_clip_algorithm": "value", "gradient_clip_val": None}},
         "trainer.gradient_clip_algorithm is value, but trainer.gradient_clip_val is None, which clips nothing; give",
@@ -70,6 +75,8 @@ VALUES: list[tuple[dict[str, Any], str]] = [
 ALIKE: list[tuple[dict[str, Any], str]] = [  # the same rules for other options
     ({"model": {"cuda_graph": True}}, "model.cuda_graph is true, but this run has no GPU (device=cpu)"),
     ({"trainer": {"min_steps": 5, "max_steps": 2}}, "trainer.min_steps is 5, but training ends after trainer.max_st"),
+    ({"trainer": {"limit_val_batches": 0.5}, "task": "link"}, "trainer.limit_val_batches is 0.5, but the whole graph"),
+    ({"trainer": {"limit_predict_batches": 2}, "mode": "predict"}, "trainer.limit_predict_batches is 2, but the whole"),
     ({"timeline": True, "callbacks": RECORD, "model": EMBEDDER}, "timeline is true, but model=node2vec has no such st"),
     ({"features": {"storage_dtype": "half"}}, "features.storage_dtype is half, but the model's layers have float32"),
     ({"embeddings": True, "mode": "predict", "exact_test": False}, "embeddings is true, but only mode=predict of clas"),
@@ -116,6 +123,9 @@ def test_options_that_go_together_are_taken() -> None:
         {"callbacks": {"step": {"every_n_train_steps": 2}}},
         {"trainer": {"min_epochs": 5, "max_epochs": -1, "min_steps": 3, "max_steps": 3}},
         {"trainer": {"gradient_clip_algorithm": "value", "gradient_clip_val": 0.5}},
+        {"trainer": {"limit_val_batches": 0.5, "limit_test_batches": 0, "limit_predict_batches": 2}},
+        {"trainer": {"limit_test_batches": 0.5}, "exact_test": False},
+        {"schedule": {"monitor": "train/loss"}, "trainer": {"check_val_every_n_epoch": 2}},
         {"features": {"dtype": "float16"}, "trainer": {"precision": "bf16-mixed"}},
         {"features": {"dtype": "float32", "storage_dtype": "float16"}},
         {"features": {"dtype": "float16"}, "model": {"_target_": "mine.Net"}},

@@ -92,6 +92,7 @@ def collectives(rank: int) -> list[dict[str, int]]:
 
 def refusals(rank: int) -> dict[str, Any]:
     found: dict[str, Any] = {"collectives": collectives(rank)}
+    found["mean of 2 and 3"] = float(OneExchangeStrategy().reduce(torch.tensor(2 + rank)))
     by_hand = Regression(rank, False)
     by_hand.automatic_optimization = False
     unused = Regression(rank, False)
@@ -159,3 +160,8 @@ def test_what_it_cannot_do_is_refused(root: Path) -> None:
 def test_options_of_ddp_are_refused() -> None:
     with pytest.raises(ValueError, match="find_unused_parameters is an option of DistributedDataParallel"):
         OneExchangeStrategy(find_unused_parameters=True)
+
+
+def test_a_mean_of_counts_is_no_integer(root: Path) -> None:
+    of_ranks = [json.loads((root / f"{rank}.json").read_text()) for rank in range(2)]
+    assert [found["mean of 2 and 3"] for found in of_ranks] == [2.5, 2.5]

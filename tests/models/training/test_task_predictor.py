@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from graphed_nets import Listed, take_steps_without_graphs
@@ -70,6 +71,16 @@ def test_one_class_alone_has_no_auroc(label: int) -> None:
     scores = evaluated("binary", ([0.1, 0.2], [label, label]), ([-1.0], [label]))
     assert math.isnan(scores["auroc"])
     assert scores["acc"] == pytest.approx(2 / 3 if label else 1 / 3)
+
+
+def test_r2_holds_for_labels_far_from_zero() -> None:
+    batches = [
+        ([2010.0 + i % 7 for i in range(j, j + 50)], [2010.5 + i % 5 for i in range(j, j + 50)]) for j in range(99)
+    ]
+    scores = evaluated("regression", *batches)
+    out, y = (np.concatenate([batch[end] for batch in batches]) for end in (0, 1))
+    expected = 1 - np.square(y - out).sum() / np.square(y - y.mean()).sum()
+    assert scores == pytest.approx({"mae": np.abs(y - out).mean(), "r2": expected})
 
 
 def test_graphs_are_refused_where_they_cannot_be(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def typed_limits(result: Result) -> Iterator[tuple[str, float, float]]:
 def tree_limits(result: Result) -> Iterator[tuple[str, float, float]]:
     found = {}
     for row in result["rows"]:
-        if "graph" in row and row["times"] != "none" and row["batch"] < 4096:
+        if "graph" in row and row["times"] != "none" and row["batch"] < 4096 and "blocks" not in row:
             kind = row["graph"], row.get("trees", "unique"), row.get("last", False), tuple(row["fanouts"])
             key = (*kind, row["together"])
             found[key] = row["of_unit"], row["batch"]

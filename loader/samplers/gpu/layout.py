@@ -63,8 +63,8 @@ class Layout:
     def cut(
         self, memory: Tensor, frontiers: Sequence[int], edges: Sequence[int], rows: Sequence[int] | None = None
     ) -> tuple[Tensor, Sequence[Tensor], Sequence[Tensor], Sequence[Tensor], Tensor | None]:
-        """The used part of each array: nodes, for each hop indices, indptr and, if there is room, edge ids; and the tree
-        of each node, or None.
+        """The used part of each array: nodes, for each hop indices, indptr and, if there is room, edge ids; and the
+        tree of each node, or None.
         """
         hops, count, each = len(edges), frontiers[-1], self._trees_each
         sizes = [count, *edges]

@@ -27,7 +27,11 @@ class _Block(NamedTuple):
     ordered: int  # room for new nodes there
 
 
-_BLOCKS = (_Block(160, 64, 1024, 512), _Block(400, 128, 1024, 1024), _Block(math.inf, 256, 1024, 4096))
+_BLOCKS: tuple[_Block, ...] = (
+    _Block(160, 64, 1024, 512),
+    _Block(400, 128, 1024, 1024),
+    _Block(math.inf, 256, 1024, 4096),
+)
 _MOST_NODES = 2**31 - 1  # of a mini-batch; 32 bits number its entries
 
 

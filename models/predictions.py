@@ -79,13 +79,13 @@ def class_columns(logits: Tensor, classes: Sequence[Any], multilabel: bool) -> d
         logits: `[rows, num_classes]`.
         classes: name of each class: text or integers.
         multilabel: a row may have several labels. Then `p_<class>` are independent probabilities, and `prediction` is
-            the list of the classes whose probability is at least one half.
+            the list of the classes whose probability is above one half, as scores count them.
     """
     logits = logits.float()
     shares = logits.sigmoid() if multilabel else logits.softmax(-1)
     prediction: Any
     if multilabel:
-        lists = [[name for name, yes in zip(classes, row, strict=True) if yes] for row in (shares >= 0.5).tolist()]
+        lists = [[name for name, yes in zip(classes, row, strict=True) if yes] for row in (logits > 0).tolist()]
         arrow = import_optional("pyarrow", "predictions", "tables")
         texts = any(isinstance(name, str) for name in classes)
         # With its type: that of a part in which all lists are empty would be none.

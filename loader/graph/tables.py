@@ -57,6 +57,7 @@ def pandas_edges(edges: Any, nodes: Any, columns: Mapping[str, Any]) -> dict[str
         weights = _column(edges, "edges", "weight", columns["weight"], 0)
         if weights.dtype.kind not in "iuf":
             raise ValueError(f"weight: column {weights.name!r} has dtype {weights.dtype}; it must be numbers")
+        _check_whole(weights)
         arrays["edge_weights"] = torch.from_numpy(weights.to_numpy(dtype="float64", copy=True))
     if columns["time"] is not None:
         arrays["edge_times"] = torch.from_numpy(_times(_column(edges, "edges", "time", columns["time"], 0)))
@@ -76,6 +77,19 @@ def _check_exact(name: str, option: str, ids: Any) -> None:
             f"{ids.dtype} from 2**{bits} on stand for several whole ones: read the column as integers (dtype='Int64') "
             "or as texts"
         )
+
+
+def _check_whole(weights: Any) -> None:
+    """Raises ValueError if weights are integers that no float64 is."""
+    if weights.dtype.kind == "f":
+        return
+    large = weights[(weights > 2**53) | (weights < -(2**53))]
+    for row, weight in large.items():
+        if int(float(weight)) != weight:
+            raise ValueError(
+                f"weight: column {weights.name!r} has {weight} in row {row}, an integer beyond 2**53, which no float64 "
+                "is; divide the weights, or give floats"
+            )
 
 
 def _comparable(first: Any, second: Any) -> tuple[Any, Any]:

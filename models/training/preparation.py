@@ -49,8 +49,7 @@ def prepare(cfg: DictConfig) -> Prepared:
     check_values(cfg)
     check_launch(cfg.trainer)
     cfg.device, why = device_of_run(cfg.device)
-    if cfg.num_threads is not None:
-        torch.set_num_threads(cfg.num_threads)
+    _set_threads(cfg.num_threads)
     check_rules(cfg, of_values)
     check_features(cfg.features, cfg.device)
     if class_name(cfg.features) == "PartitionedFeatures":
@@ -115,3 +114,16 @@ def run_job(cfg: DictConfig, prepared: Prepared) -> float:
     if cfg.task == "link":
         return train_links(cfg, prepared.why, job)
     return train_nodes(cfg, prepared.why, job)
+
+
+_threads_before: list[int] = []  # those of torch before a job of this process, say of a sweep, set others
+
+
+def _set_threads(num_threads: int | None) -> None:
+    """Sets torch's threads; None: as many as there were before any job set them."""
+    if num_threads is not None:
+        if not _threads_before:
+            _threads_before.append(torch.get_num_threads())
+        torch.set_num_threads(num_threads)
+    elif _threads_before:
+        torch.set_num_threads(_threads_before.pop())

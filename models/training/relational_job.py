@@ -139,7 +139,7 @@ class WrittenItems(Callback):
             columns |= class_columns(outputs, data.classes, False)
         elif data.task_kind == "binary":
             share = outputs.float().sigmoid()
-            columns |= {"prediction": (share >= 0.5).long(), "p_1": share}
+            columns |= {"prediction": (share > 0.5).long(), "p_1": share}  # as scores count them
         else:
             columns["prediction"] = outputs.float()
         self.file.write(columns)

@@ -11,6 +11,7 @@ import torch
 
 from loader.graph import Graph
 from models.predictions import PredictionFile, best_new_targets, class_columns, embedding_columns
+from models.training.scores import RunningScores
 
 parquet = pytest.importorskip("pyarrow.parquet")
 
@@ -76,9 +77,12 @@ def test_the_likeliest_class_is_the_prediction() -> None:
 
 
 def test_of_several_labels_the_likely_are_predicted() -> None:
-    columns = class_columns(torch.tensor([[0.0, -1.0], [-2.0, -1.0]]), [7, 9], multilabel=True)
-    assert columns["prediction"].to_pylist() == [[7], []]
-    assert columns["p_7"].tolist() == torch.tensor([0.0, -2.0]).sigmoid().tolist()
+    logits = torch.tensor([[1e-9, -1.0], [-2.0, 0.0], [1.0, 1.0], [-1e-9, 1.0]])
+    columns = class_columns(logits, [7, 9], multilabel=True)
+    assert columns["prediction"].to_pylist() == [[7], [], [7, 9], [9]]
+    assert columns["p_7"].tolist() == logits[:, 0].sigmoid().tolist()
+    said = sum(map(len, columns["prediction"].to_pylist()))
+    assert RunningScores(True).find(logits, torch.ones(4, 2)).tolist() == [said, said + 8]  # as scores count them
 
 
 @pytest.mark.parametrize("classes", [range(2), ["a", "b"]])

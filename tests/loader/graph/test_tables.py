@@ -83,6 +83,12 @@ def test_arrow_dates_of_zones_are_read(zone):
         (EDGES, None, {"weight": "at"}, r"column 'at' has dtype datetime.*; it must be numbers"),
         (EDGES, None, {"time": "w"}, "column 'w' has dtype float64; it must be integers or dates"),
         (EDGES.assign(w=[1, -1, 1]), None, {"weight": "w"}, "weight"),
+        (
+            EDGES.assign(w=[1, 2**60, 2**60 + 1]),
+            None,
+            {"weight": "w"},
+            r"1152921504606846977 in row 2.* beyond 2\*\*53",
+        ),
     ],
 )
 def test_bad_tables_are_named(edges, nodes, options, message):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from omegaconf import OmegaConf
+from train_runs import FAST, Composer
 
 from loader.kernels import NoCompilerError
-from models.training import device
+from models.training import device, preparation
 from models.training.device import check_features, device_of_run
 
 
@@ -93,3 +94,14 @@ def test_a_gpu_share_is_above_zero() -> None:
     features = {"_target_": "loader.stores.auto_features", "_partial_": True, "gpu_share": 0}
     with pytest.raises(ValueError, match=r"features.gpu_share is 0; it must be in \(0, 1\]"):
         check_features(OmegaConf.create(features), "cpu")
+
+
+def test_a_job_sets_no_threads_of_the_next(composed: Composer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "_threads_before", [])
+    before = torch.get_num_threads()
+    try:
+        for given, expected in (("2", 2), ("3", 3), ("null", before), ("null", before)):
+            preparation.prepare(composed(*FAST, f"num_threads={given}"))
+            assert torch.get_num_threads() == expected
+    finally:
+        torch.set_num_threads(before)

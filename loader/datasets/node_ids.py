@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from loader.datasets.cache_writer import CacheWriter
-from loader.datasets.columns import is_text, pyarrow, spaced
+from loader.datasets.column_values import is_text, pyarrow, spaced
 from loader.datasets.errors import DatasetError
 from loader.machine.arguments import shown
 

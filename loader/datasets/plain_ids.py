@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.datasets.columns import TableFile, pyarrow
+from loader.datasets.column_values import pyarrow
+from loader.datasets.columns import TableFile
 
 _ROW = re.compile(rb"-?\d+[,\t]-?\d+\n")
 _PART = 1 << 16  # numbers whose digits are counted at once, in the processor's cache

@@ -15,17 +15,8 @@ from torch import Tensor
 
 from loader.datasets.cache import CachedArrays, digest
 from loader.datasets.cache_writer import CacheWriter
-from loader.datasets.columns import (
-    Column,
-    TableFile,
-    as_integers,
-    as_numbers,
-    as_text,
-    as_weights,
-    is_text,
-    pyarrow,
-    refuse_spaces,
-)
+from loader.datasets.column_values import as_integers, as_numbers, as_text, as_weights, is_text, pyarrow, refuse_spaces
+from loader.datasets.columns import Column, TableFile
 from loader.datasets.digests import digest_of
 from loader.datasets.edge_list_base import EdgeList, EdgeListDataset
 from loader.datasets.edge_sorter import cut

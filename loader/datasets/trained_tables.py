@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loader.datasets.columns import Column, TableFile, as_text, column_kind, pyarrow
+from loader.datasets.column_values import as_text, pyarrow
+from loader.datasets.columns import Column, TableFile, column_kind
 from loader.datasets.digests import digest_of
 from loader.datasets.errors import DatasetError
 from loader.datasets.node_ids import digest_of_ids

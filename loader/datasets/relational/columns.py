@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.datasets.columns import Column, as_numbers, as_text, as_whole_times, is_number, is_text, pyarrow
+from loader.datasets.column_values import as_numbers, as_text, as_whole_times, is_number, is_text, pyarrow
+from loader.datasets.columns import Column
 from loader.datasets.errors import DatasetError
 from loader.datasets.odd_cells import odd_cells
 from loader.datasets.relational.tables import Rows

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from loader.datasets.cache import CachedArrays
 from loader.datasets.cache_writer import CacheWriter
-from loader.datasets.columns import pyarrow
+from loader.datasets.column_values import pyarrow
 from loader.datasets.errors import DatasetError, nearest
 from loader.datasets.hetero import HeteroDataset
 from loader.datasets.hetero_edges import HeteroEdges, HeteroEdgesDataset

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.datasets.columns import TableFile, as_numbers, as_text, is_number, pyarrow, refuse_spaces
+from loader.datasets.column_values import as_numbers, as_text, is_number, pyarrow, refuse_spaces
+from loader.datasets.columns import TableFile
 from loader.datasets.errors import DatasetError
 from loader.datasets.node_dataset import SPLITS
 from loader.datasets.relational.schema import Schema, TaskSchema

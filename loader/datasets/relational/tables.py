@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.datasets.columns import MISSING, TableFile, as_whole_times, has_zone, is_text, pyarrow, refuse_spaces
+from loader.datasets.column_values import as_whole_times, has_zone, is_text, pyarrow, refuse_spaces
+from loader.datasets.columns import MISSING, TableFile
 from loader.datasets.errors import DatasetError, nearest
 from loader.datasets.odd_cells import odd_cells, way_to_numbers
 from loader.datasets.relational.schema import ForeignKey, Schema, TableSchema, TimeColumn

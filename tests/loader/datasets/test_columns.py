@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from loader.datasets import Column, DatasetError
-from loader.datasets.columns import TableFile, as_integers, as_weights
+from loader.datasets.column_values import as_integers, as_weights
+from loader.datasets.columns import TableFile
 
 pa = pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")
 parquet = pytest.importorskip("pyarrow.parquet")

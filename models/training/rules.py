@@ -124,10 +124,15 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
     for name, entry in entries(cfg, "callbacks"):
         watched = str(entry.get("monitor"))
         every = next((key for key in ("every_n_train_steps", "train_time_interval") if entry.get(key)), None)
-        if every is not None and watched.startswith("val/"):
+        before = {"val": "validation", "train": "epoch"}.get(watched.partition("/")[0])
+        if (
+            every is not None
+            and before
+            and (before == "validation" or str(cfg.model["_target_"]).startswith("models."))
+        ):
             yield (
-                f"callbacks.{name}.{every} is {entry[every]}, but {watched} is of the validation before, not of the "
-                f"weights that would be kept; leave {every} out, so that weights are kept after a validation"
+                f"callbacks.{name}.{every} is {entry[every]}, but {watched} is of the {before} before, not of the "
+                f"weights that would be kept; leave {every} out, so that weights are kept after each {before}"
             )
     for name, entry in entries(cfg, "callbacks"):
         several = entry.get("save_top_k", 1) not in (0, 1) and entry.get("enable_version_counter") is False

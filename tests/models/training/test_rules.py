@@ -78,6 +78,10 @@ ALIKE: list[tuple[dict[str, Any], str]] = [  # the same rules for other options
     ({"trainer": {"limit_val_batches": 0.5}, "task": "link"}, "trainer.limit_val_batches is 0.5, but the whole graph"),
     ({"trainer": {"limit_predict_batches": 2}, "mode": "predict"}, "trainer.limit_predict_batches is 2, but the whole"),
     ({"timeline": True, "callbacks": RECORD, "model": EMBEDDER}, "timeline is true, but model=node2vec has no such st"),
+    (
+        {"callbacks": {"best": {"monitor": "train/loss", "train_time_interval": 2}}},
+        "callbacks.best.train_time_interval is 2, but train/loss is of the epoch before, not of the weights that",
+    ),
     ({"features": {"storage_dtype": "half"}}, "features.storage_dtype is half, but the model's layers have float32"),
     ({"embeddings": True, "mode": "predict", "exact_test": False}, "embeddings is true, but only mode=predict of clas"),
     (

@@ -97,6 +97,14 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
                 f"trainer.limit_{split}_batches is {limit}, but the whole graph is one batch there, of which there is "
                 f"no part; leave it out{way}"
             )
+    overfit = cfg.trainer.get("overfit_batches")
+    for split in ("train", "val"):
+        limit = cfg.trainer.get(f"limit_{split}_batches")
+        if cfg.mode == "train" and overfit and limit is not None:
+            yield (
+                f"trainer.limit_{split}_batches is {limit}, but trainer.overfit_batches, which is {overfit}, takes its "
+                "place; leave one of them out"
+            )
     watched, every = (cfg.get("schedule") or {}).get("monitor"), cfg.trainer.get("check_val_every_n_epoch", 1)
     if cfg.mode == "train" and str(watched).startswith("val/") and every != 1:
         yield (

@@ -68,6 +68,10 @@ def make_trainer(cfg: DictConfig) -> Trainer:
         enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
         enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
     )
+    if getattr(trainer, "_val_check_time_interval", None) is not None:
+        for callback in callbacks:  # Lightning's reads `val_check_interval`, which its trainer then lacks
+            if isinstance(callback, EarlyStopping) and callback._check_on_train_epoch_end is None:
+                callback._check_on_train_epoch_end = False
     trainer.fit_loop.epoch_loop = ShortEpochLoop(trainer, trainer.fit_loop.epoch_loop)
     return trainer
 

@@ -184,6 +184,12 @@ def test_a_watched_training_keeps_matching_weights(composed: Composer, tmp_path:
     assert losses[saved["epoch"]] == pytest.approx(best)
 
 
+@pytest.mark.skipif(not hasattr(Trainer(logger=False), "_val_check_time_interval"), reason="an older Lightning")
+def test_early_stopping_goes_with_validation_by_time(composed: Composer, tmp_path: Path) -> None:
+    options = ["trainer.val_check_interval=00:01:00:00", "optimized_metric=train/loss"]
+    assert in_process(composed, *write_graph(tmp_path, slice(0, 0), 0), *options) > 0
+
+
 def test_walks_show_the_loss_of_their_epoch(composed: Composer, tmp_path: Path, capsys: Any) -> None:
     in_process(composed, "model=node2vec", *write_graph(tmp_path, slice(0, 0), 0))
     first = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch 1"))

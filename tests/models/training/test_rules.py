@@ -51,6 +51,10 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     ({"trainer": {"min_epochs": 5, "max_epochs": 2}}, "trainer.min_epochs is 5, but training ends after trainer.max_"),
     ({"trainer": {"limit_test_batches": 2}}, "trainer.limit_test_batches is 2, but the whole graph is one batch there"),
     (
+        {"trainer": {"overfit_batches": 1, "limit_train_batches": 2}},
+        "trainer.limit_train_batches is 2, but trainer.overfit_batches, which is 1, takes its place; leave one of them",
+    ),
+    (
         {"schedule": {"monitor": "val/loss"}, "trainer": {"check_val_every_n_epoch": 2}},
         "schedule.monitor is val/loss, which the schedule reads after each epoch, but trainer.check_val_every_n_epoch",
     ),

@@ -122,7 +122,7 @@ def _flat(config: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 def rows(jobs: Sequence[Job]) -> list[Row]:
     """The jobs by the options in which they differ, seeds left out, in the order in which they are given. Options of
-    the configuration that no command line has follow, if jobs differ in them that would be of one row.
+    the configuration that their command lines lack follow, if jobs differ in them that would be of one row.
     """
     given = dict.fromkeys(name for job in jobs for name in job.options)
     differing = [name for name in given if _decides(name, jobs) and len({job.options.get(name) for job in jobs}) > 1]
@@ -133,7 +133,10 @@ def rows(jobs: Sequence[Job]) -> list[Row]:
         hidden |= {
             name: None
             for name in known
-            if name not in given and _decides(name, jobs) and len({job.config.get(name) for job in row.jobs}) > 1
+            # The jobs of a row give an option the same value, or none.
+            if name not in row.jobs[0].options
+            and _decides(name, jobs)
+            and len({job.config.get(name) for job in row.jobs}) > 1
         }
     if not hidden:
         return found

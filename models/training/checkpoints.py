@@ -50,7 +50,7 @@ def check_left(path: Path, saved: Mapping[str, Any], trainer: Mapping[str, Any])
     Args:
         path: of the checkpoint.
         saved: its parts.
-        trainer: options, of which `max_steps` and `max_epochs` count; None and -1 are no limit.
+        trainer: options, of which `max_steps`, `max_epochs` and `max_time` count; None and -1 are no limit.
     """
     progress = saved.get("loops", {}).get("fit_loop", {}).get("epoch_progress", {}).get("current", {})
     # As it stands, not as the checkpoint's "epoch", which is one more after the last epoch.
@@ -64,6 +64,17 @@ def check_left(path: Path, saved: Mapping[str, Any], trainer: Mapping[str, Any])
                 f"ckpt_path is {path}, written {when} {reached}, but trainer.max_{unit} is {most}, so nothing is left "
                 f"to train; give more {unit}"
             )
+    if (limit := trainer.get("max_time")) is None:
+        return
+    from lightning.pytorch.callbacks import Timer
+
+    reached = saved.get("callbacks", {}).get("Timer", {}).get("time_elapsed", {}).get("train", 0.0)
+    most = Timer(dict(limit) if isinstance(limit, Mapping) else limit).time_remaining() or 0.0
+    if 0 < reached >= most:
+        raise ValueError(
+            f"ckpt_path is {path}, written after {reached:.3g} s of training, but trainer.max_time is {limit}, which "
+            "counts from the beginning of the run, so nothing is left to train; give more time"
+        )
 
 
 def check_checkpoint(path: Path, model: nn.Module, hparams: Mapping[str, Any]) -> dict[str, Any]:

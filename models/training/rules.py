@@ -97,6 +97,14 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
                 f"trainer.limit_{split}_batches is {limit}, but the whole graph is one batch there, of which there is "
                 f"no part; leave it out{way}"
             )
+    overfit = cfg.trainer.get("overfit_batches")
+    for split in ("train", "val"):
+        limit = cfg.trainer.get(f"limit_{split}_batches")
+        if cfg.mode == "train" and overfit and limit is not None:
+            yield (
+                f"trainer.limit_{split}_batches is {limit}, but trainer.overfit_batches, which is {overfit}, takes its "
+                "place; leave one of them out"
+            )
     watched, every = (cfg.get("schedule") or {}).get("monitor"), cfg.trainer.get("check_val_every_n_epoch", 1)
     if cfg.mode == "train" and str(watched).startswith("val/") and every != 1:
         yield (
@@ -124,10 +132,15 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
     for name, entry in entries(cfg, "callbacks"):
         watched = str(entry.get("monitor"))
         every = next((key for key in ("every_n_train_steps", "train_time_interval") if entry.get(key)), None)
-        if every is not None and watched.startswith("val/"):
+        before = {"val": "validation", "train": "epoch"}.get(watched.partition("/")[0])
+        if (
+            every is not None
+            and before
+            and (before == "validation" or str(cfg.model["_target_"]).startswith("models."))
+        ):
             yield (
-                f"callbacks.{name}.{every} is {entry[every]}, but {watched} is of the validation before, not of the "
-                f"weights that would be kept; leave {every} out, so that weights are kept after a validation"
+                f"callbacks.{name}.{every} is {entry[every]}, but {watched} is of the {before} before, not of the "
+                f"weights that would be kept; leave {every} out, so that weights are kept after each {before}"
             )
     for name, entry in entries(cfg, "callbacks"):
         several = entry.get("save_top_k", 1) not in (0, 1) and entry.get("enable_version_counter") is False

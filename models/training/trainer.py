@@ -56,6 +56,7 @@ def make_trainer(cfg: DictConfig) -> Trainer:
         return list(made.values())
 
     callbacks, loggers = each("callbacks", Callback), each("logger", Logger)
+    _look_after_epochs(callbacks)
     if any(isinstance(callback, EarlyStopping) for callback in callbacks):
         callbacks.append(_GivenPatience())
     several = {"strategy": OneExchangeStrategy()} if _has_others(cfg) else {}
@@ -67,8 +68,25 @@ def make_trainer(cfg: DictConfig) -> Trainer:
         enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
         enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
     )
+    if getattr(trainer, "_val_check_time_interval", None) is not None:
+        for callback in callbacks:  # Lightning's reads `val_check_interval`, which its trainer then lacks
+            if isinstance(callback, EarlyStopping) and callback._check_on_train_epoch_end is None:
+                callback._check_on_train_epoch_end = False
     trainer.fit_loop.epoch_loop = ShortEpochLoop(trainer, trainer.fit_loop.epoch_loop)
     return trainer
+
+
+def _look_after_epochs(callbacks: list[Any]) -> None:
+    """Has callbacks that watch the training look at the end of its epochs, unless they are told when to look.
+
+    Lightning's look after a validation, if an epoch has several or none: there the scores are those of the epoch
+    before, and the weights are not.
+    """
+    for callback in callbacks:
+        if str(getattr(callback, "monitor", None)).startswith("train/"):
+            for when in ("_save_on_train_epoch_end", "_check_on_train_epoch_end"):
+                if getattr(callback, when, False) is None:
+                    setattr(callback, when, True)
 
 
 class _GivenPatience(Callback):

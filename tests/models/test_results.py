@@ -88,6 +88,19 @@ def test_jobs_of_other_configurations_are_no_seeds(tmp_path: Path) -> None:
     assert [len(row.jobs) for row in found] == [2, 1, 1]
 
 
+def test_an_option_that_others_give_is_compared(tmp_path: Path) -> None:
+    """Two jobs of another width in a file of conf/, which a third job gives on its command line."""
+    for seed, (width, given) in enumerate([(64, []), (256, []), (8, ["model.width=8"]), (8, ["model.width=8"])]):
+        config = {"optimized_metric": "val/acc", "model": {"width": width}, "logger": {"name": f"job{seed}"}}
+        write(tmp_path / str(seed), 0.5, f"seed={seed}", "logger.name=job${seed}", *given, config=config)
+    found = rows(read_jobs([tmp_path]))
+    assert [(row.options, len(row.jobs)) for row in found] == [
+        ({"model.width": "64"}, 1),
+        ({"model.width": "256"}, 1),
+        ({"model.width": "8"}, 2),
+    ]
+
+
 def test_jobs_of_other_files_are_not_resumed_ones(tmp_path: Path) -> None:
     for name, files in (("a", "1234567890"), ("b", "abcdefghij"), ("c", "abcdefghij")):
         write(tmp_path / name, 0.5, "seed=0", files=files)

@@ -19,7 +19,12 @@ class Validated(Callback):
         self._validated = not trainer.sanity_checking
 
     def metrics_of_epoch(self, trainer: Trainer) -> dict[str, float]:
-        """Name -> value of the metrics of the epoch that ends, once for each epoch."""
+        """Name -> value of the metrics of the epoch that ends, once for each epoch, in all processes."""
         validated, self._validated = self._validated, False
+        # Lightning tells callbacks of the end first: without this, an epoch that a validation in its middle, or
+        # `trainer.max_time`, cuts short would have the values of the epoch before.
+        log_cut_epoch = getattr(getattr(trainer, "lightning_module", None), "log_cut_epoch", None)
+        if log_cut_epoch is not None:
+            log_cut_epoch()
         metrics = trainer.callback_metrics.items()
         return {name: float(value) for name, value in metrics if validated or not name.startswith("val/")}

@@ -88,3 +88,13 @@ def test_an_end_before_the_checkpoint_is_refused(unit: str, when: str) -> None:
         ValueError, match=rf"step.ckpt, written {when} 7, but trainer.max_{unit} is 6, so nothing is left"
     ):
         check_left(Path("step.ckpt"), saved, {f"max_{unit}": 6})
+
+
+def test_a_time_before_the_checkpoint_is_refused() -> None:
+    saved = {"callbacks": {"Timer": {"time_elapsed": {"train": 90.5}}}}
+    for most in (None, "00:00:01:31", {"minutes": 2}):
+        check_left(Path("step.ckpt"), saved, {"max_time": most})
+    check_left(Path("step.ckpt"), {}, {"max_time": "00:00:00:01"})
+    for less in ("00:00:01:30", {"minutes": 1}):
+        with pytest.raises(ValueError, match=r"step.ckpt, written after 90.5 s of training, but trainer.max_time is"):
+            check_left(Path("step.ckpt"), saved, {"max_time": less})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,6 +152,42 @@ def test_links_show_their_metrics_per_epoch(composed: Composer, tmp_path: Path, 
     first = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch 1"))
     for name in ("train/loss", "val/auc", "val/ap", "val/mrr", "val/hits@1", "val/hits@10"):
         assert f"{name} 0." in first or f"{name} 1." in first
+
+
+@pytest.mark.parametrize("task", ["node", "link"])
+def test_a_cut_epoch_shows_its_own_loss(composed: Composer, tmp_path: Path, capsys: Any, task: str) -> None:
+    options = ["trainer.max_epochs=50", "trainer.val_check_interval=2"]  # a validation amid an epoch ends the training
+    if task == "node":
+        options += ["callbacks.early_stopping.monitor=val/loss", "callbacks.early_stopping.mode=min", "model.lr=0.5"]
+        options += ["callbacks.early_stopping.patience=3", "datamodule.batch_size=8"]
+    else:
+        options += ["model.lr=1e-12", "callbacks.early_stopping.patience=5", "datamodule.batch_size=64"]
+    in_process(composed, f"task={task}", *write_graph(tmp_path, slice(0, 0), 0), *options)
+    with (tmp_path / "csv" / "metrics.csv").open(newline="") as file:
+        losses = [float(row["train/loss"]) for row in csv.DictReader(file) if row["train/loss"]]
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch ")]
+    shown = [float(found[1]) for line in lines if (found := re.search(r"train/loss ([\d.]+)", line))]
+    assert len(losses) > 1
+    assert shown == pytest.approx(losses, abs=1e-4)
+
+
+@pytest.mark.parametrize("when", ["trainer.val_check_interval=2", "trainer.check_val_every_n_epoch=2"])
+def test_a_watched_training_keeps_matching_weights(composed: Composer, tmp_path: Path, when: str) -> None:
+    watch = ["monitor=train/loss", "mode=min"]
+    watched = [f"callbacks.{name}.{option}" for name in ("best", "early_stopping") for option in watch]
+    options = [when, *watched, "optimized_metric=train/loss", "trainer.max_epochs=4", "datamodule.batch_size=8"]
+    best = in_process(composed, *write_graph(tmp_path, slice(0, 0), 0), *options)
+    saved = torch.load(tmp_path / "checkpoints" / "best.ckpt", weights_only=True)
+    with (tmp_path / "csv" / "metrics.csv").open(newline="") as file:
+        losses = {int(row["epoch"]): float(row["train/loss"]) for row in csv.DictReader(file) if row["train/loss"]}
+    assert best == pytest.approx(min(losses.values()))
+    assert losses[saved["epoch"]] == pytest.approx(best)
+
+
+@pytest.mark.skipif(not hasattr(Trainer(logger=False), "_val_check_time_interval"), reason="an older Lightning")
+def test_early_stopping_goes_with_validation_by_time(composed: Composer, tmp_path: Path) -> None:
+    options = ["trainer.val_check_interval=00:01:00:00", "optimized_metric=train/loss"]
+    assert in_process(composed, *write_graph(tmp_path, slice(0, 0), 0), *options) > 0
 
 
 def test_walks_show_the_loss_of_their_epoch(composed: Composer, tmp_path: Path, capsys: Any) -> None:

@@ -51,6 +51,10 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     ({"trainer": {"min_epochs": 5, "max_epochs": 2}}, "trainer.min_epochs is 5, but training ends after trainer.max_"),
     ({"trainer": {"limit_test_batches": 2}}, "trainer.limit_test_batches is 2, but the whole graph is one batch there"),
     (
+        {"trainer": {"overfit_batches": 1, "limit_train_batches": 2}},
+        "trainer.limit_train_batches is 2, but trainer.overfit_batches, which is 1, takes its place; leave one of them",
+    ),
+    (
         {"schedule": {"monitor": "val/loss"}, "trainer": {"check_val_every_n_epoch": 2}},
         "schedule.monitor is val/loss, which the schedule reads after each epoch, but trainer.check_val_every_n_epoch",
     ),
@@ -78,6 +82,10 @@ ALIKE: list[tuple[dict[str, Any], str]] = [  # the same rules for other options
     ({"trainer": {"limit_val_batches": 0.5}, "task": "link"}, "trainer.limit_val_batches is 0.5, but the whole graph"),
     ({"trainer": {"limit_predict_batches": 2}, "mode": "predict"}, "trainer.limit_predict_batches is 2, but the whole"),
     ({"timeline": True, "callbacks": RECORD, "model": EMBEDDER}, "timeline is true, but model=node2vec has no such st"),
+    (
+        {"callbacks": {"best": {"monitor": "train/loss", "train_time_interval": 2}}},
+        "callbacks.best.train_time_interval is 2, but train/loss is of the epoch before, not of the weights that",
+    ),
     ({"features": {"storage_dtype": "half"}}, "features.storage_dtype is half, but the model's layers have float32"),
     ({"embeddings": True, "mode": "predict", "exact_test": False}, "embeddings is true, but only mode=predict of clas"),
     (

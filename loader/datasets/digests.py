@@ -18,5 +18,6 @@ def digest_of(*arrays: Tensor | None) -> str:
             digest.update(b"none")
             continue
         some = array.reshape(-1)[:: max(1, array.numel() // _DIGESTED)]
-        digest.update(some.cpu().contiguous().view(torch.uint8).numpy().tobytes())  # NumPy lacks some types
+        copy = torch.empty(some.shape, dtype=some.dtype).copy_(some)  # whose strides can be viewed as bytes
+        digest.update(copy.view(torch.uint8).numpy().tobytes())  # NumPy lacks some types
     return digest.hexdigest()[:16]

@@ -133,15 +133,8 @@ def main() -> None:
             for i in range(1, 31):  # by then the plan is made
                 sample(i)
             tree_sizes._BLOCKS = blocks
-            row = {
-                "graph": name,
-                "fanouts": fanouts,
-                "batch": size,
-                "together": together,
-                "of": unit,
-                **options,
-                **other,
-            }
+            row = {"graph": name, "fanouts": fanouts, "batch": size, "together": together, "of": unit}
+            row |= options | other
             row |= {"nodes": found.nodes.numel(), "edges": found.num_edges}
             if on_cpu is not None:
                 wanted = TreeSampler(fanouts, **options).open(on_cpu).begin([Request(of[:size].cpu(), 0, 0)])[0]()

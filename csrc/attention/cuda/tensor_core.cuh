@@ -53,7 +53,8 @@ __device__ __forceinline__ void meet_team(int team) {
 }
 #endif
 
-// The low halves of two words, or if `odd` the high ones; that of the first word is in the low half.
+// One word of the low halves of two words, or if `odd` of their high halves. The first word gives its low
+// half.
 __device__ __forceinline__ uint32_t paired(uint32_t first, uint32_t second, bool odd) {
   return __byte_perm(first, second, odd ? 0x7632u : 0x5410u);
 }

@@ -42,7 +42,7 @@ class Layout:
     ) -> None:
         hops = len(edges)
         nodes = [_aligned(n) for n in (frontiers[-1], *edges)]
-        self._trees_each = node_dtype.itemsize // 4 if trees else 0  # trees in the place of a node
+        self._trees_each = node_dtype.itemsize // 4 if trees else 0  # int32 numbers per node id; 0: no trees
         if trees:
             nodes.append(_aligned(-(-frontiers[-1] // self._trees_each)))
         in_edges = [_aligned(n + 1) for n in (frontiers[:-1] if rows is None else rows)]

@@ -66,7 +66,7 @@ def test_one_array_goes_to_a_file_and_back(tmp_path: Path) -> None:
     assert equal(pickle.loads(pickle.dumps(there)), graph)
 
 
-@pytest.mark.skipif(not LINUX, reason="only Linux tells where a mapping lies")
+@pytest.mark.skipif(not LINUX, reason="only on Linux the library knows the file of a mapping")
 @pytest.mark.parametrize("there_is_another", [True, False])
 def test_a_file_that_was_replaced_is_written_again(tmp_path: Path, there_is_another: bool) -> None:
     place = f"disk:{tmp_path}/indices.npy"
@@ -82,7 +82,7 @@ def test_a_file_that_was_replaced_is_written_again(tmp_path: Path, there_is_anot
     assert again.place(indices=place).indices is again.indices
 
 
-@pytest.mark.skipif(not LINUX, reason="only Linux tells where a mapping lies")
+@pytest.mark.skipif(not LINUX, reason="only on Linux the library knows the file of a mapping")
 def test_what_was_written_goes_to_the_file(tmp_path: Path) -> None:
     place = f"disk:{tmp_path}/indices.npy"
     graph = make()

@@ -257,7 +257,7 @@ def test_batches_on_a_gpu_are_the_same(data, sampling) -> None:
 
 @pytest.mark.parametrize("disjoint", [False, True])
 @pytest.mark.parametrize("typed", [False, True])
-@pytest.mark.filterwarnings("ignore:Cannot convert to bidirectional graph")
+@pytest.mark.filterwarnings("ignore:Cannot convert to bidirectional graph")  # of edges that have no reverses
 def test_bidirectional_subgraphs_do_not_show_links(data, typed, disjoint) -> None:
     buys = data[BUYS].edge_index.unique(dim=1)  # an edge beside a link may show it
     data[BUYS].edge_index, data[REV].edge_index = buys, buys.flip(0)

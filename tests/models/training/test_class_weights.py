@@ -52,7 +52,7 @@ def test_weights_reach_the_loss_and_the_checkpoint(composed: Composer, tmp_path:
     assert not (saved["state_dict"]["class_weights"] == 1).all()
 
 
-@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
+@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")  # both runs write there
 def test_a_resumed_run_has_the_given_weights(composed: Composer, tmp_path: Path) -> None:
     given = [[1.0] * 10, [*[1.0] * 9, 50.0]]
     options = "optimized_metric=train/loss", "callbacks.early_stopping=null", "callbacks.best=null"

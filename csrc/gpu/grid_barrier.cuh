@@ -24,6 +24,12 @@ __device__ __forceinline__ unsigned add_and_order(unsigned* at, unsigned x) {
   asm volatile("atom.add.acq_rel.gpu.u32 %0, [%1], %2;" : "=r"(before) : "l"(at), "r"(x) : "memory");
   return before;
 }
+// What is there now. It orders nothing, and leaves the L1 of the multiprocessor as it is.
+__device__ __forceinline__ unsigned read_anew(const unsigned* at) {
+  unsigned there;
+  asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(there) : "l"(at) : "memory");
+  return there;
+}
 __device__ __forceinline__ unsigned read_and_order(const unsigned* at) {
   unsigned there;
   asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(there) : "l"(at) : "memory");
@@ -39,9 +45,10 @@ __device__ __forceinline__ void group_barrier(unsigned long long* state, int ran
     constexpr unsigned kFlip = 0x80000000u;
     auto* const word = reinterpret_cast<unsigned*>(state);
     const unsigned before = add_and_order(word, rank == 0 ? kFlip - (size - 1) : 1u);
-    while (((before ^ read_and_order(word)) & kFlip) == 0) {
+    while (((before ^ read_anew(word)) & kFlip) == 0) {
       LOADER_POLL();
     }
+    read_and_order(word);  // once, as it empties the L1, also for blocks that still work
   }
   __syncthreads();
   LOADER_PAST_BARRIER();

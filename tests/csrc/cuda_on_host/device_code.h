@@ -341,6 +341,7 @@ inline unsigned add_and_order(unsigned* at, unsigned x) {
   __threadfence();
   return atomicAdd(at, x);
 }
+inline unsigned read_anew(const unsigned* at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
 inline unsigned read_and_order(const unsigned* at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
 template <typename T>
 T atomicOr(T* at, T value) {

@@ -305,10 +305,9 @@ class TreeEngine {
     const int groups = 1 << tree_group_bits(seeds_);
     f("state", args.state, 1, true);
     f("nodes_at", args.vertices_at, by_tree);
-    f("nodes_count", args.vertices_count, by_tree);
+    f("nodes_known", args.vertices_known, by_tree);
     f("rows_at", args.rows_at, by_tree);
     f("picks_at", args.picks_at, by_tree);
-    f("picks_count", args.picks_count, by_tree);
     f("found", args.found, by_type);
     f("edges", args.edges, by_type);
     f("sums", args.sums, kSumsAt + 2 * tree_sums(args.hops, args.lists.num_types, groups), true);

@@ -73,7 +73,7 @@ struct TreeScan {
       const uint32_t number = begin + trees.thread();
       const int64_t at = trees.row_number(first_row + number);
       uint64_t sum;
-      const uint64_t before = trees.exclusive(number < rows ? args.row_first[at] : 0, sum);
+      const uint64_t before = trees.exclusive(uint64_t{number < rows ? args.row_first[at] : 0}, sum);
       if (number < rows) args.row_first[at] = static_cast<uint32_t>(edges + before);
       edges += sum;
     }
@@ -173,7 +173,7 @@ struct TreeScan {
 
   // How many picks the parts before have; `all` becomes the number of all.
   __device__ uint32_t number_of_part(uint32_t found, uint64_t& all) const {
-    const uint64_t before = trees.exclusive(lane() == 0 ? found : 0, all);
+    const uint64_t before = trees.exclusive(uint64_t{lane() == 0 ? found : 0}, all);
     return __shfl_sync(kFullMask, static_cast<uint32_t>(before), 0);
   }
 

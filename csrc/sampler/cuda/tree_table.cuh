@@ -2,8 +2,8 @@
 // memory, or beside it if they are many; the new ones are sorted and numbered.
 #pragma once
 
+#include "sampler/cuda/collectives.cuh"
 #include "sampler/cuda/mixed_bits.cuh"
-#include "sampler/cuda/space.cuh"
 #include "sampler/cuda/trees.h"
 
 namespace loader {
@@ -87,15 +87,15 @@ struct TreeTable {
                               uint32_t first_pick) const {
     Table table;
     if (!make_table(uint64_t{known} + edges, edges, table)) return false;
-    uint32_t number = 0;
+    uint32_t before = 0;
     for (int h = 0; h < hop; ++h) {
       const uint32_t first = of.by_tree(of.args.vertices_at, h, tree);
-      const uint32_t count = of.by_tree(of.args.vertices_count, h, tree);
-      for (uint32_t i = of.thread(); i < count; i += of.size()) {
+      const uint32_t until = of.by_tree(of.args.vertices_known, h, tree);
+      for (uint32_t i = of.thread(); i < until - before; i += of.size()) {
         bool fresh;
-        table.numbers[insert(table, of.vertices()[first + i], fresh)] = number + i;
+        table.numbers[insert(table, of.vertices()[first + i], fresh)] = before + i;
       }
-      number += count;
+      before = until;
     }
     __syncthreads();
     uint32_t* const picks = of.args.picks + of.pick_number(first_pick);
@@ -129,7 +129,7 @@ struct TreeTable {
     }
     if (of.thread() == 0) {
       of.by_tree(of.args.vertices_at, hop, tree) = first;
-      of.by_tree(of.args.vertices_count, hop, tree) = found;
+      of.by_tree(of.args.vertices_known, hop, tree) = known + found;
     }
     __syncthreads();
     of.in_fours(

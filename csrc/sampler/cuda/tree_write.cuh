@@ -2,7 +2,6 @@
 // copied to where it goes.
 #pragma once
 
-#include "sampler/cuda/space.cuh"
 #include "sampler/cuda/trees.h"
 
 namespace loader {
@@ -15,173 +14,199 @@ struct TreeWriter {
   const Trees& of;
   uint32_t* const words;  // in shared memory, see tree_write_bytes
 
-  // Of each hop and type: where its vertices begin in the mini-batch, and the edges of their rows.
+  // Of each hop and type: the number of its first vertex in the mini-batch, of its first row and of the first
+  // edge of these. Edges count on from the vertices, so of their numbers only differences are of use.
   __device__ uint32_t* vertices_from() const { return words; }
   __device__ uint32_t* edges_from() const { return words + (of.segments() + 1); }
-  // The same of a tree: the number of its first vertex in the tree, and where that and its first edge go.
-  __device__ uint32_t* number_at() const { return words + 2 * (of.segments() + 1); }
-  __device__ uint32_t* place_at() const { return words + 3 * (of.segments() + 1); }
-  __device__ uint32_t* edge_at() const { return words + 4 * (of.segments() + 1); }
+  __device__ uint32_t* rows_from() const { return words + 2 * (of.segments() + 1); }
+  // The same in a tree, and where these go: the vertices in the mini-batch, rows and edges in their block.
+  __device__ uint32_t* vertices_of_tree() const { return words + 3 * (of.segments() + 1); }
+  __device__ uint32_t* edges_of_tree() const { return words + 4 * (of.segments() + 1); }
+  __device__ uint32_t* rows_of_tree() const { return words + 5 * (of.segments() + 1); }
+  __device__ uint32_t* vertices_to() const { return words + 6 * (of.segments() + 1); }
+  __device__ uint32_t* edges_to() const { return words + 7 * (of.segments() + 1); }
+  __device__ uint32_t* rows_to() const { return words + 8 * (of.segments() + 1); }
+  __device__ uint32_t* relations() const { return words + 9 * (of.segments() + 1); }  // of its type
 
-  // to[i] becomes the sum of from[stride * j] for j below i, up to the number of segments. All threads.
-  __device__ void add_up(uint32_t* to, const uint32_t* from, int64_t stride) const {
-    const int segments = of.segments();
+  // Segments whose vertices have rows: the last hop's have none.
+  __device__ int with_rows() const { return of.segments() - of.types(); }
+  __device__ uint32_t relations_of(int segment) const {
+    return static_cast<uint32_t>(of.args.lists.types[segment % of.types()].relations);
+  }
+
+  // Adds up the counts of all segments: those of vertices, of edges and of rows begin at to[0], to[1] and
+  // to[2] times one more than there are segments.
+  template <typename Count>
+  __device__ void add_up(uint32_t* to, const Count& count) const {
+    const int segments = of.segments(), all = segments + with_rows();
+    uint32_t* const rows_to = to + 2 * (segments + 1);
     uint64_t before = 0;
 #pragma unroll 1
-    for (int first = 0; first < segments; first += of.size()) {
+    for (int first = 0; first < all; first += of.size()) {
       const int i = first + of.thread();
-      uint64_t sum;
-      const uint64_t within = of.exclusive(i < segments ? from[stride * i] : 0, sum);
-      if (i < segments) to[i] = static_cast<uint32_t>(before + within);
+      uint64_t own = i < all ? count(i) : 0, sum;
+      if (i < with_rows()) own |= own * relations_of(i) << 32;  // rows
+      const uint64_t within = before + of.exclusive(own, sum);
+      if (i <= segments && i < all) {
+        to[i] = static_cast<uint32_t>(within);
+        rows_to[i] = static_cast<uint32_t>(within >> 32);
+      }
+      if (i >= segments && i < all) to[i + 1] = static_cast<uint32_t>(within);
       before += sum;
     }
-    if (of.thread() == 0) to[segments] = static_cast<uint32_t>(before);
+    if (of.thread() == 0) to[all + 1] = static_cast<uint32_t>(before);
   }
 
   // Whether the outputs hold it; the host is told the sizes. All threads of a block get the answer.
   __device__ bool tell() const {
     const bool sampled = of.status() == SampleStatus::kOk;
     const int segments = of.segments();
-    __syncthreads();
+    add_up(vertices_from(), [&](int i) { return of.counts().total(i); });
     if (of.thread() == 0) of.shared.good = sampled;
-#pragma unroll 1
-    for (int kind = 0; kind < 2; ++kind)
-      add_up(kind ? edges_from() : vertices_from(), of.counts().sums_of(kind * segments),
-             1 + of.args.groups_capacity);
     __syncthreads();
-    const uint32_t *const vertices_from = this->vertices_from(), *const edges_from = this->edges_from();
-    const int lane = of.thread() % 32;
-    for (int h = of.thread() / 32; h <= of.args.hops; h += of.warps()) {
-      const int first = h * of.types();
-      bool fits = vertices_from[first + of.types()] <= of.args.frontier_capacity[h];
-      if (h < of.args.hops) {
-        int64_t rows = 0;
-        for (int i = first + lane; i < first + of.types(); i += 32)
-          rows += int64_t{vertices_from[i + 1] - vertices_from[i]} * of.args.lists.types[i - first].relations;
-        rows = warp_sum(rows);
-        if (lane == 0) of.shared.rows_of_hop[h] = rows;
-        fits = fits && rows <= of.args.row_capacity[h] &&
-               edges_from[first + of.types()] - edges_from[first] <= of.args.edge_capacity[h];
-      }
-      if (lane == 0 && !fits) of.shared.good = false;
+    const uint32_t *const vertices_from = this->vertices_from(), *const edges_from = this->edges_from(),
+                          *const rows_from = this->rows_from();
+    const auto of_hop = [&](const uint32_t* from, int h) {
+      return int64_t{from[(h + 1) * of.types()] - from[h * of.types()]};
+    };
+    if (const int h = of.thread(); h <= of.args.hops) {
+      const bool fits = vertices_from[(h + 1) * of.types()] <= of.args.frontier_capacity[h] &&
+                        (h == of.args.hops || (of_hop(rows_from, h) <= of.args.row_capacity[h] &&
+                                               of_hop(edges_from, h) <= of.args.edge_capacity[h]));
+      if (!fits) of.shared.good = false;
     }
     __syncthreads();
     const bool fits = of.shared.good;
     if (of.block != 0) return fits;
     for (int h = of.thread(); fits && h < of.args.hops; h += of.size())
-      indptr(h + 1)[of.shared.rows_of_hop[h]] =
-          static_cast<P>(edges_from[(h + 1) * of.types()] - edges_from[h * of.types()]);
-    auto* const host = static_cast<TypedHeader*>(of.batch().host_header)->new_by_type;
+      indptr(h)[of_hop(rows_from, h)] = static_cast<P>(of_hop(edges_from, h));
+    auto& host = *static_cast<TypedHeader*>(of.batch().host_header);
     for (int i = of.thread(); i < segments && sampled; i += of.size())
-      host[i / of.types() * kMaxTypes + i % of.types()] = vertices_from[i + 1] - vertices_from[i];
-    __threadfence_system();
+      host.new_by_type[i / of.types() * kMaxTypes + i % of.types()] = vertices_from[i + 1] - vertices_from[i];
+    for (int h = of.thread(); h <= of.args.hops; h += of.size()) {
+      host.frontiers[h] = sampled ? int64_t{vertices_from[(h + 1) * of.types()]} : of.trees();
+      if (h < of.args.hops) host.edges[h] = sampled ? of_hop(edges_from, h) : -1;
+    }
+    if (of.thread() == of.size() - 1) {
+      const TreeState& own = of.state();
+      const auto table = own.table.value, picks = own.picks.value, rows = own.rows.value;
+      if (sampled && !fits) of.fail(SampleStatus::kOverflow, 0);
+      host.status = of.status();
+      host.detail = host.status == SampleStatus::kOverflow ? static_cast<int64_t>(table) : own.header.detail;
+      host.hops_done = sampled ? of.args.hops : 0;
+      host.counted = static_cast<int64_t>(picks);
+      host.lines = static_cast<int64_t>(rows);
+    }
     __syncthreads();
     if (of.thread() == 0) {
-      SampleHeader& header = of.state().header;
-      for (int h = 0; h <= of.args.hops; ++h)
-        header.frontiers[h] = sampled ? int64_t{vertices_from[(h + 1) * of.types()]} : of.trees();
-      for (int h = 0; h < of.args.hops; ++h)
-        header.edges[h] =
-            sampled ? int64_t{edges_from[(h + 1) * of.types()]} - edges_from[h * of.types()] : int64_t{-1};
-      header.hops_done = sampled ? of.args.hops : 0;
-      header.counted = static_cast<int64_t>(of.state().picks.value);
-      if (sampled && !fits) of.fail(SampleStatus::kOverflow, 0);
-      if (of.status() == SampleStatus::kOverflow)
-        header.detail = static_cast<int64_t>(of.state().table.value);
-      hand_over(header, of.batch().host_header, of.args.hops, of.status(),
-                static_cast<int64_t>(of.state().rows.value), of.batch().sequence);
+      __threadfence_system();
+      *reinterpret_cast<volatile uint64_t*>(&host.sequence) = of.batch().sequence;
     }
     return fits;
   }
 
   // Copies the trees to where they go.
   __device__ void write() const {
+    count_from_hops();
     for (int64_t tree = of.block; tree < of.trees(); tree += of.blocks) write_tree(tree);
   }
 
-  __device__ P* indptr(int hop) const {
-    return static_cast<P*>(of.batch().edges) + of.args.indptr_at[hop - 1];
+  // Makes the numbers of rows and edges those in the block of their hop: a turn of the block reads what turns
+  // for earlier segments have not changed yet.
+  __device__ void count_from_hops() const {
+    const int segments = of.segments();
+#pragma unroll 1
+    for (int turn = (segments - 1) / of.size(); turn >= 0; --turn) {
+      const int i = turn * of.size() + of.thread(), first = i - i % of.types();
+      const bool is_one = i < segments;
+      const uint32_t edges = is_one ? edges_from()[first] : 0, rows = is_one ? rows_from()[first] : 0;
+      __syncthreads();
+      if (!is_one) continue;
+      edges_from()[i] -= edges;
+      rows_from()[i] -= rows;
+      relations()[i] = relations_of(i);
+    }
+  }
+
+  __device__ P* indptr(int hop) const {  // hops count from 0 on here
+    return static_cast<P*>(of.batch().edges) + of.args.indptr_at[hop];
   }
 
   __device__ void write_tree(int64_t tree) const {
-    const int segments = of.segments();
+    const int segments = of.segments(), h = of.size() - 1 - of.thread();
+    // On their way while the counts are added up.
+    const bool has_hop = h <= of.args.hops, has_rows = h < of.args.hops;
+    const uint32_t vertices_at = has_hop ? of.by_tree(of.args.vertices_at, h, tree) : 0,
+                   rows_at = has_rows ? of.by_tree(of.args.rows_at, h, tree) : 0,
+                   picks_at = has_rows ? of.by_tree(of.args.picks_at, h, tree) : 0;
     __syncthreads();
-    add_up(number_at(), of.counts().vertices + tree, of.trees());
-    of.counts().each_before(0, 2 * segments - of.types(), tree, [&](int i, uint32_t before) {
-      const int at = i < segments ? i : i + 1;  // the first of the edges follows the end of the vertices
-      place_at()[at] = vertices_from()[at] + before;
+    add_up(vertices_of_tree(), [&](int i) { return of.counts().of_segment(i)[tree]; });
+    if (has_hop) {
+      of.shared.vertices_at[h] = vertices_at;
+      of.shared.rows_at[h] = rows_at;
+      of.shared.picks_at[h] = picks_at;
+    }
+    of.counts().each_before(0, segments + with_rows(), tree, [&](int i, uint32_t before) {
+      if (i >= segments) {
+        edges_to()[i - segments] = edges_from()[i - segments] + before;
+      } else {
+        vertices_to()[i] = vertices_from()[i] + before;
+        rows_to()[i] = rows_from()[i] + before * relations()[i];
+      }
     });
     __syncthreads();
-    const uint32_t *const number_at = this->number_at(), *const place_at = this->place_at();
-    const auto place_of = [&](uint32_t number) {
-      const int i = of.last_before(number_at, segments, number);
-      return place_at[i] + (number - number_at[i]);
-    };
-    N* const nodes = static_cast<N*>(of.batch().vertices);
-    for (int h = 0; h <= of.args.hops; ++h) {
-      const uint32_t first = number_at[h * of.types()], end = number_at[(h + 1) * of.types()];
-      const uint32_t at = of.by_tree(of.args.vertices_at, h, tree);
-      for (uint32_t i = of.thread(); i < end - first; i += of.size()) {
-        const uint32_t place = place_of(first + i);
-        nodes[place] = of.vertices()[at + i];
-        of.batch().trees[place] = static_cast<int32_t>(tree);
-      }
-    }
-    for (int hop = 1; hop <= of.args.hops; ++hop) write_hop(tree, hop, place_of);
+    write_vertices(tree);
+    write_rows();
+    write_edges();
   }
 
-  template <typename PlaceOf>
-  __device__ void write_hop(int64_t tree, int hop, const PlaceOf& place_of) const {
-    const int segment = (hop - 1) * of.types();  // of the first type
-    const uint32_t first_row = of.by_tree(of.args.rows_at, hop - 1, tree);
-    const uint32_t edges = of.by_tree(of.args.picks_count, hop - 1, tree);
-    const uint32_t first_pick = of.by_tree(of.args.picks_at, hop - 1, tree);
-    const uint32_t* const firsts = of.args.row_first + of.row_number(first_row);
-    __syncthreads();
-    const uint32_t *const vertices_from = this->vertices_from(), *const number_at = this->number_at();
-    // Where the rows of each type begin in the tree and in the block, and its edges.
-    if (of.thread() == 0) {
-      uint32_t own = 0, all = 0;
-      for (int t = 0; t < of.types(); ++t) {
-        const auto relations = static_cast<uint32_t>(of.args.lists.types[t].relations);
-        const int i = segment + t;
-        of.shared.row_at[t] = own;
-        of.shared.first_row[t] = all + (place_at()[i] - vertices_from[i]) * relations;
-        own += (number_at[i + 1] - number_at[i]) * relations;
-        all += (vertices_from[i + 1] - vertices_from[i]) * relations;
-      }
-      of.shared.row_at[of.types()] = own;
+  __device__ void write_vertices(int64_t tree) const {
+    const uint32_t *const from = vertices_of_tree(), *const to = vertices_to();
+    N* const nodes = static_cast<N*>(of.batch().vertices);
+#pragma unroll 1
+    for (uint32_t i = of.thread(); i < from[of.segments()]; i += of.size()) {
+      const int segment = of.last_before(from, of.segments(), i), hop = segment / of.types();
+      const uint32_t at = to[segment] + (i - from[segment]);
+      nodes[at] = of.vertices()[of.shared.vertices_at[hop] + (i - from[hop * of.types()])];
+      of.batch().trees[at] = static_cast<int32_t>(tree);
     }
-    __syncthreads();
-    const uint32_t rows = of.shared.row_at[of.types()];
-    for (int t = of.thread(); t < of.types(); t += of.size()) {
-      of.shared.pick_at[t] = of.shared.row_at[t] < rows ? firsts[of.shared.row_at[t]] : edges;
-      of.shared.edge_at[t] = edge_at()[segment + t] - edges_from()[segment];
+  }
+
+  __device__ void write_rows() const {
+    const uint32_t *const from = rows_of_tree(), *const to = rows_to(), *const edges = edges_of_tree();
+#pragma unroll 1
+    for (uint32_t i = of.thread(); i < from[with_rows()]; i += of.size()) {
+      const int segment = of.last_before(from, with_rows(), i), hop = segment / of.types();
+      const uint32_t row = of.shared.rows_at[hop] + (i - from[hop * of.types()]);
+      const uint32_t before =
+          of.args.row_first[of.row_number(row)] - (edges[segment] - edges[hop * of.types()]);
+      indptr(hop)[to[segment] + (i - from[segment])] = static_cast<P>(edges_to()[segment] + before);
     }
-    __syncthreads();
-    for (uint32_t i = of.thread(); i < rows; i += of.size()) {
-      const int t = of.last_before(of.shared.row_at, of.types(), i);
-      indptr(hop)[of.shared.first_row[t] + (i - of.shared.row_at[t])] =
-          static_cast<P>(of.shared.edge_at[t] + (firsts[i] - of.shared.pick_at[t]));
-    }
-    N* const indices = static_cast<N*>(of.batch().vertices) + of.args.indices_at[hop - 1];
-    P* const ids =
-        of.args.edge_ids ? static_cast<P*>(of.batch().edges) + of.args.edge_ids_at[hop - 1] : nullptr;
+  }
+
+  __device__ void write_edges() const {
+    const uint32_t *const from = edges_of_tree(), *const to = edges_to(), *const numbers = vertices_of_tree();
     struct Edge {
       uint32_t number;
+      int segment;
       P place;
     };
     of.in_fours(
-        edges,
+        from[with_rows()] - from[0],
         [&](uint32_t i) {
-          const int64_t at = of.pick_number(first_pick + i);
-          return Edge{of.args.picks[at], ids ? of.args.places[at] : P{0}};
+          const uint32_t edge = from[0] + i;
+          const int segment = of.last_before(from, with_rows(), edge), hop = segment / of.types();
+          const int64_t at = of.pick_number(of.shared.picks_at[hop] + (edge - from[hop * of.types()]));
+          return Edge{of.args.picks[at], segment, of.args.edge_ids ? of.args.places[at] : P{0}};
         },
         [&](uint32_t i, const Edge& edge) {
-          const int t = of.last_before(of.shared.pick_at, of.types(), i);
-          const uint32_t to = of.shared.edge_at[t] + (i - of.shared.pick_at[t]);
-          indices[to] = static_cast<N>(place_of(edge.number));
-          if (ids) ids[to] = edge.place;
+          const int k = edge.segment, hop = k / of.types();
+          const uint32_t at = to[k] + (from[0] + i - from[k]);
+          const int of_node = of.last_before(numbers, of.segments(), edge.number);
+          N* const indices = static_cast<N*>(of.batch().vertices) + of.args.indices_at[hop];
+          indices[at] = static_cast<N>(vertices_to()[of_node] + (edge.number - numbers[of_node]));
+          if (of.args.edge_ids)
+            (static_cast<P*>(of.batch().edges) + of.args.edge_ids_at[hop])[at] = edge.place;
         });
   }
 };

@@ -10,7 +10,6 @@
 #pragma once
 
 #include "sampler/cuda/device_pick.cuh"
-#include "sampler/cuda/space.cuh"
 #include "sampler/cuda/tree_counts.cuh"
 #include "sampler/cuda/tree_scan.cuh"
 #include "sampler/cuda/tree_table.cuh"
@@ -35,6 +34,36 @@ __device__ __forceinline__ void pick_row_by_warp(const LastChoice&, const Lists&
                                                  const Draws& /*draws*/, uint32_t count, uint32_t* out) {
   for (uint32_t i = threadIdx.x % 32; i < count; i += 32) out[i] = degree - count + i;
   __syncwarp();
+}
+
+template <typename T>
+struct PrefixSum {
+  T before, total;
+};
+
+// Exclusive prefix over the threads of a block, by sums[warps] in shared memory. Out of line, as kernels have
+// it in several places and wait for instructions of which each block executes most only once.
+template <typename T>
+__device__ __noinline__ PrefixSum<T> sum_before(T x, T* sums) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  T sum = x;
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const T below = __shfl_up_sync(kFullMask, sum, offset);
+    if (lane >= offset) sum += below;
+  }
+  if (lane == 31) sums[warp] = sum;
+  __syncthreads();
+  T before = 0, total = 0;
+#pragma unroll
+  for (int w = 0; w < kMostTreeWarps; ++w) {
+    if (w >= warps) break;
+    const T of_warp = sums[w];
+    if (w < warp) before += of_warp;
+    total += of_warp;
+  }
+  __syncthreads();  // `sums` may be used again
+  return {before + sum - x, total};
 }
 
 // Words of the sums of a mini-batch, with both copies.
@@ -66,11 +95,9 @@ struct Trees {
     bool good;
     // Of a type: the number of its first vertex of this tree among all that the hop before found.
     uint32_t number_at[kMaxTypes], of_all_trees[kMaxTypes];
-    // Of a type: its first row in the block of a hop, and its first edge.
-    uint32_t first_row[kMaxTypes], edge_at[kMaxTypes];
-    int64_t rows_of_hop[kMaxHops];
-    uint32_t copy;   // of the sums, see TreeArgs
-    int group_bits;  // see TreeCounts
+    // Of the tree that is written, see TreeArgs.
+    uint32_t vertices_at[kMaxHops + 1], rows_at[kMaxHops + 1], picks_at[kMaxHops + 1];
+    TreeCounts counts;
   };
 
   const Args& args;
@@ -96,17 +123,7 @@ struct Trees {
   __device__ uint32_t& by_tree(uint32_t* array, int hop, int64_t tree) const {
     return array[(int64_t{slot} * (args.hops + 1) + hop) * args.trees_capacity + tree];
   }
-  __device__ TreeCounts counts() const {  // where it is used, as registers are scarce
-    const int64_t at = int64_t{slot} * segments() * args.trees_capacity;
-    uint32_t* const sums = args.sums + slot * tree_sums_stride(args) + kSumsAt;
-    return {args.found + at,
-            args.edges + at,
-            sums + shared.copy * tree_sums(args.hops, types(), args.groups_capacity),
-            trees(),
-            segments(),
-            args.groups_capacity,
-            shared.group_bits};
-  }
+  __device__ const TreeCounts& counts() const { return shared.counts; }
   __device__ int segments() const { return (args.hops + 1) * types(); }
   __device__ int of_found(int hop, int type) const { return hop * types() + type; }
   __device__ int of_edges(int hop, int type) const { return segments() + hop * types() + type; }
@@ -137,50 +154,44 @@ struct Trees {
   }
 
   // Exclusive prefix over the threads of the block; `total` receives the sum. All threads call it.
-  __device__ uint64_t exclusive(uint64_t x, uint64_t& total) const {
-    const int lane = thread() % 32, warp = thread() / 32;
-    uint64_t sum = x;
-    for (int offset = 1; offset < 32; offset *= 2) {
-      const uint64_t below = __shfl_up_sync(kFullMask, sum, offset);
-      if (lane >= offset) sum += below;
-    }
-    if (lane == 31) shared.sums[warp] = sum;
-    __syncthreads();
-    uint64_t before = 0;
-    total = 0;
-    for (int w = 0; w < warps(); ++w) {
-      if (w < warp) before += shared.sums[w];
-      total += shared.sums[w];
-    }
-    __syncthreads();  // `sums` may be used again
-    return before + sum - x;
+  template <typename T>
+  __device__ T exclusive(T x, T& total) const {
+    const auto [before, sum] = sum_before(x, reinterpret_cast<T*>(shared.sums));
+    total = sum;
+    return before;
   }
 
-  // Takes room for `count` entries of an array. False where there is none: the counter says how much it
-  // takes. All threads get the answer, in shared.taken.
+  // Asks for room for `count` entries of an array. The first thread has the answer, on its way.
+  __device__ unsigned long long ask(SampleState::Counter& counter, uint64_t count) const {
+    return thread() == 0 ? atomicAdd(&counter.value, static_cast<unsigned long long>(count)) : 0;
+  }
+  // Whether there was room: the counter says how much it takes. All threads have the place after the next
+  // barrier, in shared.taken, and in shared.good whether there is one.
+  __device__ void answer(unsigned long long at, uint64_t count, int64_t capacity) const {
+    if (thread() != 0) return;
+    shared.good = at + count <= static_cast<uint64_t>(capacity);
+    shared.taken = static_cast<uint32_t>(at);
+    if (!shared.good) fail(SampleStatus::kOverflow, 0);
+  }
   __device__ bool take(SampleState::Counter& counter, uint64_t count, int64_t capacity) const {
     __syncthreads();
-    if (thread() == 0) {
-      const unsigned long long at = atomicAdd(&counter.value, static_cast<unsigned long long>(count));
-      shared.good = at + count <= static_cast<uint64_t>(capacity);
-      shared.taken = static_cast<uint32_t>(at);
-      if (!shared.good) fail(SampleStatus::kOverflow, 0);
-    }
+    answer(ask(counter, count), count, capacity);
     __syncthreads();
     return shared.good;
   }
 
-  // Calls f(tree) for trees that no other block takes. All threads.
+  // Calls f(tree) for trees that no other block takes: the first of each block is known. All threads.
   template <typename F>
   __device__ void each_tree(int ticket, const F& f) const {
-    for (;;) {
+    int64_t tree = block;
+    while (tree < trees()) {
+      f(tree);
+      if (trees() <= blocks) return;
       __syncthreads();
       if (thread() == 0)
-        shared.ticket = static_cast<int64_t>(atomicAdd(&state().tickets.of_hop[ticket], 1ull));
+        shared.ticket = blocks + static_cast<int64_t>(atomicAdd(&state().tickets.of_hop[ticket], 1ull));
       __syncthreads();
-      const int64_t tree = shared.ticket;
-      if (tree >= trees()) return;
-      f(tree);
+      tree = shared.ticket;
     }
   }
 
@@ -223,27 +234,24 @@ struct Trees {
 
   // The seed as what hop 0 found. False if it is none.
   __device__ bool begin_tree(int64_t tree) const {
-    const int64_t v = seed(tree);
+    const int64_t v = seed(tree), before = seed(tree > 0 ? tree - 1 : 0);  // on their way
+    if (args.times.are_there) find_bound(tree);
     const bool good = v >= 0 && v < args.num_nodes;
     const int type = good ? args.lists.type_of(v) : 0;
-    if (args.times.are_there) find_bound(tree);
     if (thread() == 0) {
       if (!good) fail(SampleStatus::kSeedRange, v);
-      if (good && tree > 0) {
-        const int64_t before = seed(tree - 1);
-        if (before >= 0 && before < args.num_nodes && args.lists.type_of(before) > type)
-          fail(SampleStatus::kSeedOrder, v);
-      }
+      if (good && before >= 0 && before < args.num_nodes && args.lists.type_of(before) > type)
+        fail(SampleStatus::kSeedOrder, v);
       vertices()[tree] = static_cast<N>(v);
       by_tree(args.vertices_at, 0, tree) = static_cast<uint32_t>(tree);
-      by_tree(args.vertices_count, 0, tree) = good;
+      by_tree(args.vertices_known, 0, tree) = good;
     }
     if (args.bounds.of_edge) {
       __syncthreads();
       if (thread() == 0) vertex_bounds()[tree] = tree_bounds()[tree];
     }
     for (int t = thread(); t < types(); t += size()) counts().tell(of_found(0, t), tree, good && t == type);
-    if (!good) find_nothing(tree, 1);
+    if (!good) find_nothing(tree, 1, 0);
     __syncthreads();
     return good;
   }
@@ -251,22 +259,23 @@ struct Trees {
   // What the hop before found in a tree, by type, and where these are among those of all trees if a vertex is
   // drawn for by that. Returns the number of its rows.
   __device__ uint32_t read_types(int64_t tree, int hop) const {
-    __syncthreads();
-    for (int t = thread(); t < types(); t += size())
-      shared.vertex_at[t] = counts().of_segment(of_found(hop - 1, t))[tree];
     const bool numbered = args.paths && hop > 1;
-    if (numbered) {
-      for (int t = thread(); t < types(); t += size())
-        shared.of_all_trees[t] = counts().total(of_found(hop - 1, t));
-      counts().each_before(of_found(hop - 1, 0), types(), tree, [&](int segment, uint32_t before) {
-        shared.number_at[segment - of_found(hop - 1, 0)] = before;
-      });
-    }
     __syncthreads();
-    if (thread() == 32) {
+    if (thread() == size() - 1) {
       shared.first_vertex = by_tree(args.vertices_at, hop - 1, tree);
       if (args.times.are_there) shared.bound = tree_bounds()[tree];
     }
+    for (int t = thread(); t < types(); t += size()) {
+      const int segment = of_found(hop - 1, t);
+      const uint32_t count = counts().of_segment(segment)[tree], all = numbered ? counts().total(segment) : 0;
+      shared.vertex_at[t] = count;
+      shared.of_all_trees[t] = all;
+    }
+    if (numbered)
+      counts().each_before(of_found(hop - 1, 0), types(), tree, [&](int segment, uint32_t before) {
+        shared.number_at[segment - of_found(hop - 1, 0)] = before;
+      });
+    __syncthreads();
     if (thread() == 0) {
       uint32_t vertices = 0, rows = 0;
       for (int t = 0; t <= types(); ++t) {
@@ -311,60 +320,69 @@ struct Trees {
   template <int K>
   __device__ bool sample_hop(int64_t tree, int hop, uint32_t known) const {
     const uint32_t rows = read_types(tree, hop);
-    bool good = take(state().rows, rows, args.rows_capacity);
-    const uint32_t first_row = shared.taken;
     uint64_t edges = 0;
+    bool good;
+    if constexpr (kScans) {
+      good = take(state().rows, rows, args.rows_capacity);
+      if (good) edges = TreeScan<Trees>{*this, tree, hop, rows, shared.taken}.see_rows();
+    } else {
+      good = see_rows<K>(tree, hop, rows, edges);
+    }
+    const uint32_t first_row = shared.taken;
     if (good) {
-      if constexpr (kScans)
-        edges = TreeScan<Trees>{*this, tree, hop, rows, first_row}.see_rows();
-      else
-        edges = see_rows<K>(tree, hop, rows, first_row);
+      const auto at = ask(state().picks, edges);
       count_by_type(tree, hop, rows, first_row, edges);
       if (thread() == 0) by_tree(args.rows_at, hop - 1, tree) = first_row;
-      good = take(state().picks, edges, args.picks_capacity);
+      answer(at, edges, args.picks_capacity);
+      __syncthreads();
+      good = shared.good;
     }
     const auto count = static_cast<uint32_t>(edges);
     const uint32_t first_pick = shared.taken;
-    if (good && thread() == 0) {
-      by_tree(args.picks_at, hop - 1, tree) = first_pick;
-      by_tree(args.picks_count, hop - 1, tree) = count;
-    }
+    if (good && thread() == 0) by_tree(args.picks_at, hop - 1, tree) = first_pick;
     if (good) {
       pick_rows<K>(tree, hop, rows, first_row, count, first_pick);
       good = args.paths ? grow_paths(tree, hop, known, count, first_pick)
                         : TreeTable<Trees>{*this}.grow_unique(tree, hop, known, count, first_pick);
     }
-    if (!good) find_nothing(tree, hop);
+    if (!good) find_nothing(tree, hop, known);
     __syncthreads();
     return good;
   }
 
-  __device__ void find_nothing(int64_t tree, int hop) const {
+  __device__ void find_nothing(int64_t tree, int hop, uint32_t known) const {
     for (int t = thread(); t < types(); t += size()) counts().of_segment(of_found(hop, t))[tree] = 0;
-    if (thread() == 0) by_tree(args.vertices_count, hop, tree) = 0;
+    if (thread() == 0) by_tree(args.vertices_known, hop, tree) = known;
   }
 
-  // Makes the rows; returns how many picks they have.
+  // Makes the rows, which have `edges` picks. False where there is no room for them, which is asked for while
+  // the first lists are read.
   template <int K>
-  __device__ uint64_t see_rows(int64_t tree, int hop, uint32_t rows, uint32_t first_row) const {
-    uint64_t edges = 0;
-    if (thread() == 0) shared.drawn = 0;
-    __syncthreads();
-#pragma unroll 1
-    for (uint32_t begin = 0; begin < rows; begin += size()) {
+  __device__ bool see_rows(int64_t tree, int hop, uint32_t rows, uint64_t& edges) const {
+    using Sum = std::conditional_t<K == kWide, uint64_t, uint32_t>;
+    const auto asked = ask(state().rows, rows);
+    if (K == kWide) {
+      if (thread() == 0) shared.drawn = 0;
+      __syncthreads();
+    }
+    uint32_t begin = 0;
+    do {
       const uint32_t number = begin + thread();
-      uint64_t count = 0;
+      Sum count = 0;
       bool drawn = false;
       ListOf<P> seen{0, 0};
       if (number < rows) {
         const RowOf own = row_of(tree, hop, number);
         const int most = fanout(own.row.relation, hop);
         if (most != 0) seen = args.lists.list(own.row, own.bound);
-        count = static_cast<uint64_t>(args.choice.count(seen.end - seen.begin, most));
+        count = static_cast<Sum>(args.choice.count(seen.end - seen.begin, most));
         drawn = count > 0 && !args.choice.whole(seen.end - seen.begin, most);
       }
-      uint64_t sum;
-      const uint64_t before = exclusive(count, sum);
+      if (begin == 0) answer(asked, rows, args.rows_capacity);
+      Sum sum;
+      const Sum before = exclusive(count, sum);
+      if (!shared.good) return false;
+      const uint32_t first_row = shared.taken;
       if (number < rows) {
         const int64_t at = row_number(first_row + number);
         args.row_begin[at] = seen.begin;
@@ -374,8 +392,9 @@ struct Trees {
         args.row_first[at] = static_cast<uint32_t>(edges + before);
       }
       edges += sum;
-    }
-    return edges;
+      begin += size();
+    } while (begin < rows);
+    return true;
   }
 
   // Tells the picks of the rows of each type.
@@ -410,11 +429,10 @@ struct Trees {
 #pragma unroll 1
       for (uint32_t number = thread(); number < rows; number += size()) {
         const int64_t at = row_number(first_row + number);
-        const uint32_t degree = args.row_degree[at] & ~kDrawn;
-        if (degree == 0) continue;
-        const RowOf own = row_of(tree, hop, number);
         const P begin = args.row_begin[at];
-        const uint32_t first = first_pick + args.row_first[at];
+        const uint32_t degree = args.row_degree[at] & ~kDrawn, first = first_pick + args.row_first[at];
+        const RowOf own = row_of(tree, hop, number);
+        if (degree == 0) continue;
         const auto most = static_cast<uint32_t>(fanout(own.row.relation, hop));
         uint32_t t[K];
         const uint32_t count =
@@ -477,56 +495,73 @@ struct Trees {
     __syncthreads();
   }
 
-  // Makes each of the picks of a hop a vertex: they are ordered by type. Of four types at a time the counts
-  // of a turn of the block are 16 bits each of one number, so one prefix sum serves all.
+  // Makes each of the picks of a hop a vertex: they are ordered by type. A thread has four picks that follow
+  // on each other. Of four types at a time the counts of a turn of the block are 16 bits each of one number,
+  // so one prefix sum serves all.
   __device__ bool grow_paths(int64_t tree, int hop, uint32_t known, uint32_t edges,
                              uint32_t first_pick) const {
-    constexpr int kTogether = 4;
+    constexpr int kTogether = 4, kEach = 4;
     const uint32_t first = static_cast<uint32_t>(trees()) + first_pick;  // as many vertices as picks
+    const uint32_t turn = kEach * size();
     uint32_t found = 0;
     const auto part = [](uint64_t sums, int k) { return static_cast<uint32_t>(sums >> 16 * k) & 0xFFFFu; };
     for (int t = 0; t < types(); t += kTogether) {
-      int64_t v = -1;
-      int mine = -1;  // the type of the thread's pick, from t on
+      N v[kEach];
+      int mine[kEach];  // the types of the thread's picks, from t on
       uint64_t before = 0, total = 0;
-      const auto count = [&](uint32_t pick) {
-        v = pick < edges ? int64_t{args.sources[pick_number(first_pick + pick)]} : -1;
-        mine = pick < edges ? args.lists.type_of(v) - t : -1;
-        if (mine >= kTogether) mine = -1;
-        before = exclusive(mine >= 0 ? uint64_t{1} << 16 * mine : 0, total);
+      const auto count = [&](uint32_t begin) {
+        const uint32_t pick = begin + kEach * thread();
+#pragma unroll
+        for (int i = 0; i < kEach; ++i)
+          v[i] = pick + i < edges ? args.sources[pick_number(first_pick + pick + i)] : N{0};
+        uint64_t own = 0;
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) {
+          mine[i] = pick + i < edges ? args.lists.type_of(v[i]) - t : -1;
+          if (mine[i] >= kTogether) mine[i] = -1;
+          if (mine[i] >= 0) own += uint64_t{1} << 16 * mine[i];
+        }
+        before = exclusive(own, total);
       };
       uint32_t to[kTogether] = {};
-      for (uint32_t begin = 0; begin < edges; begin += size()) {
-        count(begin + thread());
+#pragma unroll 1
+      for (uint32_t begin = 0; begin < edges; begin += turn) {
+        count(begin);
 #pragma unroll
         for (int k = 0; k < kTogether; ++k) to[k] += part(total, k);
       }
+      uint32_t told = 0;  // a thread a type
 #pragma unroll
       for (int k = 0; k < kTogether; ++k) {
-        if (thread() == 0 && t + k < types()) counts().tell(of_found(hop, t + k), tree, to[k]);
         const uint32_t of_type = to[k];
+        if (k == thread()) told = of_type;
         to[k] = found;
         found += of_type;
       }
-      for (uint32_t begin = 0; begin < edges; begin += size()) {
-        const uint32_t pick = begin + thread();
-        if (edges > static_cast<uint32_t>(size())) count(pick);
-        uint32_t number = 0;
+      if (thread() < min(kTogether, types() - t)) counts().tell(of_found(hop, t + thread()), tree, told);
+#pragma unroll 1
+      for (uint32_t begin = 0; begin < edges; begin += turn) {
+        if (edges > turn) count(begin);
 #pragma unroll
-        for (int k = 0; k < kTogether; ++k) {
-          if (k == mine) number = to[k] + part(before, k);
-          to[k] += part(total, k);
+        for (int i = 0; i < kEach; ++i) {
+          if (mine[i] < 0) continue;
+          uint32_t number = 0;
+#pragma unroll
+          for (int k = 0; k < kTogether; ++k)
+            if (k == mine[i]) number = to[k] + part(before, k);
+          before += uint64_t{1} << 16 * mine[i];
+          const int64_t at = pick_number(first_pick + begin + kEach * thread() + i);
+          vertices()[first + number] = v[i];
+          if (args.bounds.of_edge) vertex_bounds()[first + number] = args.pick_bounds[at];
+          args.picks[at] = known + number;
         }
-        if (mine < 0) continue;
-        const int64_t at = pick_number(first_pick + pick);
-        vertices()[first + number] = static_cast<N>(v);
-        if (args.bounds.of_edge) vertex_bounds()[first + number] = args.pick_bounds[at];
-        args.picks[at] = known + number;
+#pragma unroll
+        for (int k = 0; k < kTogether; ++k) to[k] += part(total, k);
       }
     }
     if (thread() == 0) {
       by_tree(args.vertices_at, hop, tree) = first;
-      by_tree(args.vertices_count, hop, tree) = edges;
+      by_tree(args.vertices_known, hop, tree) = known + edges;
     }
     return true;
   }
@@ -565,14 +600,9 @@ __device__ void run_trees(const Trees<Args>& trees) {
   for (int round = 0; round < rounds; ++round) {
     trees.each_tree(round, [&](int64_t tree) {
       bool good = round > 0 || trees.begin_tree(tree);
-      uint32_t known = 0;
 #pragma unroll 1
-      for (int h = 0; h <= round; ++h) known += trees.by_tree(args.vertices_count, h, tree);
-#pragma unroll 1
-      for (int hop = round + 1; good && hop <= round + hops_of_round; ++hop) {
-        good = trees.template sample_hop<K>(tree, hop, known);
-        known += trees.by_tree(args.vertices_count, hop, tree);
-      }
+      for (int hop = round + 1; good && hop <= round + hops_of_round; ++hop)
+        good = trees.template sample_hop<K>(tree, hop, trees.by_tree(args.vertices_known, hop - 1, tree));
     });
     sync();
   }
@@ -600,8 +630,15 @@ __device__ void begin_sums(const Trees<Args>& trees) {
 #pragma unroll 1
   for (int64_t i = int64_t{trees.block} * trees.size() + trees.thread(); i < each; i += stride) other[i] = 0;
   if (trees.thread() == 0) {
-    trees.shared.copy = copy;
-    trees.shared.group_bits = tree_group_bits(trees.trees());
+    const int64_t at = int64_t{trees.slot} * trees.segments() * args.trees_capacity;
+    uint32_t* const sums = mine + kSumsAt + copy * each;
+    trees.shared.counts = {args.found + at,
+                           args.edges + at,
+                           sums,
+                           trees.trees(),
+                           trees.segments(),
+                           args.groups_capacity,
+                           tree_group_bits(trees.trees())};
   }
   __syncthreads();
 }

@@ -75,9 +75,9 @@ struct TreeArgs : TreeScanArgs<ChoiceOf> {
   // Workspace of the first mini-batch of a launch; that of number i lies i strides further.
   TreeState* state;
   int64_t trees_capacity;
-  // [hops + 1][trees]: where in `vertices` those lie that a hop found in a tree, and how many. The same of
-  // the rows and picks of the hop that follows.
-  uint32_t *vertices_at, *vertices_count, *rows_at, *picks_at, *picks_count;
+  // [hops + 1][trees]: where in `vertices` those lie that a hop found in a tree, and how many there are with
+  // those before; where the rows and the picks of the hop that follows lie.
+  uint32_t *vertices_at, *vertices_known, *rows_at, *picks_at;
   uint32_t *found, *edges;  // [hops + 1][types][trees] vertices that a hop found, and edges of their rows
   // Which of two copies of TreeCounts::sums is in use, and from kSumsAt on the copies. A launch finds its own
   // zero and leaves the other one so.
@@ -125,7 +125,7 @@ LOADER_HD constexpr int64_t tree_sums(int hops, int types, int groups) {
 }
 
 // Shared memory in which a tree is written, see TreeWriter: words for each hop and type.
-constexpr int kWordsToWrite = 5;
+constexpr int kWordsToWrite = 10;
 LOADER_HD constexpr size_t tree_write_bytes(int hops, int types) {
   return sizeof(uint32_t) * kWordsToWrite * (static_cast<size_t>(hops + 1) * static_cast<size_t>(types) + 1);
 }

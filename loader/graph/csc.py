@@ -322,12 +322,14 @@ class Graph:
         inference mode.
 
         Raises:
-            ValueError: they are no lists of the graph's nodes any more.
+            ValueError: they are no lists of the graph's nodes any more, or the cached lists are those of before.
         """
         state = self._state()
         if state != self._sound:
             check_csc(self.indptr, self.indices, self._num_src)
             self._check_others()
+            if self.list_cache is not None:
+                self.list_cache.require_lists_of(self)
             self._sound = state
 
     def _check_others(self) -> None:
@@ -469,6 +471,7 @@ class Graph:
                 f"indices lies on {Placement.of(self.indices)}; lists are cached of a graph in pinned memory "
                 "(graph.pin_memory())"
             )
+        self.require_sound()
         other = self._with(self._arrays(), self._locks)
         other.list_cache = ListCache(self, nodes, cuda_device(device))
         return other

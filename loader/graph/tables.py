@@ -31,6 +31,7 @@ def pandas_edges(edges: Any, nodes: Any, columns: Mapping[str, Any]) -> dict[str
         )
     for option, end in zip(("source", "target"), ends, strict=True):
         _check_exact("edges", option, end)
+    ends = [_indexable(end) for end in ends]
     if nodes is None:
         codes, ids = pandas.factorize(pandas.concat(_comparable(*ends), ignore_index=True))
         src, dst = codes[: len(edges)], codes[len(edges) :]
@@ -38,6 +39,7 @@ def pandas_edges(edges: Any, nodes: Any, columns: Mapping[str, Any]) -> dict[str
     else:
         given = _column(nodes, "nodes", "id", columns["id"], 0)
         _check_exact("nodes", "id", given)
+        given = _indexable(given)
         index, count = pandas.Index(given), len(nodes)
         if not index.is_unique:
             row = int(index.duplicated().argmax())
@@ -83,6 +85,7 @@ def _check_whole(weights: Any) -> None:
     """Raises ValueError if weights are integers that no float64 is."""
     if weights.dtype.kind == "f":
         return
+    weights = weights.reset_index(drop=True)
     large = weights[(weights > 2**53) | (weights < -(2**53))]
     for row, weight in large.items():
         if int(float(weight)) != weight:
@@ -93,14 +96,23 @@ def _check_whole(weights: Any) -> None:
 
 
 def _comparable(first: Any, second: Any) -> tuple[Any, Any]:
-    """Two columns of ids as types whose common type holds all of both: int64 and float64 have none, for example."""
+    """Two columns of ids as types in which only equal values are one: int64 and float64 have no such common type, and
+    pandas finds texts among the dates and periods that they can be read as, and numbers among intervals around them.
+    """
     kinds = {getattr(ids.dtype, "kind", "O") for ids in (first, second)}
-    if len(kinds) == 1 or not kinds <= set("iuf"):
+    if first.dtype == second.dtype or kinds in ({"i"}, {"u"}, {"f"}, {"M"}):
         return first, second
+    if not kinds <= set("iuf"):
+        return first.astype(object), second.astype(object)
     first, second = _as_int64(first), _as_int64(second)
     if first.dtype.kind == second.dtype.kind:
         return first, second
     return first.astype(object), second.astype(object)
+
+
+def _indexable(ids: Any) -> Any:
+    """Ids as a type of which pandas makes an index: it has none of float16."""
+    return ids.astype("float32") if ids.dtype == "float16" else ids
 
 
 def _as_int64(ids: Any) -> Any:

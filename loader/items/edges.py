@@ -20,7 +20,7 @@ class EdgeItems(Items):
     A pair may come several times, also in the opposite direction.
 
     Args:
-        ids: `[n, 2]`, integer, not empty.
+        ids: `[n, 2]`, integer, not empty; copied, as what was checked must stay.
         times: `[n]`, integers or whole floats, of the items, or None. Mini-batches then have `[n, 3]` int64.
         edge_ids: `[n]`, integer: the edge of a graph that each item is, or -1; or None. Mini-batches then have one more
             column.
@@ -44,7 +44,7 @@ class EdgeItems(Items):
             raise ValueError("pairs is empty; a loader needs at least one pair")
         if ids.device.type not in ("cpu", "cuda"):
             raise ValueError(f"pairs lies on {ids.device}; it must lie on the CPU or on a GPU")
-        self.ids, self.device = signed("pairs", ids), ids.device
+        self.ids, self.device = signed("pairs", ids).clone(), ids.device
         self.times = None if times is None else seed_times(times).to(self.device, copy=True)
         self.edge_ids = None if edge_ids is None else _edge_ids(edge_ids).to(self.device, copy=True)
         for name, column in (("times", self.times), ("edge_ids", self.edge_ids)):

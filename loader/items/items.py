@@ -96,7 +96,7 @@ class NodeItems(Items):
     """Items that are nodes. With times, a node may come several times.
 
     Args:
-        ids: `[n]`, integer, not empty.
+        ids: `[n]`, integer, not empty; copied, as what was checked must stay.
         first: the id of the first node of their type, in a graph with several types.
         times: `[n]`, integers or whole floats, of the items, or None. Samples of items with times are in trees.
         numbered: give the samples the items' positions, see `Seeds`; those with times have them.
@@ -109,7 +109,7 @@ class NodeItems(Items):
     kind = "node"
 
     def __init__(self, ids: Tensor, *, first: int = 0, times: Tensor | None = None, numbered: bool = False) -> None:
-        self.ids, self.first = as_nodes("seeds", ids), first
+        self.ids, self.first = as_nodes("seeds", ids).clone(), first
         self.device = self.ids.device
         self.by_number = times is not None
         self.numbered = numbered or self.by_number

@@ -75,6 +75,27 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
         graph_of(0).cache_lists(**options)
 
 
+def test_copies_of_lists_of_before_are_refused() -> None:
+    graph = graph_of(1)
+    graph.list_cache = ListCache(graph, torch.arange(5), CPU)
+    graph.edge_weights = torch.ones(graph.num_edges)  # the lists are the same
+    graph.require_sound()
+    last = int(graph.indptr[5])
+    graph.indices[last] = (graph.indices[last] + 1) % 60  # of a list that is not cached
+    graph.require_sound()
+    before = int(graph.indices[0])
+    graph.indices[0] = (before + 1) % 60
+    with pytest.raises(ValueError, match="written to or replaced after cache_lists"):
+        graph.require_sound()
+    with pytest.raises(ValueError, match="cache_lists again"):
+        graph.place("cpu").require_sound()
+    graph.indices[0] = before
+    graph.require_sound()
+    graph.indptr[1] += 1
+    with pytest.raises(ValueError, match="written to or replaced after cache_lists"):
+        graph.require_sound()
+
+
 def test_copies_of_a_graph_have_no_cached_lists() -> None:
     graph = graph_of(1)
     graph.list_cache = ListCache(graph, torch.arange(5), CPU)

@@ -130,6 +130,36 @@ def test_floats_that_are_no_ids_are_refused(dtype, bits):
         Graph.from_pandas(pandas.DataFrame({"s": [1], "t": [1]}), table)
 
 
+@pytest.mark.parametrize(
+    ("ids", "ends"),
+    [
+        (pandas.period_range("2020", "2021", freq="Y"), ["2020-01-01", "2020-05-05"]),
+        (pandas.to_datetime(["2020-01-01", "2020-01-02"]), ["2020-01-01", "01/01/2020"]),
+        (pandas.interval_range(0, 2), [1, 2]),
+    ],
+)
+def test_ids_that_can_be_read_so_differ(ids, ends):
+    edges = pandas.DataFrame({"s": ends, "t": ends})
+    with pytest.raises(ValueError, match="in column 's' of row 0, which is no id of nodes"):
+        Graph.from_pandas(edges, pandas.DataFrame({"id": ids}))
+    own = pandas.DataFrame({"s": ids, "t": ids[::-1]})
+    assert Graph.from_pandas(own, pandas.DataFrame({"id": ids})).indices.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int8"])
+def test_ids_of_half_precision_are_found(dtype):
+    edges = pandas.DataFrame({"s": np.array([1, 2], dtype="float16"), "t": np.array([2, 1], dtype=dtype)})
+    nodes = pandas.DataFrame({"id": np.array([2, 1, 3], dtype="float16")})
+    assert Graph.from_pandas(edges, nodes).indices.tolist() == [1, 0]
+    assert Graph.from_pandas(edges).indices.tolist() == [1, 0]
+
+
+def test_rows_of_weights_are_counted():
+    edges = pandas.DataFrame({"s": [0, 1], "t": [1, 0], "w": [1, 2**53 + 1]}, index=[7, 7])
+    with pytest.raises(ValueError, match=f"{2**53 + 1} in row 1,"):
+        Graph.from_pandas(edges, weight="w")
+
+
 def test_one_column_is_not_both_ends():
     with pytest.raises(ValueError, match="source and target are the column 't', so every edge would be a loop; name"):
         Graph.from_pandas(EDGES, source="t")

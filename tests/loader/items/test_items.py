@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from loader.items import NodeItems, TypedNodeItems
+from loader.items import EdgeItems, NodeItems, TypedNodeItems, Walkers
 
 IDS = torch.arange(100, 200)
 
@@ -24,8 +24,18 @@ def test_items_are_taken_by_position_and_cut() -> None:
 
 
 def test_a_slice_copies_nothing() -> None:
-    (seeds,) = NodeItems(IDS).take(slice(10, 20), [10])
-    assert seeds.ids.data_ptr() == IDS[10:].data_ptr()
+    items = NodeItems(IDS)
+    (seeds,) = items.take(slice(10, 20), [10])
+    assert seeds.ids.data_ptr() == items.ids[10:].data_ptr()
+
+
+@pytest.mark.parametrize("items", [NodeItems, EdgeItems, Walkers])
+def test_items_stay_when_ids_are_written_to(items: Any) -> None:
+    ids = torch.tensor([[0, 1], [2, 3]]) if items is EdgeItems else torch.tensor([0, 1, 2])
+    made = items(ids)
+    before = made.fingerprint(), made.take(slice(0, 2), [2])[0].ids.tolist()
+    ids[0] = 10**8
+    assert (made.fingerprint(), made.take(slice(0, 2), [2])[0].ids.tolist()) == before
 
 
 def test_items_have_the_wanted_type_and_place() -> None:

@@ -26,8 +26,10 @@ struct TreeWriter {
   __device__ uint32_t* vertices_to() const { return words + 6 * (of.segments() + 1); }
   __device__ uint32_t* edges_to() const { return words + 7 * (of.segments() + 1); }
   __device__ uint32_t* rows_to() const { return words + 8 * (of.segments() + 1); }
-  __device__ uint32_t* relations() const { return words + 9 * (of.segments() + 1); }  // of its type
+  __device__ uint32_t* hops() const { return words + 9 * (of.segments() + 1); }
+  __device__ uint32_t* relations() const { return words + 10 * (of.segments() + 1); }  // of its type
 
+  __device__ int hop_of(int segment) const { return static_cast<int>(hops()[segment]); }
   // Segments whose vertices have rows: the last hop's have none.
   __device__ int with_rows() const { return of.segments() - of.types(); }
   __device__ uint32_t relations_of(int segment) const {
@@ -124,6 +126,7 @@ struct TreeWriter {
       if (!is_one) continue;
       edges_from()[i] -= edges;
       rows_from()[i] -= rows;
+      hops()[i] = static_cast<uint32_t>(first / of.types());
       relations()[i] = relations_of(i);
     }
   }
@@ -165,7 +168,7 @@ struct TreeWriter {
     N* const nodes = static_cast<N*>(of.batch().vertices);
 #pragma unroll 1
     for (uint32_t i = of.thread(); i < from[of.segments()]; i += of.size()) {
-      const int segment = of.last_before(from, of.segments(), i), hop = segment / of.types();
+      const int segment = of.last_before(from, of.segments(), i), hop = hop_of(segment);
       const uint32_t at = to[segment] + (i - from[segment]);
       nodes[at] = of.vertices()[of.shared.vertices_at[hop] + (i - from[hop * of.types()])];
       of.batch().trees[at] = static_cast<int32_t>(tree);
@@ -176,7 +179,7 @@ struct TreeWriter {
     const uint32_t *const from = rows_of_tree(), *const to = rows_to(), *const edges = edges_of_tree();
 #pragma unroll 1
     for (uint32_t i = of.thread(); i < from[with_rows()]; i += of.size()) {
-      const int segment = of.last_before(from, with_rows(), i), hop = segment / of.types();
+      const int segment = of.last_before(from, with_rows(), i), hop = hop_of(segment);
       const uint32_t row = of.shared.rows_at[hop] + (i - from[hop * of.types()]);
       const uint32_t before =
           of.args.row_first[of.row_number(row)] - (edges[segment] - edges[hop * of.types()]);
@@ -195,12 +198,12 @@ struct TreeWriter {
         from[with_rows()] - from[0],
         [&](uint32_t i) {
           const uint32_t edge = from[0] + i;
-          const int segment = of.last_before(from, with_rows(), edge), hop = segment / of.types();
+          const int segment = of.last_before(from, with_rows(), edge), hop = hop_of(segment);
           const int64_t at = of.pick_number(of.shared.picks_at[hop] + (edge - from[hop * of.types()]));
           return Edge{of.args.picks[at], segment, of.args.edge_ids ? of.args.places[at] : P{0}};
         },
         [&](uint32_t i, const Edge& edge) {
-          const int k = edge.segment, hop = k / of.types();
+          const int k = edge.segment, hop = hop_of(k);
           const uint32_t at = to[k] + (from[0] + i - from[k]);
           const int of_node = of.last_before(numbers, of.segments(), edge.number);
           N* const indices = static_cast<N*>(of.batch().vertices) + of.args.indices_at[hop];

@@ -495,12 +495,12 @@ struct Trees {
     __syncthreads();
   }
 
-  // Makes each of the picks of a hop a vertex: they are ordered by type. A thread has four picks that follow
+  // Makes each of the picks of a hop a vertex: they are ordered by type. A thread has two picks that follow
   // on each other. Of four types at a time the counts of a turn of the block are 16 bits each of one number,
   // so one prefix sum serves all.
   __device__ bool grow_paths(int64_t tree, int hop, uint32_t known, uint32_t edges,
                              uint32_t first_pick) const {
-    constexpr int kTogether = 4, kEach = 4;
+    constexpr int kTogether = 4, kEach = 2;
     const uint32_t first = static_cast<uint32_t>(trees()) + first_pick;  // as many vertices as picks
     const uint32_t turn = kEach * size();
     uint32_t found = 0;

@@ -125,7 +125,7 @@ LOADER_HD constexpr int64_t tree_sums(int hops, int types, int groups) {
 }
 
 // Shared memory in which a tree is written, see TreeWriter: words for each hop and type.
-constexpr int kWordsToWrite = 10;
+constexpr int kWordsToWrite = 11;
 LOADER_HD constexpr size_t tree_write_bytes(int hops, int types) {
   return sizeof(uint32_t) * kWordsToWrite * (static_cast<size_t>(hops + 1) * static_cast<size_t>(types) + 1);
 }

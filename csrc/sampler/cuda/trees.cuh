@@ -530,15 +530,15 @@ struct Trees {
 #pragma unroll
         for (int k = 0; k < kTogether; ++k) to[k] += part(total, k);
       }
-      uint32_t told = 0;  // a thread a type
+      uint32_t own_type = 0;  // a thread a type
 #pragma unroll
       for (int k = 0; k < kTogether; ++k) {
         const uint32_t of_type = to[k];
-        if (k == thread()) told = of_type;
+        if (k == thread()) own_type = of_type;
         to[k] = found;
         found += of_type;
       }
-      if (thread() < min(kTogether, types() - t)) counts().tell(of_found(hop, t + thread()), tree, told);
+      if (thread() < min(kTogether, types() - t)) counts().tell(of_found(hop, t + thread()), tree, own_type);
 #pragma unroll 1
       for (uint32_t begin = 0; begin < edges; begin += turn) {
         if (edges > turn) count(begin);

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from loader.machine.arguments import kind_of, shown
@@ -31,6 +32,7 @@ def pandas_edges(edges: Any, nodes: Any, columns: Mapping[str, Any]) -> dict[str
         )
     for option, end in zip(("source", "target"), ends, strict=True):
         _check_exact("edges", option, end)
+    _check_truths(*ends)
     ends = [_indexable(end) for end in ends]
     if nodes is None:
         codes, ids = pandas.factorize(pandas.concat(_comparable(*ends), ignore_index=True))
@@ -39,6 +41,7 @@ def pandas_edges(edges: Any, nodes: Any, columns: Mapping[str, Any]) -> dict[str
     else:
         given = _column(nodes, "nodes", "id", columns["id"], 0)
         _check_exact("nodes", "id", given)
+        _check_truths(given, *ends)
         given = _indexable(given)
         index, count = pandas.Index(given), len(nodes)
         if not index.is_unique:
@@ -79,6 +82,30 @@ def _check_exact(name: str, option: str, ids: Any) -> None:
             f"{ids.dtype} from 2**{bits} on stand for several whole ones: read the column as integers (dtype='Int64') "
             "or as texts"
         )
+
+
+def _check_truths(*columns: Any) -> None:
+    """Raises ValueError if some ids are truth values and others are none: True would be the node of 1."""
+    columns = tuple(ids for ids in columns if len(ids))
+    shares = [_share_of_truths(ids) for ids in columns]
+    if any(shares) and min(shares) < 1:
+        some = columns[next(place for place, share in enumerate(shares) if share)].name
+        other = columns[next(place for place, share in enumerate(shares) if share < 1)].name
+        where = "also other ids" if some == other else f"column {other!r} other ids"
+        raise ValueError(
+            f"column {some!r} has truth values as ids, and {where}, among which True would be 1; convert it: "
+            "astype('int64'), or astype(str) of all columns of ids"
+        )
+
+
+def _share_of_truths(ids: Any) -> float:
+    from pandas.api.types import infer_dtype, is_bool_dtype
+
+    if is_bool_dtype(ids.dtype):
+        return 1
+    if getattr(ids.dtype, "kind", "O") != "O" or infer_dtype(ids) == "string":
+        return 0
+    return sum(isinstance(value, (bool, np.bool_)) for value in ids) / len(ids)
 
 
 def _check_whole(weights: Any) -> None:
@@ -154,7 +181,8 @@ def _column(table: Any, name: str, option: str, given: Any, place: int) -> Any:
                 f"{name} has {len(known)} columns; {option} is by default column {place + 1}: name one ({option}=)"
             )
         given = known[place]
-    if given not in known:
+    # True is in a list that has 1, and is no column of pandas then
+    if given not in known or (isinstance(given, bool) and not any(name is given for name in known)):
         raise ValueError(f"{option} is {shown(given)}; {name} has the columns {', '.join(map(str, known))}")
     values = table[given]
     if getattr(values, "ndim", 1) != 1:

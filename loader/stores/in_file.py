@@ -24,7 +24,7 @@ from loader.stores.rows import RowFormat
 
 _log = logging.getLogger(__name__)
 
-_FORMAT = "gnn-loader rows 1"
+_FORMAT = "gnn-loader rows 2"
 _HEAD = 4096  # bytes before the rows: a line of JSON
 _PART = 64 << 20  # bytes of given rows that are converted at a time
 
@@ -156,9 +156,10 @@ def _write_rows(tensor: Tensor, rows: RowFormat, file: BinaryIO, key: dict[str, 
         file.write(scales.of.numpy().tobytes())
         key = {**key, "by_row": scales.by_row}
     else:
+        rows.check(tensor)
         step = max(1, _PART // max(1, rows.dim * tensor.itemsize))
         for begin in range(0, rows.num_rows, step):
-            part = rows.stored(tensor[begin : begin + step]).contiguous()
+            part = rows.narrowed(tensor[begin : begin + step]).contiguous()
             file.write(part.view(-1).view(torch.uint8).numpy().data)
     file.seek(0)
     file.write(json.dumps(key).encode().ljust(_HEAD))

@@ -12,6 +12,7 @@ from torch import Tensor
 from loader.machine.arguments import check_dense, kind_of
 from loader.machine.pinning import host_memory
 from loader.stores import codes
+from loader.stores.deviations import check_deviations, sample_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -109,8 +110,8 @@ class RowFormat:
             device: where to, by default the CPU. Codes are made in parts, so nothing but them takes memory.
 
         Raises:
-            ValueError: a finite number is too large for that type; or one that is not finite, or a column that loses
-                too much, does not become codes.
+            ValueError: a finite number is too large for that type, or a column loses too much; or one that is not
+                finite does not become codes.
         """
         if self.coded:
             where, nbytes = torch.device("cpu") if device is None else device, self.num_rows * self.nbytes
@@ -120,13 +121,31 @@ class RowFormat:
                 table = torch.empty(self.num_rows, self.nbytes, dtype=torch.uint8, device=where)
             self.write_codes(tensor, table)
             return table
-        table = self._narrowed(tensor)
+        self.check(tensor)
+        table = self.narrowed(tensor)
         return table if device is None else table.to(device)
+
+    def check(self, tensor: Tensor) -> None:
+        """Raises ValueError if a column of `tensor`, that of the format, loses too much of its deviation. It looks at
+        a sample of the rows."""
+        if not tensor.numel() or self.storage_dtype == tensor.dtype or self.storage_dtype == torch.float32:
+            return
+        flat = tensor.view(self.num_rows, self.dim)
+        of = sample_of(flat)
+        some = flat[of]
+        if self.coded:
+            assert self.scales is not None
+            scales = self.scales.of[of] if self.scales.by_row else self.scales.of
+            read = codes.decode(codes.encode(some, self.storage_dtype, scales), scales)
+        else:
+            read = some.to(self.storage_dtype)
+        check_deviations(some, read, self.storage_dtype)
 
     def write_codes(self, tensor: Tensor, table: Tensor) -> codes.Scales:
         """Writes the codes of `tensor`, that of the format, to `table`, `[num_rows, nbytes]` uint8; see `stored`."""
         flat = self._scaled(tensor)
         assert self.scales is not None
+        self.check(tensor)
         if flat.numel():
             loss = codes.write_codes(flat, self.storage_dtype, self.scales, table)
             codes.say(self.storage_dtype, self.scales, loss)
@@ -202,7 +221,8 @@ class RowFormat:
                 self.scales = codes.Scales(torch.ones(1, self.dim), by_row=False)
         return flat
 
-    def _narrowed(self, tensor: Tensor) -> Tensor:
+    def narrowed(self, tensor: Tensor) -> Tensor:
+        """Some rows in the type in which they are kept, if those are no codes."""
         if tensor.dtype == self.storage_dtype:
             return tensor
         if tensor.numel():

@@ -160,6 +160,26 @@ def test_rows_of_weights_are_counted():
         Graph.from_pandas(edges, weight="w")
 
 
+@pytest.mark.parametrize("nodes", [None, pandas.DataFrame({"id": [0, 1, 2]})])
+@pytest.mark.parametrize("dtype", [bool, "boolean", object])
+def test_truth_values_are_no_numbers(nodes, dtype):
+    edges = pandas.DataFrame({"s": pandas.Series([True, False], dtype=dtype), "t": [1, 2]})
+    with pytest.raises(ValueError, match=r"column 's' has truth values as ids, and column '(t|id)' other ids, amon"):
+        Graph.from_pandas(edges, nodes)
+    both = edges.assign(t=edges["s"].to_numpy()[::-1])
+    assert Graph.from_pandas(both).num_nodes == 2
+    assert Graph.from_pandas(both, pandas.DataFrame({"id": [False, True]})).num_nodes == 2
+    mixed = pandas.DataFrame({"s": pandas.Series([True, 1], dtype=object), "t": ["a", "b"]})
+    with pytest.raises(ValueError, match="column 's' has truth values as ids, and also other ids"):
+        Graph.from_pandas(mixed)
+
+
+@pytest.mark.parametrize("option", ["source", "target", "weight", "time"])
+def test_true_is_no_column_of_number_one(option):
+    with pytest.raises(ValueError, match=f"{option} is True; edges has the columns 0, 1, 2"):
+        Graph.from_pandas(pandas.DataFrame([[0, 1, 2], [1, 2, 3]]), **{option: True})
+
+
 def test_one_column_is_not_both_ends():
     with pytest.raises(ValueError, match="source and target are the column 't', so every edge would be a loop; name"):
         Graph.from_pandas(EDGES, source="t")

@@ -201,6 +201,15 @@ def test_a_resumed_run_has_the_patience_given(composed: Composer, tmp_path: Path
     assert "stopped after epoch 4: val/acc got no better 3 times in a row" in capsys.readouterr().out
 
 
+def test_steps_beyond_the_epochs_are_refused(composed: Composer) -> None:
+    in_process(composed, "trainer.min_steps=6", "trainer.accumulate_grad_batches=2")  # 2 epochs of 5 mini-batches
+    why = "min_steps is 7, but training ends after trainer.max_epochs, which is 2, of 3 steps each; give at most 6"
+    with pytest.raises(ValueError, match=why):
+        in_process(
+            composed, "trainer.min_steps=7", "trainer.accumulate_grad_batches=2", "logger=none", "callbacks=none"
+        )
+
+
 @pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
 @pytest.mark.parametrize("change", ["newer", "cut"])
 def test_a_resumed_run_knows_its_best_weights(

@@ -61,6 +61,8 @@ def make_trainer(cfg: DictConfig) -> Trainer:
         callbacks.append(_GivenPatience())
     if any(isinstance(callback, ModelCheckpoint) for callback in callbacks):
         callbacks.append(_SameBest())
+    if cfg.trainer.get("min_steps"):
+        callbacks.append(_ReachedSteps())
     several = {"strategy": OneExchangeStrategy()} if _has_others(cfg) else {}
     trainer: Trainer = instantiate(
         cfg.trainer,
@@ -99,6 +101,23 @@ class _GivenPatience(Callback):
         for callback in every:
             if isinstance(callback, EarlyStopping) and callback.state_key in states:
                 states[callback.state_key]["patience"] = callback.patience
+
+
+class _ReachedSteps(Callback):
+    """Refuses a `trainer.min_steps` that `max_epochs` does not reach: Lightning ends after these without a word."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        least, epochs, batches = trainer.min_steps, trainer.max_epochs, trainer.num_training_batches
+        limited = epochs not in (None, -1) and math.isfinite(batches) and not trainer.fast_dev_run  # type: ignore[attr-defined]
+        if not limited or least is None:
+            return
+        assert epochs is not None
+        steps = math.ceil(batches / trainer.accumulate_grad_batches)
+        if least > epochs * steps:
+            raise ValueError(
+                f"trainer.min_steps is {least}, but training ends after trainer.max_epochs, which is {epochs}, of "
+                f"{steps} steps each; give at most {epochs * steps}, or more epochs"
+            )
 
 
 class _SameBest(Callback):

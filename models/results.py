@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hydra.experimental.callback import Callback
+from omegaconf import OmegaConf
 
 from loader.machine.command_line import OneLineParser, called
 from models.training.metrics import is_error
@@ -109,6 +110,21 @@ def _read(path: Path) -> Job:
     options |= {name: "left out" for name in options if name.startswith("~")}
     tested = {name: one for name, one in metrics.items() if name.startswith("test/") and name != metric}
     return Job(path.parent, settings, options, config, metric, value, least, tested, seconds)
+
+
+def without_result(folders: Iterable[Path]) -> list[Path]:
+    """The folders of trainings below the folders that wrote no result: they failed, were killed, or still run."""
+    found = dict[Path, None]()
+    for saved in (path for folder in folders for path in sorted(folder.rglob(".hydra/config.yaml"))):
+        job = saved.parents[1]
+        if (job / "result.json").exists():
+            continue
+        config: Any = OmegaConf.to_container(OmegaConf.load(saved))
+        trains = isinstance(config, dict) and config.get("mode") == "train" and "optimized_metric" in config
+        # A result that goes to another place is not missed here.
+        if trains and str(config.get("result_path") or "${run_dir}").startswith("${run_dir}"):
+            found[job] = None
+    return list(found)
 
 
 def _flat(config: Any, name: str = "") -> Iterator[tuple[str, str]]:
@@ -214,6 +230,9 @@ def show(folders: Sequence[Path], picture: Path | None = None) -> None:
         table.add_row(*row.options.values(), str(len(row.jobs)), *cells, time)
     # A pipe has no width: as wide as the table needs to be.
     Console(width=None if sys.stdout.isatty() else 400).print(table)
+    if lacking := without_result(folders):
+        few = ", ".join(map(str, lacking[:5])) + (f", ... ({len(lacking)})" if len(lacking) > 5 else "")
+        print(f"not counted, as they failed, were killed or still run: jobs without a result, {few}")
     if best := best_of(jobs):
         print(f"best: {best.metric} {best.value:.4f} in {best.folder}")
     path = folders[0] / "results.png" if picture is None else picture

@@ -201,6 +201,32 @@ def test_a_resumed_run_has_the_patience_given(composed: Composer, tmp_path: Path
     assert "stopped after epoch 4: val/acc got no better 3 times in a row" in capsys.readouterr().out
 
 
+def test_steps_beyond_the_epochs_are_refused(composed: Composer) -> None:
+    in_process(composed, "trainer.min_steps=6", "trainer.accumulate_grad_batches=2")  # 2 epochs of 5 mini-batches
+    why = "min_steps is 7, but training ends after trainer.max_epochs, which is 2, of 3 steps each; give at most 6"
+    with pytest.raises(ValueError, match=why):
+        in_process(
+            composed, "trainer.min_steps=7", "trainer.accumulate_grad_batches=2", "logger=none", "callbacks=none"
+        )
+
+
+@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
+@pytest.mark.parametrize("change", ["newer", "cut"])
+def test_a_resumed_run_knows_its_best_weights(
+    composed: Composer, tmp_path: Path, caplog: pytest.LogCaptureFixture, change: str
+) -> None:
+    """Of a run that was killed after epoch 3, whose last checkpoint is of epoch 2."""
+    score = in_process(composed, f"run_dir={tmp_path / 'short'}")  # of two epochs
+    assert score < in_process(composed, "trainer.max_epochs=3")
+    best, step = (tmp_path / "checkpoints" / name for name in ("best.ckpt", "step.ckpt"))
+    assert torch.load(best, weights_only=True)["global_step"] > torch.load(step, weights_only=True)["global_step"]
+    if change == "cut":
+        best.write_bytes(best.read_bytes()[:1000])
+    assert in_process(composed, f"ckpt_path={step}", f"run_dir={tmp_path / 'resumed'}") == score
+    said = "is of step 15, and the run goes on from step 8" if change == "newer" else "best.ckpt is damaged"
+    assert said in caplog.text
+
+
 def test_equal_seeds_give_equal_runs(composed: Composer, tmp_path: Path) -> None:
     runs = [
         in_process(composed, "optimized_metric=train/loss", f"seed={seed}", f"run_dir={tmp_path / str(i)}")

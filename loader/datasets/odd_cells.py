@@ -1,4 +1,4 @@
-"""The few cells that keep a column of numbers or dates from being one."""
+"""The cells that keep a column of numbers or dates from being one."""
 
 from __future__ import annotations
 
@@ -16,10 +16,17 @@ _FORMS = {
     "number": r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$",
     "date": r"^\s*\d{4}-\d\d-\d\d([ T].*)?$",
 }
+# What people write for them: 2,5 and 1,000 and 10 % and $5; 31.5.2024 and 5/31/24.
+_OTHER_FORMS = {
+    "number": r"^\s*[+-]?[$€£]?\s*(\d+\.?\d*|\d+(\.\d{3})*,\d+|\d{1,3}([,' ]\d{3})+(\.\d+)?)\s*[%$€£]?\s*$",
+    "date": r"^\s*(\d{4}-\d\d-\d\d([ T].*)?|\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d\d)([ T].*)?)\s*$",
+}
+_LIKE = {"number": "2.5", "date": "2024-05-31"}
 
 
 def odd_cells(values: Any) -> str | None:
-    """Says which cells are no number, if nearly all of a column of texts are one, or no date.
+    """Says which cells are no number, if nearly all of a column of texts are one, or no date; or that they are written
+    in another way.
 
     Args:
         values: an array of pyarrow.
@@ -48,6 +55,14 @@ def odd_cells(values: Any) -> str | None:
         first = f"{shown(values[place].as_py())} in row {place + 1}"
         which = f"is no {kind}, {first}" if odd == 1 else f"are no {kind}s, the first is {first}"
         return f"{odd:,} of its {total:,} cells {which}"
+    for kind, form in _OTHER_FORMS.items():
+        if not _are_mostly(some, form, _NEARLY):
+            continue
+        plain = compute.match_substring_regex(values, _FORMS[kind]).fill_null(True).to_numpy(zero_copy_only=False)
+        if not plain.all():
+            place = int(np.flatnonzero(~plain.astype(bool))[0])
+            first = f"{shown(values[place].as_py())} in row {place + 1}"
+            return f"its cells are {kind}s, but not all are written as {_LIKE[kind]}, the first is {first}"
     return None
 
 
@@ -55,7 +70,8 @@ def way_to_numbers(file: TableFile, cells: str) -> str:
     """What mends odd cells: of a CSV file `cells` says it; a Parquet file has types."""
     if file.kind != ".parquet":
         return cells
-    return "convert the column by pandas.to_numeric or to_datetime with errors='coerce' and save it again"
+    way = "convert the column by pandas.to_numeric or to_datetime"
+    return f"{way}, where errors='coerce' makes other cells missing, and save it again"
 
 
 def _are_mostly(values: Any, form: str, share: float) -> bool:

@@ -284,7 +284,8 @@ class TableDataset(EdgeListDataset):
             report += [column.report() for column in columns]
             warnings = [
                 f"{file.path}: column {name} is read as texts, since {odd}; "
-                f"{way_to_numbers(file, 'leave such cells empty')}, or write codes as texts, such as z8001"
+                f"{way_to_numbers(file, 'correct such cells or leave them empty')}, or write codes as texts, such as "
+                "z8001"
                 for name in names
                 if (odd := odd_cells(table.column(name)))
             ]

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from hydra.utils import instantiate
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
-from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, ProgressBar
+from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, ModelCheckpoint, ProgressBar
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig
 
 from loader.machine.lost import LostProcessError, is_lost
 from models.training.callbacks import StepCheckpoint
-from models.training.checkpoints import check_checkpoint
+from models.training.checkpoints import check_checkpoint, read_checkpoint
 from models.training.console import announce_resume
 from models.training.earlier_metrics import keep_earlier_metrics
 from models.training.errors import INTERRUPTED, Interrupted
@@ -59,6 +59,10 @@ def make_trainer(cfg: DictConfig) -> Trainer:
     _look_after_epochs(callbacks)
     if any(isinstance(callback, EarlyStopping) for callback in callbacks):
         callbacks.append(_GivenPatience())
+    if any(isinstance(callback, ModelCheckpoint) for callback in callbacks):
+        callbacks.append(_SameBest())
+    if cfg.trainer.get("min_steps"):
+        callbacks.append(_ReachedSteps())
     several = {"strategy": OneExchangeStrategy()} if _has_others(cfg) else {}
     trainer: Trainer = instantiate(
         cfg.trainer,
@@ -97,6 +101,54 @@ class _GivenPatience(Callback):
         for callback in every:
             if isinstance(callback, EarlyStopping) and callback.state_key in states:
                 states[callback.state_key]["patience"] = callback.patience
+
+
+class _ReachedSteps(Callback):
+    """Refuses a `trainer.min_steps` that `max_epochs` does not reach: Lightning ends after these without a word."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        least, epochs, batches = trainer.min_steps, trainer.max_epochs, trainer.num_training_batches
+        limited = epochs not in (None, -1) and math.isfinite(batches) and not trainer.fast_dev_run  # type: ignore[attr-defined]
+        if not limited or least is None:
+            return
+        assert epochs is not None
+        steps = math.ceil(batches / trainer.accumulate_grad_batches)
+        if least > epochs * steps:
+            raise ValueError(
+                f"trainer.min_steps is {least}, but training ends after trainer.max_epochs, which is {epochs}, of "
+                f"{steps} steps each; give at most {epochs * steps}, or more epochs"
+            )
+
+
+class _SameBest(Callback):
+    """Forgets the best score of a run that goes on if its file has other weights by now.
+
+    A run that was killed may have written a better checkpoint after the one from which it goes on. Lightning would take
+    that file for the weights of the score before it.
+    """
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if trainer.state.fn != "fit":
+            return
+        states, every = checkpoint["callbacks"], trainer.callbacks  # type: ignore[attr-defined]
+        for callback in every:
+            if not isinstance(callback, ModelCheckpoint) or callback.monitor is None:
+                continue
+            path = states.get(callback.state_key, {}).get("best_model_path")
+            # The first process decides: others may have no such folder, and all have to save together.
+            if why := trainer.strategy.broadcast(_changed_since(path, checkpoint["global_step"]) if path else None):
+                del states[callback.state_key]
+                if trainer.is_global_zero:
+                    log.warning("%s, so the best one is chosen anew from the validations that follow", why)
+
+
+def _changed_since(path: str, step: int) -> str | None:
+    """Why a file is not the best checkpoint that a run had at a step; None if it is."""
+    try:
+        there = read_checkpoint(Path(path))["global_step"]
+    except ValueError:
+        return f"{path} is damaged"
+    return f"{path} is of step {there}, and the run goes on from step {step}" if there > step else None
 
 
 def _has_others(cfg: DictConfig) -> bool:

@@ -61,6 +61,22 @@ def test_the_table_has_means_and_the_best_job(sweep: Path, capsys: Any) -> None:
         assert picture.width > 500
 
 
+def test_jobs_without_a_result_are_named(sweep: Path, capsys: Any) -> None:
+    for name, more in (
+        ("fused2", ""),
+        ("killed", ""),
+        ("own", "result_path: ${run_dir}/result.json"),
+        ("predicts", "mode: predict"),
+        ("elsewhere", "result_path: /results/a.json"),
+    ):
+        (sweep / name / ".hydra").mkdir(parents=True)
+        config = {"mode": "train", "optimized_metric": "val/acc", "result_path": None}
+        OmegaConf.save(OmegaConf.merge(config, OmegaConf.create(more)), sweep / name / ".hydra" / "config.yaml")
+    show([sweep])
+    said = f"still run: jobs without a result, {sweep / 'killed'}, {sweep / 'own'}\n"
+    assert said in capsys.readouterr().out
+
+
 def test_a_resumed_job_counts_once(sweep: Path, tmp_path: Path) -> None:
     resumed = write(
         tmp_path / "outputs" / "later", 0.95, "sampler=fused", "seed=0", "trainer.max_epochs=2", "data_dir=/0"

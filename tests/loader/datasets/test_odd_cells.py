@@ -33,6 +33,30 @@ def test_most_cells_or_most_values_suffice(cells, told):
     assert odd_cells(pa.array(cells)) == told
 
 
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        (["3", None, "2,5", "10"], "numbers, but not all are written as 2.5, the first is '2,5' in row 3"),
+        (["1,000.5", "12,345"], "numbers, but not all are written as 2.5, the first is '1,000.5' in row 1"),
+        (["1.000,5", "-7,25"], "numbers, but not all are written as 2.5, the first is '1.000,5' in row 1"),
+        (["10%", "7.5 %"], "numbers, but not all are written as 2.5, the first is '10%' in row 1"),
+        (["€5", "$ 7.50", "8 €"], "numbers, but not all are written as 2.5, the first is '€5' in row 1"),
+        (
+            ["31.5.2024", "01.06.2024"],
+            "dates, but not all are written as 2024-05-31, the first is '31.5.2024' in row 1",
+        ),
+        (
+            ["2024-05-31", "5/31/24 08:00"],
+            "dates, but not all are written as 2024-05-31, the first is '5/31/24 08:00' ",
+        ),
+    ],
+)
+def test_other_ways_to_write_are_found(cells, told):
+    found = odd_cells(pa.array(cells * 10))
+    assert found is not None
+    assert found.startswith(f"its cells are {told}")
+
+
 def test_long_columns_are_looked_at_in_part_first(monkeypatch):
     numbers, names = [str(number) for number in range(30_000)], [f"u{number}" for number in range(30_000)]
     assert odd_cells(pa.array([*numbers, "?"])) == "1 of its 30,001 cells is no number, '?' in row 30001"
@@ -40,7 +64,7 @@ def test_long_columns_are_looked_at_in_part_first(monkeypatch):
     looked = []
     monkeypatch.setattr("loader.datasets.odd_cells._are_mostly", lambda some, *_: looked.append(len(some)))
     assert odd_cells(pa.array(names)) is None
-    assert looked == [10_000, 10_000]  # for numbers, and for dates
+    assert looked == [10_000] * 4  # for numbers, and for dates, as they are read and as others write them
 
 
 @pytest.mark.parametrize(
@@ -55,6 +79,8 @@ def test_long_columns_are_looked_at_in_part_first(monkeypatch):
         ["u1", "u2"],
         [1, 2],
         ["z"] * 9 + ["1"],
+        ["1.2.3", "10.0.0.1", "030 1234"],
+        ["XS", "12/24", "3-4"],
     ],
 )
 def test_other_columns_have_none(cells):

@@ -188,7 +188,7 @@ def test_numbers_with_a_word_are_warned_of(load, caplog, tmp_path):
         assert re.search(
             r"nodes.csv: column age is read as texts, since 1 of its \d+ cells is no number, '\?' in", line
         )
-        assert line.endswith("; leave such cells empty, or write codes as texts, such as z8001")
+        assert line.endswith("; correct such cells or leave them empty, or write codes as texts, such as z8001")
         assert line == f"edges: {data.tables.report[0]}"
     caplog.clear()
     ids, ages = list("abcdefghijklmnop"), [*map(str, range(15)), "?"]

@@ -51,19 +51,24 @@ def odd_cells(values: Any) -> str | None:
             continue
         if few < _NEARLY * total and not _are_mostly(values.drop_null().unique(), form, _NEARLY):
             continue
-        odd, place = total - few, int(np.flatnonzero(compute.equal(fits, False).to_numpy(zero_copy_only=False))[0])
-        first = f"{shown(values[place].as_py())} in row {place + 1}"
+        odd, first = total - few, _first_that_differs(values, fits)
         which = f"is no {kind}, {first}" if odd == 1 else f"are no {kind}s, the first is {first}"
         return f"{odd:,} of its {total:,} cells {which}"
     for kind, form in _OTHER_FORMS.items():
         if not _are_mostly(some, form, _NEARLY):
             continue
-        plain = compute.match_substring_regex(values, _FORMS[kind]).fill_null(True).to_numpy(zero_copy_only=False)
-        if not plain.all():
-            place = int(np.flatnonzero(~plain.astype(bool))[0])
-            first = f"{shown(values[place].as_py())} in row {place + 1}"
+        plain = compute.match_substring_regex(values, _FORMS[kind])
+        if compute.any(compute.invert(plain)).as_py():
+            first = _first_that_differs(values, plain)
             return f"its cells are {kind}s, but not all are written as {_LIKE[kind]}, the first is {first}"
     return None
+
+
+def _first_that_differs(values: Any, fits: Any) -> str:
+    """The first cell that does not fit, and its row; missing cells do."""
+    differs = pyarrow("pyarrow.compute").equal(fits, False).to_numpy(zero_copy_only=False)
+    place = int(np.flatnonzero(differs)[0])
+    return f"{shown(values[place].as_py())} in row {place + 1}"
 
 
 def way_to_numbers(file: TableFile, cells: str) -> str:

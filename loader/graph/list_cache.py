@@ -48,40 +48,40 @@ class ListCache:
 
     def __init__(self, graph: _Csc, nodes: Tensor, device: torch.device) -> None:
         self.nodes = nodes.long().cpu().sort().values
-        begins, num_edges = self._places(graph)
+        begins, at = self._places(graph)
         self.begins = begins.to(device)
-        self.entries = torch.empty(num_edges, dtype=graph.indices.dtype, device=device)
-        for place, part in self._parts(graph):
+        self.entries = torch.empty(int(at[-1]), dtype=graph.indices.dtype, device=device)
+        for place, part in self._parts(graph, at):
             self.entries[place].copy_(part)  # not by way of a second array on the GPU, which would count meanwhile
 
     def require_lists_of(self, graph: _Csc) -> None:
         """Raises ValueError unless the copies are what the graph's lists are now."""
-        begins, num_edges = self._places(graph)
-        same = num_edges == self.num_edges and torch.equal(begins, self.begins.cpu())
-        if not same or not all(torch.equal(part, self.entries[at].to(part)) for at, part in self._parts(graph)):
+        begins, at = self._places(graph)
+        same = int(at[-1]) == self.num_edges and torch.equal(begins, self.begins.cpu())
+        parts = self._parts(graph, at)
+        if not same or not all(torch.equal(part, self.entries[place].to(part)) for place, part in parts):
             raise ValueError(
                 "the graph's lists were written to or replaced after cache_lists, whose copies are of before; "
                 "call graph.cache_lists again, and sample the graph that it returns"
             )
 
-    def _places(self, graph: _Csc) -> tuple[Tensor, int]:
-        """Where the list of each node begins among the copies, -1 if it is not there, and the number of their edges."""
+    def _places(self, graph: _Csc) -> tuple[Tensor, Tensor]:
+        """Where the list of each node begins among the copies, -1 if it is not there; and `[n + 1]` int64: where the
+        lists of `nodes` begin there, and where the last one ends.
+        """
         lengths = graph.in_degrees().cpu()[self.nodes]
-        ends = lengths.long().cumsum(0)
-        begins = torch.full((graph.num_dst,), -1, dtype=graph.indptr.dtype)
-        begins[self.nodes] = (ends - lengths).to(graph.indptr.dtype)
-        return begins, int(lengths.sum())
-
-    def _parts(self, graph: _Csc) -> Iterator[tuple[slice, Tensor]]:
-        """The lists in the order of the copies, some at once, and their place there."""
-        indptr = graph.indptr.cpu()
-        lengths = (indptr[1:] - indptr[:-1])[self.nodes]
         at = torch.zeros(lengths.numel() + 1, dtype=torch.int64)
         torch.cumsum(lengths, 0, out=at[1:])
-        first = 0
+        begins = torch.full((graph.num_dst,), -1, dtype=graph.indptr.dtype)
+        begins[self.nodes] = at[:-1].to(graph.indptr.dtype)
+        return begins, at
+
+    def _parts(self, graph: _Csc, at: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """The lists in the order of the copies, some at once, and their place there."""
+        indptr, lengths, first = graph.indptr.cpu(), at.diff(), 0
         while first < self.nodes.numel():
             end = max(first + 1, int(torch.searchsorted(at, at[first] + _CHUNK, right=True)) - 1)
-            begin, length = indptr[self.nodes[first:end]].long(), lengths[first:end].long()
+            begin, length = indptr[self.nodes[first:end]].long(), lengths[first:end]
             places = (begin - at[first:end]).repeat_interleave(length)
             places += torch.arange(int(at[first]), int(at[end]))
             yield slice(int(at[first]), int(at[end])), graph.indices[places.to(graph.indices.device)]

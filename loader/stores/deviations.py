@@ -8,7 +8,7 @@ from torch import Tensor
 MOST_LOST = 0.25  # of the deviation of a column; more is refused
 _SAMPLED = 1 << 14  # rows, spread over all
 _PART = 1 << 22  # numbers that are looked at together
-# A smaller deviation is that of rounding, for the column's size or, of the smallest numbers, by itself.
+# Rounding alone gives a column a deviation of this share of its largest number, or this one if all are tiny.
 _CONSTANT, _LEAST = torch.finfo(torch.float32).eps, torch.finfo(torch.float32).tiny
 
 

@@ -126,8 +126,11 @@ class RowFormat:
         return table if device is None else table.to(device)
 
     def check(self, tensor: Tensor) -> None:
-        """Raises ValueError if a column of `tensor`, that of the format, loses too much of its deviation. It looks at
-        a sample of the rows."""
+        """Raises ValueError if the type loses too much of a column's deviation, which a sample of the rows tells.
+
+        Args:
+            tensor: that of the format.
+        """
         if not tensor.numel() or self.storage_dtype == tensor.dtype or self.storage_dtype == torch.float32:
             return
         flat = tensor.view(self.num_rows, self.dim)

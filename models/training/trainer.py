@@ -108,10 +108,9 @@ class _ReachedSteps(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         least, epochs, batches = trainer.min_steps, trainer.max_epochs, trainer.num_training_batches
-        limited = epochs not in (None, -1) and math.isfinite(batches) and not trainer.fast_dev_run  # type: ignore[attr-defined]
-        if not limited or least is None:
+        tries: Any = trainer.fast_dev_run  # type: ignore[attr-defined]  # Lightning's class does not declare it
+        if least is None or epochs is None or epochs == -1 or not math.isfinite(batches) or tries:
             return
-        assert epochs is not None
         steps = math.ceil(batches / trainer.accumulate_grad_batches)
         if least > epochs * steps:
             raise ValueError(
@@ -130,7 +129,7 @@ class _SameBest(Callback):
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if trainer.state.fn != "fit":
             return
-        states, every = checkpoint["callbacks"], trainer.callbacks  # type: ignore[attr-defined]
+        states, every = checkpoint["callbacks"], trainer.callbacks  # type: ignore[attr-defined]  # as above
         for callback in every:
             if not isinstance(callback, ModelCheckpoint) or callback.monitor is None:
                 continue

@@ -26,15 +26,14 @@ struct TreeWriter {
   __device__ uint32_t* vertices_to() const { return words + 6 * (of.segments() + 1); }
   __device__ uint32_t* edges_to() const { return words + 7 * (of.segments() + 1); }
   __device__ uint32_t* rows_to() const { return words + 8 * (of.segments() + 1); }
+  // Of each segment: its hop, and the relations of its type.
   __device__ uint32_t* hops() const { return words + 9 * (of.segments() + 1); }
-  __device__ uint32_t* relations() const { return words + 10 * (of.segments() + 1); }  // of its type
+  __device__ uint32_t* relations() const { return words + 10 * (of.segments() + 1); }
 
   __device__ int hop_of(int segment) const { return static_cast<int>(hops()[segment]); }
+
   // Segments whose vertices have rows: the last hop's have none.
   __device__ int with_rows() const { return of.segments() - of.types(); }
-  __device__ uint32_t relations_of(int segment) const {
-    return static_cast<uint32_t>(of.args.lists.types[segment % of.types()].relations);
-  }
 
   // Adds up the counts of all segments: those of vertices, of edges and of rows begin at to[0], to[1] and
   // to[2] times one more than there are segments.
@@ -47,7 +46,7 @@ struct TreeWriter {
     for (int first = 0; first < all; first += of.size()) {
       const int i = first + of.thread();
       uint64_t own = i < all ? count(i) : 0, sum;
-      if (i < with_rows()) own |= own * relations_of(i) << 32;  // rows
+      if (i < with_rows()) own |= own * relations()[i] << 32;  // rows
       const uint64_t within = before + of.exclusive(own, sum);
       if (i <= segments && i < all) {
         to[i] = static_cast<uint32_t>(within);
@@ -63,6 +62,10 @@ struct TreeWriter {
   __device__ bool tell() const {
     const bool sampled = of.status() == SampleStatus::kOk;
     const int segments = of.segments();
+    for (int i = of.thread(); i < segments; i += of.size()) {  // `add_up` reads what the same thread wrote
+      hops()[i] = static_cast<uint32_t>(i / of.types());
+      relations()[i] = static_cast<uint32_t>(of.args.lists.types[i % of.types()].relations);
+    }
     add_up(vertices_from(), [&](int i) { return of.counts().total(i); });
     if (of.thread() == 0) of.shared.good = sampled;
     __syncthreads();
@@ -82,9 +85,11 @@ struct TreeWriter {
     if (of.block != 0) return fits;
     for (int h = of.thread(); fits && h < of.args.hops; h += of.size())
       indptr(h)[of_hop(rows_from, h)] = static_cast<P>(of_hop(edges_from, h));
+    // As hand_over, by all threads at once: the host waits for this, and one thread takes 4 us.
     auto& host = *static_cast<TypedHeader*>(of.batch().host_header);
     for (int i = of.thread(); i < segments && sampled; i += of.size())
-      host.new_by_type[i / of.types() * kMaxTypes + i % of.types()] = vertices_from[i + 1] - vertices_from[i];
+      host.new_by_type[hop_of(i) * kMaxTypes + i - hop_of(i) * of.types()] =
+          vertices_from[i + 1] - vertices_from[i];
     for (int h = of.thread(); h <= of.args.hops; h += of.size()) {
       host.frontiers[h] = sampled ? int64_t{vertices_from[(h + 1) * of.types()]} : of.trees();
       if (h < of.args.hops) host.edges[h] = sampled ? of_hop(edges_from, h) : -1;
@@ -94,7 +99,7 @@ struct TreeWriter {
       const auto table = own.table.value, picks = own.picks.value, rows = own.rows.value;
       if (sampled && !fits) of.fail(SampleStatus::kOverflow, 0);
       host.status = of.status();
-      host.detail = host.status == SampleStatus::kOverflow ? static_cast<int64_t>(table) : own.header.detail;
+      host.detail = host.status == SampleStatus::kOverflow ? static_cast<int64_t>(table) : own.detail;
       host.hops_done = sampled ? of.args.hops : 0;
       host.counted = static_cast<int64_t>(picks);
       host.lines = static_cast<int64_t>(rows);
@@ -119,15 +124,14 @@ struct TreeWriter {
     const int segments = of.segments();
 #pragma unroll 1
     for (int turn = (segments - 1) / of.size(); turn >= 0; --turn) {
-      const int i = turn * of.size() + of.thread(), first = i - i % of.types();
+      const int i = turn * of.size() + of.thread();
       const bool is_one = i < segments;
-      const uint32_t edges = is_one ? edges_from()[first] : 0, rows = is_one ? rows_from()[first] : 0;
+      const int first = is_one ? hop_of(i) * of.types() : 0;
+      const uint32_t edges = edges_from()[first], rows = rows_from()[first];
       __syncthreads();
       if (!is_one) continue;
       edges_from()[i] -= edges;
       rows_from()[i] -= rows;
-      hops()[i] = static_cast<uint32_t>(first / of.types());
-      relations()[i] = relations_of(i);
     }
   }
 

@@ -9,6 +9,7 @@
 // each tree is copied there.
 #pragma once
 
+#include "block_sums.cuh"
 #include "sampler/cuda/device_pick.cuh"
 #include "sampler/cuda/tree_counts.cuh"
 #include "sampler/cuda/tree_scan.cuh"
@@ -41,18 +42,14 @@ struct PrefixSum {
   T before, total;
 };
 
-// Exclusive prefix over the threads of a block, by sums[warps] in shared memory. Out of line, as kernels have
-// it in several places and wait for instructions of which each block executes most only once.
+// Exclusive prefix over the threads of a block, by sums[warps] in shared memory. Unlike `sum_before`, it
+// takes blocks of any size and is out of line: kernels have it in several places, and wait for instructions,
+// of which a block executes most only once.
 template <typename T>
-__device__ __noinline__ PrefixSum<T> sum_before(T x, T* sums) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  T sum = x;
-#pragma unroll
-  for (int offset = 1; offset < 32; offset *= 2) {
-    const T below = __shfl_up_sync(kFullMask, sum, offset);
-    if (lane >= offset) sum += below;
-  }
-  if (lane == 31) sums[warp] = sum;
+__device__ __noinline__ PrefixSum<T> prefix_of_block(T x, T* sums) {
+  const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  const T up_to = sum_up_to(x);
+  if (threadIdx.x % 32 == 31) sums[warp] = up_to;
   __syncthreads();
   T before = 0, total = 0;
 #pragma unroll
@@ -63,7 +60,7 @@ __device__ __noinline__ PrefixSum<T> sum_before(T x, T* sums) {
     total += of_warp;
   }
   __syncthreads();  // `sums` may be used again
-  return {before + sum - x, total};
+  return {before + up_to - x, total};
 }
 
 // Words of the sums of a mini-batch, with both copies.
@@ -142,7 +139,7 @@ struct Trees {
     while (before >> 8 != batch().sequence) {
       const unsigned long long seen = atomicCAS(word, before, mine);
       if (seen == before) {
-        state().header.detail = detail;
+        state().detail = detail;
         return;
       }
       before = seen;
@@ -156,7 +153,7 @@ struct Trees {
   // Exclusive prefix over the threads of the block; `total` receives the sum. All threads call it.
   template <typename T>
   __device__ T exclusive(T x, T& total) const {
-    const auto [before, sum] = sum_before(x, reinterpret_cast<T*>(shared.sums));
+    const auto [before, sum] = prefix_of_block(x, reinterpret_cast<T*>(shared.sums));
     total = sum;
     return before;
   }

@@ -19,8 +19,8 @@ constexpr int64_t kMostTreeEntries = (int64_t{1} << 32) - 2;  // of a mini-batch
 struct TreeState {
   using Counter = SampleState::Counter;
 
-  SampleHeader header;
   uint64_t error;  // as of SampleState
+  int64_t detail;  // of the error, see SampleHeader
   Counter barrier, vertices, rows, picks;
   Counter table;    // places that the largest tree needs
   Counter tickets;  // of each hop, from 0 on

@@ -63,9 +63,8 @@ def test_rows_are_not_rounded(shop: Path, options: dict[str, Any]) -> None:
     kind = str(dtype).removeprefix("torch.")
     with pytest.raises(ValueError, match=f"^features.{name} is {kind}, and rows of tables hold days, years and codes"):
         TaskDataModule(RelationalDataset(shop, "again"), TreeSampler([4], times="both"), None, given)
-    of_tables = r"features of customers is (int8|bfloat16|float16), and rows of tables hold"
-    with pytest.raises(ValueError, match=rf"^({of_tables}|storage_dtype is torch\.{kind}, and would lose)"):
-        make(shop, features=lambda rows: given(rows))  # days are far from 0, which the store may find first
+    with pytest.raises(ValueError, match=r"^features of customers is (int8|bfloat16|float16), and rows of tables hold"):
+        make(shop, features=lambda rows: given(rows - rows.mean(0)))  # around 0, or the store refuses days first
     make(shop, features=partial(HostFeatures, dtype="float32", storage_dtype=None))
 
 

@@ -32,13 +32,14 @@ class ShardedFeatures(DeviceFeatures):
 
     def _placed(self, tensor: Tensor) -> Tensor:
         rows = self._format
+        rows.check(tensor)
 
         def fill(part: Tensor, begin: int) -> None:
             first, last = begin // rows.nbytes, -(-(begin + part.numel()) // rows.nbytes)
             if rows.coded:
                 some = rows.codes_of(tensor, first, last).view(-1)
             else:
-                some = rows.stored(tensor[first:last]).contiguous().view(-1).view(torch.uint8)
+                some = rows.narrowed(tensor[first:last]).contiguous().view(-1).view(torch.uint8)
             skipped = begin - first * rows.nbytes
             part.copy_(some[skipped : skipped + part.numel()])
 

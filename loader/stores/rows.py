@@ -137,6 +137,7 @@ class RowFormat:
         of = sample_of(flat)
         some = flat[of]
         if self.coded:
+            self._scaled(tensor)
             assert self.scales is not None
             scales = self.scales.of[of] if self.scales.by_row else self.scales.of
             read = codes.decode(codes.encode(some, self.storage_dtype, scales), scales)

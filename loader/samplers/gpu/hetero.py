@@ -88,7 +88,7 @@ class TypedCudaSession(CudaSession):
     ) -> tuple[Tensor, list[Hop], Tensor | None]:
         """The nodes of a mini-batch, the arrays of its hops, from the seeds outward, and the tree of each node."""
         space = self._opened()
-        nodes, indices, indptr, ids, tree = begun.plan.layout.cut(begun.memory, frontiers, edges, rows)
+        nodes, indices, indptr, ids, tree = begun.plan.layout.fit(begun.room, frontiers, edges, rows)
         if ids and space.graph.edge_ids is not None:
             begun.memory.record_stream(current_stream(self._index))
             ids = [space.edge_ids()[i] for i in ids]

@@ -184,6 +184,8 @@ class CudaSession(Session):
         else:
             for b, result in zip(together, results, strict=True):
                 b.result = result
+        for b in together:  # while the GPU samples
+            b.room = plan.layout.split(b.memory)
         if self._pad:
             self._unchecked += [_Unchecked(b.result, b.seeds, b.epoch, b.index) for b in together]
 
@@ -216,7 +218,7 @@ class CudaSession(Session):
     def build(self, begun: Begun, frontiers: list[int], edges: list[int], *more: Any) -> Any:
         """The mini-batch of these sizes, which lies in the memory of `begun`. `more`: what graphs with types tell."""
         space = self._opened()
-        nodes, indices, indptr, ids, _ = begun.plan.layout.cut(begun.memory, frontiers, edges)
+        nodes, indices, indptr, ids, _ = begun.plan.layout.fit(begun.room, frontiers, edges)
         if ids and space.graph.edge_ids is not None:
             begun.memory.record_stream(current_stream(self._index))
             ids = [space.edge_ids()[i] for i in ids]
@@ -257,6 +259,7 @@ class Begun:
         "num_seeds",
         "plan",
         "result",
+        "room",
         "seeds",
         "session",
         "sizes",
@@ -265,6 +268,7 @@ class Begun:
 
     plan: Plan
     memory: Tensor
+    room: list[Tensor]  # of each array in it
     sizes: Tensor  # of a padded one
     counts: bool  # the lines of its launch: the first of those that share it
     stream: torch.cuda.Stream  # where it was launched

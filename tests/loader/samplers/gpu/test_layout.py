@@ -66,7 +66,7 @@ def test_every_array_lies_at_the_kernels_address(case: dict[str, Any]) -> None:
         assert room.numel() == case["capacity"][0][-1]
         assert not room.any()
         room[:] = torch.arange(7, 7 + len(room))
-    nodes, indices, indptr, edge_ids, tree = layout.cut(memory, frontiers, edges)
+    nodes, indices, indptr, edge_ids, tree = layout.fit(layout.split(memory), frontiers, edges)
     assert (tree is not None) == case["trees"]
     assert tree is None or (tree.dtype == torch.int32 and tree.tolist() == list(range(7, 7 + frontiers[-1])))
     assert len(edge_ids) == (len(edges) if case["edge_ids"] else 0)
@@ -81,7 +81,7 @@ def test_every_array_lies_at_the_kernels_address(case: dict[str, Any]) -> None:
 def test_the_memory_of_a_mini_batch_counts_once(dtype: torch.dtype) -> None:
     layout = Layout([2, 5, 9], [4, 10], False, torch.int32, dtype)
     memory = torch.zeros(layout.length, dtype=torch.int32)
-    nodes, indices, indptr, *_ = layout.cut(memory, [2, 3, 4], [3, 5])
+    nodes, indices, indptr, *_ = layout.fit(layout.split(memory), [2, 3, 4], [3, 5])
     batch = MiniBatch(nodes, (2, 3, 4), (Block(indptr[1], indices[1], 4, 3), Block(indptr[0], indices[0], 3, 2)))
     assert batch.num_edges == 8
     assert batch.held_bytes == memory.nbytes
@@ -93,7 +93,24 @@ def test_the_memory_of_a_mini_batch_counts_once(dtype: torch.dtype) -> None:
 def test_changing_one_array_changes_no_other(dtype: torch.dtype) -> None:
     """A backward pass checks that what it kept is as it was."""
     layout = Layout([2, 5], [4], False, torch.int32, dtype)
-    nodes, (indices,), (indptr,), *_ = layout.cut(torch.zeros(layout.length, dtype=torch.int32), [2, 3], [3])
+    nodes, (indices,), (indptr,), *_ = layout.fit(
+        layout.split(torch.zeros(layout.length, dtype=torch.int32)), [2, 3], [3]
+    )
     before = nodes._version, indptr._version
     indices.fill_(1)
     assert (nodes._version, indptr._version) == before
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("inside", [(True, False), (False, True), (True, True)])
+def test_inference_mode_may_begin_and_end_between(inside: tuple[bool, bool], dtype: torch.dtype) -> None:
+    layout = Layout([2, 5], [4], True, torch.int32, dtype, trees=True)
+    with torch.inference_mode(inside[0]):
+        memory = torch.arange(layout.length, dtype=torch.int32)
+        room = layout.split(memory)
+    whole = [t.clone() for t in room]
+    with torch.inference_mode(inside[1]):
+        nodes, (indices,), (indptr,), (edge_ids,), tree = layout.fit(room, [2, 3], [3])
+    assert tree is not None
+    for part, of, size in zip((nodes, indices, tree, indptr, edge_ids), whole, (3, 3, 3, 3, 3), strict=True):
+        assert torch.equal(part, of[:size])

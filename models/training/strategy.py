@@ -10,10 +10,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from lightning.pytorch import Trainer
+from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 
 from models.training.exchange import GradientExchange
+
+_log = logging.getLogger(__name__)
 
 
 class OneExchangeStrategy(DDPStrategy):
@@ -45,8 +48,19 @@ class OneExchangeStrategy(DDPStrategy):
         self._accumulates = False
 
     def setup_distributed(self) -> None:
+        self._say_whom_it_waits_for()
         with _quiet("lightning.fabric.utilities.distributed"):  # each process would say that it is there
             super().setup_distributed()
+
+    def _say_whom_it_waits_for(self) -> None:
+        """Lightning starts the processes of this machine alone, and then waits for half an hour without a word."""
+        here = self.cluster_environment
+        if self.num_nodes > 1 and isinstance(here, LightningEnvironment) and self.local_rank == 0:
+            _log.info(
+                "trainer.num_nodes is %d: machine %d (NODE_RANK) waits for the others at %s:%d (MASTER_ADDR, "
+                "MASTER_PORT); start this command on each, by torchrun or with these variables",
+                *(self.num_nodes, here.node_rank(), here.main_address, here.main_port),
+            )
 
     def setup(self, trainer: Trainer) -> None:
         _ask_nobody(trainer)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from digest_record import records
-from host_ranks import start_ranks
+from host_ranks import finish_ranks, start_ranks
 from train_runs import ROOT, composer, in_process
 
 import train as train_module
@@ -92,6 +92,16 @@ def test_hosts_train_as_one_process_and_end_together(tmp_path: Path) -> None:
     assert sorted(first) == sorted(alone) == [(0, number) for number in range(60)]
     # Lightning divides the losses of accumulated mini-batches.
     assert first == pytest.approx({at: 4 * loss for at, loss in alone.items()}, rel=1e-4)
+
+
+def test_a_machine_says_whom_it_waits_for(tmp_path: Path) -> None:
+    command = [
+        str(ROOT / "train.py"), *OPTIONS[:7], "callbacks=none", "logger=none", f"data_dir={tmp_path / 'data'}",
+        f"hydra.run.dir={tmp_path / 'run'}", "trainer.num_nodes=2", "trainer.max_epochs=1", "exact_test=false",
+    ]  # fmt: skip
+    (code, first, failed), (other, *_) = finish_ranks(start_ranks(command, 2, 1), 300)
+    assert (code, other) == (0, 0), failed
+    assert "trainer.num_nodes is 2: machine 0 (NODE_RANK) waits for the others at 127.0.0.1:" in first + failed
 
 
 @pytest.mark.parametrize("options", [("trainer.num_nodes=2",), ("trainer.devices=2", "trainer.strategy=ddp")])

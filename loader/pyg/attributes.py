@@ -181,8 +181,17 @@ def check_attributes(data: Any) -> None:
 
     Raises:
         TypeError: an attribute of nodes or edges is a list, such as names, or an array of text or objects.
-        ValueError: `x` has not one row per node.
+        ValueError: `x` has not one row per node, or `adj_t` holds weights, as `ToSparseTensor` puts them there.
     """
+    for where, store in stores_of(data).items():
+        if "edge_index" not in store and "adj_t" in store and _has_weights(store["adj_t"]):
+            label = label_of((where, "adj_t"))
+            owner = label.removesuffix(".adj_t")
+            raise ValueError(
+                f"{label} has values other than 1, which mini-batches would lose, as they have edge_index; give that: "
+                f"index, {owner}.edge_weight = torch_geometric.utils.to_edge_index({label}); "
+                f"{owner}.edge_index = index.flip(0); del {label}"
+            )
     for place, value, kind in _levels(data):
         where, name = place
         level, label = kind.partition("/")[0], label_of(place)
@@ -198,6 +207,15 @@ def check_attributes(data: Any) -> None:
                 f"numbers only: keep it elsewhere ({name} = {label}; del {label}), and look it up by "
                 f"{owner.replace('data', 'batch', 1)}.{'n_id' if level == 'node' else 'e_id'}"
             )
+
+
+def _has_weights(adj_t: Any) -> bool:
+    """Whether an adjacency matrix says more than which edges there are."""
+    if isinstance(adj_t, Tensor):
+        values = adj_t._values() if adj_t.layout == torch.sparse_coo else adj_t.values()
+    else:
+        values = adj_t.storage.value()  # a SparseTensor of torch_sparse
+    return values is not None and bool((values != 1).any())
 
 
 def stores_of(data: Any) -> dict[Any, Any]:

@@ -262,6 +262,8 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
         of.edge_label = labels_of(truth, given, self._negatives is not None)
         if sample.times is not None:
             of.edge_label_time = times_of(sample, truth.numel())
+        elif "edge_label_time" in of:  # of the whole graph
+            del of["edge_label_time"]
         return data
 
 

@@ -61,6 +61,11 @@ def links_of(data: Any, edge_label_index: Any) -> tuple[EdgeType, Tensor]:
                 f"edge_label_index names the edge type {tuple(edge_type)}; data has {list(data.edge_types)} between "
                 f"the node types {list(data.node_types)}"
             )
+        if all_edges and "edge_index" not in data[key]:
+            raise ValueError(
+                f"data[{key!r}] has no edge_index, whose edges would be the links; set it, or give edge_label_index="
+                f"({key!r}, [2, n] ids)"
+            )
     found, ends = get_edge_label_index(data, given)
     return found, ends
 

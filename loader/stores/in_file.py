@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -52,6 +53,7 @@ def stored_in_file(tensor: Tensor, rows: RowFormat) -> Tensor:
     assert source is not None
     if is_replaced(tensor):
         raise ValueError(f"{source} was replaced since its rows were mapped; load the dataset again")
+    _write_back(source)
     key = _key(tensor, rows, source)
     name = str(rows.storage_dtype).removeprefix("torch.")
     path = source.parent / f"{source.name}.{name}-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:8]}"
@@ -82,6 +84,16 @@ class RowsInFile:
 
     def _stored(self, tensor: Tensor, rows: RowFormat) -> Tensor:
         return stored_in_file(tensor, rows)
+
+
+def _write_back(path: Path) -> None:
+    """Writes to disk what somebody has written to a mapping of the file.
+
+    The next write to such a page changes the file's time. Without this it does not, as long as the page waits for the
+    disk, so converted rows of before would be taken for those of the file.
+    """
+    with contextlib.suppress(OSError), open(path, "rb") as file:  # some file systems that are read-only refuse it
+        os.fsync(file.fileno())
 
 
 def _key(tensor: Tensor, rows: RowFormat, source: Path) -> dict[str, Any]:

@@ -10,10 +10,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from lightning.pytorch import Trainer
+from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 
+from loader.datamodules.base import DatasetModule
+from loader.datasets.digests import digest_of
+from loader.machine.arguments import shown
 from models.training.exchange import GradientExchange
+
+_log = logging.getLogger(__name__)
 
 
 class OneExchangeStrategy(DDPStrategy):
@@ -45,11 +51,24 @@ class OneExchangeStrategy(DDPStrategy):
         self._accumulates = False
 
     def setup_distributed(self) -> None:
+        self._say_whom_it_waits_for()
         with _quiet("lightning.fabric.utilities.distributed"):  # each process would say that it is there
             super().setup_distributed()
 
+    def _say_whom_it_waits_for(self) -> None:
+        """Lightning starts the processes of this machine alone, and then waits for half an hour without a word."""
+        here = self.cluster_environment
+        alone = self.num_nodes > 1 and not dist.is_initialized() and self.local_rank == 0
+        if alone and isinstance(here, LightningEnvironment):
+            _log.info(
+                "trainer.num_nodes is %d: machine %d (NODE_RANK) waits for the others at %s:%d (MASTER_ADDR, "
+                "MASTER_PORT); start this command on each, by torchrun or with these variables",
+                *(self.num_nodes, here.node_rank(), here.main_address, here.main_port),
+            )
+
     def setup(self, trainer: Trainer) -> None:
         _ask_nobody(trainer)
+        _check_data(getattr(trainer, "datamodule", None))
         super().setup(trainer)
 
     def configure_ddp(self) -> None:
@@ -117,6 +136,28 @@ def share_buffers(module: nn.Module) -> None:
     with torch.no_grad():
         for tensor in module.buffers():
             dist.broadcast(tensor, 0)
+
+
+def _check_data(module: Any) -> None:
+    """Raises ValueError, in all processes, if one has opened other data than the first one: files of machines differ.
+
+    Args:
+        module: the datamodule, or None. What is compared is what a checkpoint knows of its data.
+    """
+    if not isinstance(module, DatasetModule) or module.data is None:
+        return
+    learned = module.learned_from()
+    own = {**module.data.identity(), "train split": None if learned is None else digest_of(learned)}
+    of_ranks: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(of_ranks, own)
+    for rank, theirs in enumerate(of_ranks):
+        for name, value in of_ranks[0].items():
+            if theirs[name] != value:
+                raise ValueError(
+                    f"process {rank} of this run has other data than process 0: the {name} of {own['name']} is "
+                    f"{shown(theirs[name])}, not {shown(value)}; give all machines the same files, and "
+                    "dataset.rebuild=true"
+                )
 
 
 def _ask_nobody(trainer: Trainer) -> None:

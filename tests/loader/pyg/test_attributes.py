@@ -4,8 +4,9 @@ import networkx
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Data
-from torch_geometric.utils import from_networkx
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.transforms import ToSparseTensor
+from torch_geometric.utils import from_networkx, to_edge_index
 
 from loader.pyg import LinkNeighborLoader, NeighborLoader
 
@@ -53,6 +54,30 @@ def test_text_of_the_graph_is_copied():
 def test_x_with_other_rows_is_refused_at_once():
     with pytest.raises(ValueError, match=r"data\.x has shape \[3, 2\], data 4 nodes"):
         NeighborLoader(graph(x=torch.zeros(3, 2)), [2])
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_coo])
+@pytest.mark.parametrize("typed", [False, True])
+def test_weights_within_adj_t_are_refused(layout, typed):
+    data = HeteroData(town={"num_nodes": 4}, town__to__town={"edge_index": EDGES}) if typed else graph()
+    (store,) = data.edge_stores
+    nodes = "town" if typed else None
+    assert next(iter(NeighborLoader(ToSparseTensor(layout=layout)(data), [2], nodes))).num_edges > 0
+    store.edge_weight = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
+    data = ToSparseTensor(layout=layout)(data)
+    (store,) = data.edge_stores
+    with pytest.raises(ValueError, match=r"adj_t has values other than 1, which mini-batches would lose"):
+        NeighborLoader(data, [2], nodes)
+    index, store.edge_weight = to_edge_index(store.adj_t)  # the way out
+    store.edge_index = index.flip(0)
+    del store.adj_t
+    (batch,) = NeighborLoader(data, [-1], nodes, batch_size=4)
+    (found,) = batch.edge_stores
+    wanted = {(0, 1, 1.0), (1, 2, 2.0), (2, 3, 3.0), (3, 0, 4.0), (0, 2, 5.0)}
+    assert {
+        (*edge, w) for edge, w in zip(found.edge_index.t().tolist(), found.edge_weight.tolist(), strict=True)
+    } == wanted
 
 
 def test_as_many_edges_as_nodes_go_by_name():

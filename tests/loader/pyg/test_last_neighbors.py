@@ -108,6 +108,9 @@ def test_bad_arguments_are_refused() -> None:
         LastNeighborLoader(data, 0)
     with pytest.raises(TypeError, match="data is an int; it must be a TemporalData with vectors src and dst"):
         LastNeighborLoader(data.num_nodes, 10)
+    data.src = data.src / 2
+    with pytest.raises(TypeError, match=r"data\.src has dtype torch\.float32; it must be an integer type"):
+        LastNeighborLoader(data, 10)
 
 
 class TestOnGpu:

@@ -72,6 +72,13 @@ def test_without_negatives_labels_are_unchanged(data):
         assert torch.equal(batch.n_id[batch.edge_label_index], data.edge_index[:, batch.input_id])
 
 
+@pytest.mark.parametrize("sampling", [None, "binary", "triplet"])
+def test_times_of_all_links_are_left_out(data, sampling):
+    data.edge_label_time = torch.arange(3)
+    batch = next(iter(LinkNeighborLoader(data, [2], data.edge_index[:, :3], batch_size=2, neg_sampling=sampling)))
+    assert "edge_label_time" not in batch
+
+
 def test_every_link_comes_once_per_occurrence(data):
     links = torch.tensor([[3, 3, 9, 4], [5, 5, 9, 3]])
     batches = list(LinkNeighborLoader(data, [2], links, batch_size=3, shuffle=True))

@@ -240,6 +240,18 @@ def test_bad_arguments_are_refused(data, given, error, message) -> None:
         LinkNeighborLoader(data, **{"num_neighbors": [2], "edge_label_index": BUYS, **given})
 
 
+def test_links_of_adj_t_are_given(data) -> None:
+    pairs = data[BUYS].edge_index
+    size = data[BUYS[2]].num_nodes, data[BUYS[0]].num_nodes
+    matrix = torch.sparse_coo_tensor(pairs.flip(0), torch.ones(pairs.shape[1]), size, check_invariants=True)
+    del data[BUYS].edge_index
+    data[BUYS].adj_t = matrix
+    with pytest.raises(ValueError, match=r"has no edge_index, whose edges would be the links; set it, or give"):
+        LinkNeighborLoader(data, [2], BUYS)
+    batch = next(iter(LinkNeighborLoader(data, [2], (BUYS, pairs), batch_size=4)))
+    assert batch[BUYS].input_id.numel() == 4
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_GPU, reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("sampling", ["binary", "triplet", NegativeSampling("binary", 2, torch.rand(90))])

@@ -91,6 +91,17 @@ def test_rows_written_in_memory_are_converted_there(path: Path, kind: str) -> No
         assert torch.equal(rows_of(path, kind), rows)
 
 
+def test_rows_written_to_a_mapping_are_converted_again(tmp_path: Path) -> None:
+    x = torch.randn(600, 25, generator=torch.Generator().manual_seed(3)).numpy()
+    mapping = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float32, x.shape)
+    if "tmpfs" in subprocess.check_output(["stat", "-f", "-c", "%T", tmp_path], text=True):
+        pytest.skip("a file in memory has no time that writes to its mapping change")
+    mapping[:] = x
+    assert torch.equal(rows_of(tmp_path / "x.npy", "bfloat16"), torch.from_numpy(x).bfloat16().float()[IDS])
+    mapping[:] = -x
+    assert torch.equal(rows_of(tmp_path / "x.npy", "bfloat16"), -torch.from_numpy(x).bfloat16().float()[IDS])
+
+
 def test_scales_of_rows_are_kept_with_them(tmp_path: Path) -> None:
     x = torch.randn(600, 25, generator=torch.Generator().manual_seed(3)) * torch.logspace(-3, 3, 600)[:, None]
     np.save(tmp_path / "x.npy", x.numpy())

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from small_datamodule import make_datamodule, make_dataset
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from two_processes import call_in_two
@@ -107,6 +108,13 @@ def refusals(rank: int) -> dict[str, Any]:
             trainer.fit(model, DataLoader(rows, 4))
         except (ValueError, RuntimeError) as error:
             found[name] = str(error)
+    own = make_dataset()
+    own.splits["train"] += rank
+    trainer = Trainer(accelerator="cpu", devices=2, strategy=OneExchangeStrategy(), logger=False, max_epochs=1)
+    try:
+        trainer.fit(Regression(rank, False), datamodule=make_datamodule(dataset=own))
+    except ValueError as error:
+        found["other data"] = str(error)
     return found
 
 
@@ -155,6 +163,12 @@ def test_what_it_cannot_do_is_refused(root: Path) -> None:
             "so nobody knows which of its backward passes ends a step; give trainer.strategy=ddp"
         )
         assert found["unused"].startswith("frozen.weight got no gradient in this step")
+
+
+def test_other_data_in_a_process_is_refused(root: Path) -> None:
+    for rank in range(2):
+        found = json.loads((root / f"{rank}.json").read_text())
+        assert found["other data"].startswith("process 1 of this run has other data than process 0: the train split of")
 
 
 def test_options_of_ddp_are_refused() -> None:

@@ -61,6 +61,8 @@ def make_trainer(cfg: DictConfig) -> Trainer:
         callbacks.append(_GivenPatience())
     if any(isinstance(callback, ModelCheckpoint) for callback in callbacks):
         callbacks.append(_SameBest())
+    if any(hasattr(callback, "_average_model") for callback in callbacks):
+        callbacks.append(_TestedAverages())
     if cfg.trainer.get("min_steps"):
         callbacks.append(_ReachedSteps())
     several = {"strategy": OneExchangeStrategy()} if _has_others(cfg) else {}
@@ -139,6 +141,18 @@ class _SameBest(Callback):
                 del states[callback.state_key]
                 if trainer.is_global_zero:
                     log.warning("%s, so the best one is chosen anew from the validations that follow", why)
+
+
+class _TestedAverages(Callback):
+    """Tests the averaged weights that a checkpoint was chosen for, as `mode=evaluate` does.
+
+    When Lightning's WeightAveraging loads a checkpoint after a fit, it puts the weights that were averaged in their
+    place, from which a training would go on. This callback is called after it.
+    """
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if trainer.state.fn != "fit" and "current_model_state" in checkpoint:
+            pl_module.load_state_dict(checkpoint["state_dict"])
 
 
 def _changed_since(path: str, step: int) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch import callbacks
 from omegaconf import OmegaConf
 from train_runs import FAST, Composer, composer, in_process
 
@@ -93,6 +94,17 @@ def test_predictions_are_those_of_the_exact_evaluation(tmp_path: Path, composed:
 def test_predictions_of_sampled_neighbors_have_every_node_once(tmp_path: Path, composed: Composer) -> None:
     use(composed, trained(tmp_path, composed), "predict", "exact_test=false", "datamodule.eval_batch_size=7")
     assert rows(tmp_path)["id"] == list(range(40))
+
+
+@pytest.mark.skipif(not hasattr(callbacks, "EMAWeightAveraging"), reason="Lightning has it from 2.6 on")
+def test_a_run_tests_averaged_weights_as_saved(tmp_path: Path, composed: Composer) -> None:
+    average = "+callbacks.average._target_=lightning.pytorch.callbacks.EMAWeightAveraging"
+    best = ("callbacks.best.monitor=train/loss", "callbacks.best.mode=min")  # weights of a late epoch
+    folder = trained(tmp_path, composed, average, *best, "model.lr=0.1", "trainer.max_epochs=5")
+    use(composed, folder, "evaluate")
+    ways = (folder / "result.json", tmp_path / "new" / "metrics.json")
+    run, evaluated = (json.loads(path.read_text())["metrics"] for path in ways)
+    assert {name: run[name] for name in evaluated} == evaluated
 
 
 def test_an_evaluation_has_the_metrics_of_the_test(tmp_path: Path, composed: Composer, capsys: Any) -> None:

@@ -62,7 +62,7 @@ def make_trainer(cfg: DictConfig) -> Trainer:
     if any(isinstance(callback, ModelCheckpoint) for callback in callbacks):
         callbacks.append(_SameBest())
     if any(hasattr(callback, "_average_model") for callback in callbacks):
-        callbacks.append(_TestedAverages())
+        callbacks.insert(0, _WeightsBesideAverages())
     if cfg.trainer.get("min_steps"):
         callbacks.append(_ReachedSteps())
     several = {"strategy": OneExchangeStrategy()} if _has_others(cfg) else {}
@@ -143,16 +143,23 @@ class _SameBest(Callback):
                     log.warning("%s, so the best one is chosen anew from the validations that follow", why)
 
 
-class _TestedAverages(Callback):
-    """Tests the averaged weights that a checkpoint was chosen for, as `mode=evaluate` does.
+class _WeightsBesideAverages(Callback):
+    """Has the right weights saved and tested where Lightning's WeightAveraging averages them. It is called before that.
 
-    When Lightning's WeightAveraging loads a checkpoint after a fit, it puts the weights that were averaged in their
-    place, from which a training would go on. This callback is called after it.
+    When training ends, the averages take the place of the weights: a checkpoint that is still to be written has to be
+    written before, or a run that goes on from it would train the averages. When a checkpoint is loaded to be tested,
+    the weights that were averaged would take the place of the averages, for which it was chosen.
     """
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        every = trainer.callbacks  # type: ignore[attr-defined]  # as above
+        for callback in every:
+            if isinstance(callback, StepCheckpoint):
+                callback.save_due(trainer)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if trainer.state.fn != "fit" and "current_model_state" in checkpoint:
-            pl_module.load_state_dict(checkpoint["state_dict"])
+            checkpoint["current_model_state"] = checkpoint["state_dict"]
 
 
 def _changed_since(path: str, step: int) -> str | None:

@@ -96,15 +96,30 @@ def test_predictions_of_sampled_neighbors_have_every_node_once(tmp_path: Path, c
     assert rows(tmp_path)["id"] == list(range(40))
 
 
-@pytest.mark.skipif(not hasattr(callbacks, "EMAWeightAveraging"), reason="Lightning has it from 2.6 on")
+AVERAGE = "+callbacks.average._target_=lightning.pytorch.callbacks.EMAWeightAveraging"
+averages = pytest.mark.skipif(not hasattr(callbacks, "EMAWeightAveraging"), reason="Lightning has it from 2.6 on")
+
+
+@averages
 def test_a_run_tests_averaged_weights_as_saved(tmp_path: Path, composed: Composer) -> None:
-    average = "+callbacks.average._target_=lightning.pytorch.callbacks.EMAWeightAveraging"
     best = ("callbacks.best.monitor=train/loss", "callbacks.best.mode=min")  # weights of a late epoch
-    folder = trained(tmp_path, composed, average, *best, "model.lr=0.1", "trainer.max_epochs=5")
+    folder = trained(tmp_path, composed, AVERAGE, *best, "model.lr=0.1", "trainer.max_epochs=5")
     use(composed, folder, "evaluate")
     ways = (folder / "result.json", tmp_path / "new" / "metrics.json")
     run, evaluated = (json.loads(path.read_text())["metrics"] for path in ways)
     assert {name: run[name] for name in evaluated} == evaluated
+
+
+@averages
+def test_an_ended_run_goes_on_from_its_weights(tmp_path: Path, composed: Composer) -> None:
+    data = ["dataset=npz", f"dataset.path={write_graph(tmp_path / 'graph.npz')}", "callbacks.progress=null"]
+    options = [*data, AVERAGE, "callbacks.step.every_n_train_steps=1", "callbacks.best=null", "logger=none"]
+    for folder, epochs in (("whole", 6), ("ended", 3), ("ended", 6)):
+        step = tmp_path / folder / "checkpoints" / "step.ckpt"
+        resumed = [f"ckpt_path={step}"] if step.is_file() else []
+        in_process(composed, f"run_dir={tmp_path / folder}", f"trainer.max_epochs={epochs}", *options, *resumed)
+    kept = [json.loads((tmp_path / folder / "result.json").read_text())["metrics"] for folder in ("whole", "ended")]
+    assert kept[0] == kept[1]
 
 
 def test_an_evaluation_has_the_metrics_of_the_test(tmp_path: Path, composed: Composer, capsys: Any) -> None:

@@ -148,8 +148,24 @@ class _WeightsBesideAverages(Callback):
 
     When training ends, the averages take the place of the weights: a checkpoint that is still to be written has to be
     written before, or a run that goes on from it would train the averages. When a checkpoint is loaded to be tested,
-    the weights that were averaged would take the place of the averages, for which it was chosen.
+    the weights that were averaged would take the place of the averages, for which it was chosen. In a validation the
+    two have changed places, and what interrupts it has to find them in their own.
     """
+
+    _validates = False
+
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._validates = True
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._validates = False
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        every = trainer.callbacks  # type: ignore[attr-defined]  # as above
+        for callback in every:
+            if self._validates and hasattr(callback, "_average_model"):
+                callback.on_validation_epoch_end(trainer, pl_module)
+        self._validates = False
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         every = trainer.callbacks  # type: ignore[attr-defined]  # as above

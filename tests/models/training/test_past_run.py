@@ -17,6 +17,7 @@ from train_runs import FAST, Composer, composer, in_process
 from loader import Graph
 from loader.datasets import DatasetError
 from models.inference import layerwise_inference
+from models.training.errors import Interrupted
 from models.training.link_predictor import LinkPredictor
 from models.training.past_run import with_choices_of_past_run
 
@@ -119,6 +120,27 @@ def test_an_ended_run_goes_on_from_its_weights(tmp_path: Path, composed: Compose
         resumed = [f"ckpt_path={step}"] if step.is_file() else []
         in_process(composed, f"run_dir={tmp_path / folder}", f"trainer.max_epochs={epochs}", *options, *resumed)
     kept = [json.loads((tmp_path / folder / "result.json").read_text())["metrics"] for folder in ("whole", "ended")]
+    assert kept[0] == kept[1]
+
+
+class Pressing(callbacks.Callback):
+    """Presses Ctrl-C in the second validation."""
+
+    def on_validation_batch_start(self, trainer: Any, *_: Any) -> None:
+        if trainer.current_epoch == 1:
+            raise KeyboardInterrupt
+
+
+@averages
+def test_averages_survive_ctrl_c_in_a_validation(tmp_path: Path, composed: Composer) -> None:
+    data = ["dataset=npz", f"dataset.path={write_graph(tmp_path / 'graph.npz')}", "callbacks.progress=null"]
+    options = [*data, AVERAGE, "logger=none", "callbacks.best=null", "trainer.max_epochs=5"]
+    in_process(composed, f"run_dir={tmp_path / 'whole'}", *options)
+    cut = f"run_dir={tmp_path / 'cut'}"
+    with pytest.raises(Interrupted):
+        in_process(composed, cut, f"+callbacks.press._target_={__name__}.Pressing", *options)
+    in_process(composed, cut, *options, f"ckpt_path={tmp_path / 'cut' / 'checkpoints' / 'step.ckpt'}")
+    kept = [json.loads((tmp_path / folder / "result.json").read_text())["metrics"] for folder in ("whole", "cut")]
     assert kept[0] == kept[1]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,20 @@ def test_every_file_has_a_section() -> None:
     for path in FILES:
         if path.parent != ROOT / "conf":
             assert f"## `{path.parent.name}={path.stem}`\n" in pages
+
+
+def test_pages_choose_what_there_is() -> None:
+    groups = {path.parent.name for path in FILES if path.parent != ROOT / "conf"}
+    chosen = re.compile(rf"(?<![\w.])({'|'.join(groups)})=([\w-]+)(?=[`\s])")
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        text = page.read_text(encoding="utf-8")
+        found = [one for span in re.findall(r"`[^`\n]+`", text) for one in chosen.findall(span)]
+        found += [
+            one for line in re.findall(r"^ *python train\.py .*$", text, re.MULTILINE) for one in chosen.findall(line)
+        ]
+        for group, name in found:
+            there = (ROOT / "conf" / group / f"{name}.yaml").is_file() or f"{group}/{name}.yaml" in text
+            assert there or name in ("null", "NAME"), f"{page} names {group}={name}"
 
 
 def test_comments_become_the_meaning(tmp_path: Path) -> None:

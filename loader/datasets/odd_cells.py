@@ -22,11 +22,12 @@ _OTHER_FORMS = {
     "date": r"^\s*(\d{4}-\d\d-\d\d([ T].*)?|\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d\d)([ T].*)?)\s*$",
 }
 _LIKE = {"number": "2.5", "date": "2024-05-31"}
+_ZONED = r"\d\d:\d\d\S*(Z|[+-]\d\d(:?\d\d)?)\s*$"  # a time of day that ends with its zone
 
 
 def odd_cells(values: Any) -> str | None:
     """Says which cells are no number, if nearly all of a column of texts are one, or no date; or that they are written
-    in another way.
+    in another way, or only some with a time zone.
 
     Args:
         values: an array of pyarrow.
@@ -61,6 +62,10 @@ def odd_cells(values: Any) -> str | None:
         if compute.any(compute.invert(plain)).as_py():
             first = _first_that_differs(values, plain)
             return f"its cells are {kind}s, but not all are written as {_LIKE[kind]}, the first is {first}"
+        zoned = compute.match_substring_regex(values, _ZONED)
+        if kind == "date" and compute.any(zoned).as_py() and not compute.all(zoned).as_py():
+            first = _first_that_differs(values, zoned)
+            return f"only some of its dates have a time zone, the first without is {first}"
     return None
 
 

@@ -61,6 +61,8 @@ def make_trainer(cfg: DictConfig) -> Trainer:
         callbacks.append(_GivenPatience())
     if any(isinstance(callback, ModelCheckpoint) for callback in callbacks):
         callbacks.append(_SameBest())
+    if any(hasattr(callback, "_average_model") for callback in callbacks):
+        callbacks.insert(0, _WeightsBesideAverages())
     if cfg.trainer.get("min_steps"):
         callbacks.append(_ReachedSteps())
     several = {"strategy": OneExchangeStrategy()} if _has_others(cfg) else {}
@@ -139,6 +141,41 @@ class _SameBest(Callback):
                 del states[callback.state_key]
                 if trainer.is_global_zero:
                     log.warning("%s, so the best one is chosen anew from the validations that follow", why)
+
+
+class _WeightsBesideAverages(Callback):
+    """Has the right weights saved and tested where Lightning's WeightAveraging averages them. It is called before that.
+
+    When training ends, the averages take the place of the weights: a checkpoint that is still to be written has to be
+    written before, or a run that goes on from it would train the averages. When a checkpoint is loaded to be tested,
+    the weights that were averaged would take the place of the averages, for which it was chosen. In a validation the
+    two have changed places, and what interrupts it has to find them in their own.
+    """
+
+    _validates = False
+
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._validates = True
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._validates = False
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        every = trainer.callbacks  # type: ignore[attr-defined]  # as above
+        for callback in every:
+            if self._validates and hasattr(callback, "_average_model"):
+                callback.on_validation_epoch_end(trainer, pl_module)
+        self._validates = False
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        every = trainer.callbacks  # type: ignore[attr-defined]  # as above
+        for callback in every:
+            if isinstance(callback, StepCheckpoint):
+                callback.save_due(trainer)
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if trainer.state.fn != "fit" and "current_model_state" in checkpoint:
+            checkpoint["current_model_state"] = checkpoint["state_dict"]
 
 
 def _changed_since(path: str, step: int) -> str | None:

@@ -57,6 +57,15 @@ def test_other_ways_to_write_are_found(cells, told):
     assert found.startswith(f"its cells are {told}")
 
 
+@pytest.mark.parametrize("zone", ["Z", "+02:00", "-0330", "+05"])
+def test_dates_of_which_some_have_zones(zone):
+    cells = ["2024-05-31 08:00:00" + zone, None, "2024-05-31T08:00:00.5" + zone]
+    assert odd_cells(pa.array(cells)) is None
+    for other in ("2024-06-01 08:00:00", "2024-06-01"):
+        found = odd_cells(pa.array([*cells, other]))
+        assert found == f"only some of its dates have a time zone, the first without is '{other}' in row 4"
+
+
 def test_long_columns_are_looked_at_in_part_first(monkeypatch):
     numbers, names = [str(number) for number in range(30_000)], [f"u{number}" for number in range(30_000)]
     assert odd_cells(pa.array([*numbers, "?"])) == "1 of its 30,001 cells is no number, '?' in row 30001"

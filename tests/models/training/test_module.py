@@ -17,6 +17,7 @@ from loader.graph import Graph
 from loader.samplers import HopwiseSampler
 from loader.samples import MiniBatch
 from models.inference import layerwise_inference
+from models.training.callbacks import StepCheckpoint
 from models.training.metrics import METRICS
 from models.training.module import NodeClassifier, WholeGraph
 
@@ -220,6 +221,17 @@ def test_a_resumed_epoch_reports_all_of_itself(random_graph: Any, tmp_path: Any,
     whole, rest = results
     assert len(whole) == 3
     assert rest == whole[1:]
+
+
+def test_a_run_goes_on_after_its_last_epoch(random_graph: Any, tmp_path: Any) -> None:
+    loader, seen = make_stateful_loader(random_graph(), multilabel=False), [Seen(), Seen(), Seen()]
+    for callback, epochs, resumed in zip(seen, (3, 2, 3), (None, None, tmp_path / "step.ckpt"), strict=True):
+        torch.manual_seed(0)
+        saving = StepCheckpoint(tmp_path / "step.ckpt", every_n_train_steps=1)
+        make_trainer(max_epochs=epochs, callbacks=[callback, saving], enable_checkpointing=True).fit(
+            NodeClassifier(5, NUM_CLASSES, hidden_channels=8, dropout=0.0), train_dataloaders=loader, ckpt_path=resumed
+        )
+    assert seen[1].epochs + seen[2].epochs == seen[0].epochs
 
 
 def test_an_epoch_cut_short_is_reported_too(random_graph: Any) -> None:

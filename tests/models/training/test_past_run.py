@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch import callbacks
 from omegaconf import OmegaConf
 from train_runs import FAST, Composer, composer, in_process
 
 from loader import Graph
 from loader.datasets import DatasetError
 from models.inference import layerwise_inference
+from models.training.errors import Interrupted
 from models.training.link_predictor import LinkPredictor
 from models.training.past_run import with_choices_of_past_run
 
@@ -93,6 +95,53 @@ def test_predictions_are_those_of_the_exact_evaluation(tmp_path: Path, composed:
 def test_predictions_of_sampled_neighbors_have_every_node_once(tmp_path: Path, composed: Composer) -> None:
     use(composed, trained(tmp_path, composed), "predict", "exact_test=false", "datamodule.eval_batch_size=7")
     assert rows(tmp_path)["id"] == list(range(40))
+
+
+AVERAGE = "+callbacks.average._target_=lightning.pytorch.callbacks.EMAWeightAveraging"
+averages = pytest.mark.skipif(not hasattr(callbacks, "EMAWeightAveraging"), reason="Lightning has it from 2.6 on")
+
+
+@averages
+def test_a_run_tests_averaged_weights_as_saved(tmp_path: Path, composed: Composer) -> None:
+    best = ("callbacks.best.monitor=train/loss", "callbacks.best.mode=min")  # weights of a late epoch
+    folder = trained(tmp_path, composed, AVERAGE, *best, "model.lr=0.1", "trainer.max_epochs=5")
+    use(composed, folder, "evaluate")
+    ways = (folder / "result.json", tmp_path / "new" / "metrics.json")
+    run, evaluated = (json.loads(path.read_text())["metrics"] for path in ways)
+    assert {name: run[name] for name in evaluated} == evaluated
+
+
+@averages
+def test_an_ended_run_goes_on_from_its_weights(tmp_path: Path, composed: Composer) -> None:
+    data = ["dataset=npz", f"dataset.path={write_graph(tmp_path / 'graph.npz')}", "callbacks.progress=null"]
+    options = [*data, AVERAGE, "callbacks.step.every_n_train_steps=1", "callbacks.best=null", "logger=none"]
+    for folder, epochs in (("whole", 6), ("ended", 3), ("ended", 6)):
+        step = tmp_path / folder / "checkpoints" / "step.ckpt"
+        resumed = [f"ckpt_path={step}"] if step.is_file() else []
+        in_process(composed, f"run_dir={tmp_path / folder}", f"trainer.max_epochs={epochs}", *options, *resumed)
+    kept = [json.loads((tmp_path / folder / "result.json").read_text())["metrics"] for folder in ("whole", "ended")]
+    assert kept[0] == kept[1]
+
+
+class Pressing(callbacks.Callback):
+    """Presses Ctrl-C in the second validation."""
+
+    def on_validation_batch_start(self, trainer: Any, *_: Any) -> None:
+        if trainer.current_epoch == 1:
+            raise KeyboardInterrupt
+
+
+@averages
+def test_averages_survive_ctrl_c_in_a_validation(tmp_path: Path, composed: Composer) -> None:
+    data = ["dataset=npz", f"dataset.path={write_graph(tmp_path / 'graph.npz')}", "callbacks.progress=null"]
+    options = [*data, AVERAGE, "logger=none", "callbacks.best=null", "trainer.max_epochs=5"]
+    in_process(composed, f"run_dir={tmp_path / 'whole'}", *options)
+    cut = f"run_dir={tmp_path / 'cut'}"
+    with pytest.raises(Interrupted):
+        in_process(composed, cut, f"+callbacks.press._target_={__name__}.Pressing", *options)
+    in_process(composed, cut, *options, f"ckpt_path={tmp_path / 'cut' / 'checkpoints' / 'step.ckpt'}")
+    kept = [json.loads((tmp_path / folder / "result.json").read_text())["metrics"] for folder in ("whole", "cut")]
+    assert kept[0] == kept[1]
 
 
 def test_an_evaluation_has_the_metrics_of_the_test(tmp_path: Path, composed: Composer, capsys: Any) -> None:

@@ -78,8 +78,8 @@ def _leave_no_empty_folder(*, refused: bool = False) -> None:
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
 def main(cfg: DictConfig) -> float:
     composed()
-    # Lightning's own, with torch 2.13; nothing here can avoid it.
-    warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning)
+    # Lightning's own, with torch 2.13, and torch_geometric's, with torch 2.15; nothing here can avoid them.
+    warnings.filterwarnings("ignore", message=".*(LeafSpec|torch.jit.script).* is deprecated", category=FutureWarning)
     # A run that goes on writes where it wrote before. Of another one, `announce` says that its files are replaced.
     for folder in ("Checkpoint directory", "Experiment logs directory"):
         warnings.filterwarnings("ignore", message=f"{folder} .* exists and is not empty")

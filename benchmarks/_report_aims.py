@@ -81,13 +81,16 @@ Limits = Callable[[Result], Iterable[tuple[str, float, float]]]
 
 
 def limits(unit: str) -> Callable[[Limits], Judge]:
-    """Each name has a value in this unit, at most its limit."""
+    """Each name has a value in this unit, at most its limit. If some are above it, only these are named."""
 
     def judged(function: Limits) -> Judge:
         def judge(result: Result) -> tuple[str, bool]:
             found = list(function(result))
-            text = ", ".join(f"{name} {value:.3g} of {limit:g}" for name, value, limit in found)
-            return f"{text} {unit}", bool(found) and all(value <= limit for _, value, limit in found)
+            above = [(name, value, limit) for name, value, limit in found if value > limit]
+            digits = 5 if above else 3  # of a value that is hardly above
+            text = "; ".join(f"{name} {value:.{digits}g} of {limit:g}" for name, value, limit in above or found)
+            kept = f"{len(found) - len(above)} of {len(found)} kept; " if above else ""
+            return f"{kept}{text} {unit}", bool(found) and not above
 
         return judge
 

@@ -50,7 +50,8 @@ PAGES: dict[str, tuple[str, str, Sequence[str]]] = {
     "models": (
         "Models",
         "`model=NAME` chooses the network, and `model.OPTION=VALUE` sets an option of it. With `task=link`, GraphSAGE "
-        "predicts links. All but GraphSAGE and node2vec are torch_geometric's. "
+        "predicts links. `gat`, `gatv2`, `gcn`, `gin`, `pna`, `to_hetero` and `hgt` have torch_geometric's layers, the "
+        "others our own; `rsage` reads tables by pytorch-frame. "
         "[Your own model](../tutorials/own_model.md) says how to write one.",
         ("model", "optimizer", "schedule"),
     ),
@@ -99,7 +100,10 @@ def read(path: Path) -> File:
     head: list[str] = []
     while lines and lines[0].startswith("#"):
         said = lines.pop(0).removeprefix("#").strip()
-        head.append(f"`{said}`" if said.startswith("python ") else said)
+        if said.startswith("--"):  # the command before goes on
+            head[-1] = f"{head[-1].removesuffix('`')} {said}`"
+        else:
+            head.append(f"`{said}`" if said.startswith("python ") else said)
     if chosen := _CHOSEN.findall("\n".join(lines)):
         head.append("It chooses " + ", ".join(f"`{group}={name}`" for group, name in chosen) + ".")
     groups: list[tuple[int, str]] = []

@@ -30,7 +30,9 @@ def import_optional(module: str, wanted_by: str, extra: str) -> Any:
         ImportError: the package is missing, or does not import; the message says what to install.
     """
     try:
-        return importlib.import_module(module)
+        with warnings.catch_warnings():  # what torch_geometric does at its import, torch 2.15 deprecates
+            warnings.filterwarnings("ignore", message="`torch.jit.script` is", category=FutureWarning)
+            return importlib.import_module(module)
     except ModuleNotFoundError as error:
         package = module.partition(".")[0]
         if error.name is None or error.name.partition(".")[0] != package:

@@ -89,8 +89,8 @@ def limits(unit: str) -> Callable[[Limits], Judge]:
             above = [(name, value, limit) for name, value, limit in found if value > limit]
             digits = 5 if above else 3  # of a value that is hardly above
             text = "; ".join(f"{name} {value:.{digits}g} of {limit:g}" for name, value, limit in above or found)
-            kept = f"{len(found) - len(above)} of {len(found)} kept; " if above else ""
-            return f"{kept}{text} {unit}", bool(found) and not above
+            within = f"{len(found) - len(above)} of {len(found)} kept; " if above else ""
+            return f"{within}{text} {unit}", bool(found) and not above
 
         return judge
 

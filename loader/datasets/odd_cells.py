@@ -65,7 +65,7 @@ def odd_cells(values: Any) -> str | None:
         zoned = compute.match_substring_regex(values, _ZONED)
         if kind == "date" and compute.any(zoned).as_py() and not compute.all(zoned).as_py():
             first = _first_that_differs(values, zoned)
-            return f"only some of its dates have a time zone, the first without is {first}"
+            return f"not all of its dates have a time zone written as Z or +02:00, the first is {first}"
     return None
 
 
@@ -80,7 +80,7 @@ def way_to_numbers(file: TableFile, cells: str) -> str:
     """What mends odd cells: of a CSV file `cells` says it; a Parquet file has types."""
     if file.kind != ".parquet":
         return cells
-    way = "convert the column by pandas.to_numeric or to_datetime"
+    way = "convert the column by pandas.to_numeric, or to_datetime with utc=True and format='mixed'"
     return f"{way}, where errors='coerce' makes other cells missing, and save it again"
 
 

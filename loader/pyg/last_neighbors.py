@@ -48,7 +48,7 @@ class LastNeighborLoader:
         if not isinstance(src, Tensor) or not isinstance(dst, Tensor) or src.dim() != 1 or src.shape != dst.shape:
             raise TypeError(f"data is {kind_of(data)}; it must be a TemporalData with vectors src and dst")
         for name, ends in (("data.src", src), ("data.dst", dst)):
-            check_integers(name, ends, f": {name}.long()")
+            check_integers(name, ends, ": give the nodes numbers")
         self.size, self.cur_e_id, self.num_events = as_size("size", size), 0, src.numel()
         self._sampler = TreeSampler([self.size], times="edge", rule="<", last=True, edge_ids=True, device=device)
         self._ends = torch.stack([src, dst]).long().cpu()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -92,8 +92,12 @@ def _write_back(path: Path) -> None:
     The next write to such a page changes the file's time. Without this it does not, as long as the page waits for the
     disk, so converted rows of before would be taken for those of the file.
     """
-    with contextlib.suppress(OSError), open(path, "rb") as file:  # some file systems that are read-only refuse it
-        os.fsync(file.fileno())
+    with open(path, "rb") as file:
+        try:
+            os.fsync(file.fileno())
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EINVAL):  # file systems that know no such thing
+                raise
 
 
 def _key(tensor: Tensor, rows: RowFormat, source: Path) -> dict[str, Any]:

@@ -288,7 +288,7 @@ class Classifier(MatmulPrecision):
 
     def on_train_epoch_end(self) -> None:
         self.log_cut_epoch()
-        self.scores["train"].reset()  # a checkpoint that is written from now on is of the next epoch
+        self.scores["train"].reset()  # a checkpoint that is written later is of the next epoch
 
     def on_validation_epoch_start(self) -> None:
         self.scores["val"].reset()

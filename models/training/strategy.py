@@ -15,7 +15,6 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 
 from loader.datamodules.base import DatasetModule
-from loader.datasets.digests import digest_of
 from loader.machine.arguments import shown
 from models.training.exchange import GradientExchange
 
@@ -68,7 +67,7 @@ class OneExchangeStrategy(DDPStrategy):
 
     def setup(self, trainer: Trainer) -> None:
         _ask_nobody(trainer)
-        _check_data(getattr(trainer, "datamodule", None))
+        check_data(getattr(trainer, "datamodule", None))
         super().setup(trainer)
 
     def configure_ddp(self) -> None:
@@ -138,25 +137,28 @@ def share_buffers(module: nn.Module) -> None:
             dist.broadcast(tensor, 0)
 
 
-def _check_data(module: Any) -> None:
+def check_data(module: Any) -> None:
     """Raises ValueError, in all processes, if one has opened other data than the first one: files of machines differ.
 
     Args:
-        module: the datamodule, or None. What is compared is what a checkpoint knows of its data.
+        module: the datamodule, or None. What is compared is what a checkpoint knows of its data, but for their name:
+            machines may have them in folders of their own.
     """
     if not isinstance(module, DatasetModule) or module.data is None:
         return
-    learned = module.learned_from()
-    own = {**module.data.identity(), "train split": None if learned is None else digest_of(learned)}
-    of_ranks: list[Any] = [None] * dist.get_world_size()
+    known = module.state_dict()
+    own = {**known["data"], **known.get("rows", {}), "train split": known.get("learned_from")}
+    dataset = own.pop("name")
+    of_ranks: list[dict[str, Any]] = [{} for _ in range(dist.get_world_size())]
     dist.all_gather_object(of_ranks, own)
+    first = of_ranks[0]
     for rank, theirs in enumerate(of_ranks):
-        for name, value in of_ranks[0].items():
-            if theirs[name] != value:
+        for name in {**first, **theirs}:
+            if theirs.get(name) != first.get(name):
                 raise ValueError(
-                    f"process {rank} of this run has other data than process 0: the {name} of {own['name']} is "
-                    f"{shown(theirs[name])}, not {shown(value)}; give all machines the same files, and "
-                    "dataset.rebuild=true"
+                    f"process {rank} of this run has other data than process 0: the {name} of {dataset} is "
+                    f"{shown(theirs.get(name))}, not {shown(first.get(name))}; give all machines the same files and "
+                    "options, and dataset.rebuild=true"
                 )
 
 

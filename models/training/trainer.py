@@ -146,8 +146,8 @@ class _SameBest(Callback):
 class _WeightsBesideAverages(Callback):
     """Has the right weights saved and tested where Lightning's WeightAveraging averages them. It is called before that.
 
-    When training ends, the averages take the place of the weights: a checkpoint that is still to be written has to be
-    written before, or a run that goes on from it would train the averages. When a checkpoint is loaded to be tested,
+    When training ends, the averages take the place of the weights: the last step has to be saved before, or a run that
+    goes on from it would train the averages. When a checkpoint is loaded to be tested,
     the weights that were averaged would take the place of the averages, for which it was chosen. In a validation the
     two have changed places, and what interrupts it has to find them in their own.
     """
@@ -171,7 +171,7 @@ class _WeightsBesideAverages(Callback):
         every = trainer.callbacks  # type: ignore[attr-defined]  # as above
         for callback in every:
             if isinstance(callback, StepCheckpoint):
-                callback.save_due(trainer)
+                callback.on_train_end(trainer, pl_module)  # again later, when nothing is left to do
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if trainer.state.fn != "fit" and "current_model_state" in checkpoint:

@@ -61,7 +61,8 @@ class StepCheckpoint(Checkpoint):
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any, **__: Any) -> None:
         if self._interrupted:
             raise KeyboardInterrupt
-        self.save_due(trainer)
+        if self._due:
+            self._save(trainer)
         self._in_step = True
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any, **__: Any) -> None:
@@ -80,7 +81,8 @@ class StepCheckpoint(Checkpoint):
             raise KeyboardInterrupt
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.save_due(trainer)
+        if self._due:
+            self._save(trainer)
         if self._interrupted:
             raise KeyboardInterrupt
         self._handle_no_more()
@@ -92,11 +94,6 @@ class StepCheckpoint(Checkpoint):
         if asked_to_end and not saved and not self._in_step:
             if trainer.validating:
                 trainer.fit_loop.epoch_loop.val_loop.batch_progress.reset_on_run()  # it is repeated as a whole
-            self._save(trainer)
-
-    def save_due(self, trainer: Trainer) -> None:
-        """Saves the last step now, if it is one of those that are saved."""
-        if self._due:
             self._save(trainer)
 
     def _interrupt(self, *_: Any) -> None:

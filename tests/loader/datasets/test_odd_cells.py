@@ -63,7 +63,7 @@ def test_dates_of_which_some_have_zones(zone):
     assert odd_cells(pa.array(cells)) is None
     for other in ("2024-06-01 08:00:00", "2024-06-01"):
         found = odd_cells(pa.array([*cells, other]))
-        assert found == f"only some of its dates have a time zone, the first without is '{other}' in row 4"
+        assert found == f"not all of its dates have a time zone written as Z or +02:00, the first is '{other}' in row 4"
 
 
 def test_long_columns_are_looked_at_in_part_first(monkeypatch):

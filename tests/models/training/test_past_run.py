@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,6 +122,29 @@ def test_an_ended_run_goes_on_from_its_weights(tmp_path: Path, composed: Compose
         resumed = [f"ckpt_path={step}"] if step.is_file() else []
         in_process(composed, f"run_dir={tmp_path / folder}", f"trainer.max_epochs={epochs}", *options, *resumed)
     kept = [json.loads((tmp_path / folder / "result.json").read_text())["metrics"] for folder in ("whole", "ended")]
+    assert kept[0] == kept[1]
+
+
+class PressingAtTheEnd(callbacks.Callback):
+    """Presses Ctrl-C in the last step of a run of three epochs, which is not one that is saved."""
+
+    def on_before_optimizer_step(self, trainer: Any, *_: Any) -> None:
+        if trainer.current_epoch == 2 and trainer.is_last_batch:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@averages
+def test_weights_survive_ctrl_c_in_the_last_step(tmp_path: Path, composed: Composer) -> None:
+    data = ["dataset=npz", f"dataset.path={write_graph(tmp_path / 'graph.npz')}", "callbacks.progress=null"]
+    watched = ["optimized_metric=train/acc", "callbacks.best=null", "callbacks.early_stopping=null"]
+    options = [*data, AVERAGE, *watched, "logger=none", "trainer.limit_val_batches=0", "model.lr=0.1"]
+    in_process(composed, f"run_dir={tmp_path / 'whole'}", *options, "trainer.max_epochs=6")
+    cut, press = f"run_dir={tmp_path / 'cut'}", f"+callbacks.press._target_={__name__}.PressingAtTheEnd"
+    with pytest.raises(Interrupted):
+        in_process(composed, cut, press, *options, "trainer.max_epochs=3")
+    step = tmp_path / "cut" / "checkpoints" / "step.ckpt"
+    in_process(composed, cut, *options, "trainer.max_epochs=6", f"ckpt_path={step}")
+    kept = [json.loads((tmp_path / folder / "result.json").read_text())["metrics"] for folder in ("whole", "cut")]
     assert kept[0] == kept[1]
 
 

@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from shop import edit, write_shop
 from small_datamodule import make_datamodule, make_dataset
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from two_processes import call_in_two
 
-from models.training.strategy import OneExchangeStrategy
+from loader.datamodules.tasks import TaskDataModule
+from loader.datasets import RelationalDataset
+from loader.samplers import TreeSampler
+from models.training.strategy import OneExchangeStrategy, check_data
 
 CASES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -118,6 +123,24 @@ def refusals(rank: int) -> dict[str, Any]:
     return found
 
 
+def tables_of_two(root: Path, rank: int) -> dict[str, str]:
+    """What is said where machines have their tables in folders of their own, and where one row differs."""
+    folder = write_shop(root / f"tables{rank}")
+    found = {}
+    for case in ("same", "other"):
+        if case == "other" and rank:
+            edit(folder / "items.csv", lambda text: text.replace("c1,", "c2,", 1))
+        tables = RelationalDataset(folder, "again", cache_dir=root / f"cache{rank}")
+        module = TaskDataModule(tables, TreeSampler([4], times="both"), batch_size=32, prefetch=0)
+        module.setup()
+        found[case] = "nothing"
+        try:
+            check_data(module)
+        except ValueError as error:
+            found[case] = str(error)
+    return found
+
+
 # Called by each of two processes.
 def main(root: str) -> None:
     rank = int(os.environ["LOCAL_RANK"])
@@ -126,7 +149,10 @@ def main(root: str) -> None:
         for name, case in CASES.items()
     }
     torch.save(found, Path(root) / f"{rank}.pt")
-    (Path(root) / f"{rank}.json").write_text(json.dumps(refusals(rank)))
+    found = refusals(rank)
+    if find_spec("pyarrow") is not None:
+        found["tables"] = tables_of_two(Path(root), rank)
+    (Path(root) / f"{rank}.json").write_text(json.dumps(found))
     torch.distributed.destroy_process_group()  # Lightning leaves gloo's threads to the end of the interpreter
 
 
@@ -169,6 +195,16 @@ def test_other_data_in_a_process_is_refused(root: Path) -> None:
     for rank in range(2):
         found = json.loads((root / f"{rank}.json").read_text())
         assert found["other data"].startswith("process 1 of this run has other data than process 0: the train split of")
+
+
+def test_other_items_in_a_process_are_refused(root: Path) -> None:
+    pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")
+    for rank in range(2):
+        found = json.loads((root / f"{rank}.json").read_text())["tables"]
+        assert found["same"] == "nothing"
+        assert found["other"].startswith(
+            f"process 1 of this run has other data than process 0: the items of tables{rank} is"
+        )
 
 
 def test_options_of_ddp_are_refused() -> None:

@@ -72,10 +72,10 @@ class GraphDataModule(DatasetModule):
         list_hotness: with graph="cached", which lists are cached: "degree", the longest, or "visits", those that save
             most per byte in 100 mini-batches, which are sampled for that (`loader.samplers.list_hotness`).
         memory: GPU memory in GiB for graph, features, sampler and mini-batches in flight, or "auto" for three quarters
-            of what is free beside the model. Those lists and rows are kept there with which the fewest bytes cross the
-            bus, see `loader.memory.plan`, and `loader.memory.typed` for a dataset with types. It goes with
-            graph="auto", `features` left out or `auto_features`, and `CudaSampler`, or `TreeSampler` on a GPU, for
-            uniform picks. None: `graph` and `features` decide.
+            of what is free beside the model. It decides which neighbor lists and feature rows lie in GPU memory, so
+            that the fewest bytes cross from the host to the GPU. See `loader.memory.plan`, and `loader.memory.typed`
+            for a dataset with types. It requires graph="auto", `features` None or `auto_features`, and a
+            `CudaSampler`, or a `TreeSampler` on a GPU, that picks uniformly. None: `graph` and `features` decide.
         prioritize_loading: see `NodeLoader`.
 
     Attributes:

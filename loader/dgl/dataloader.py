@@ -45,13 +45,15 @@ class DataLoader:
 
     Around nodes it gives `(input_nodes, output_nodes, blocks)`. Around edges it gives `(input_nodes, pair_graph,
     blocks)` or, with negatives, `(input_nodes, pair_graph, neg_graph, blocks)`. Blocks and graphs are DGL's, with ids
-    of the type `g.idtype`. The features that the `prefetch_...` options of the sampler name are gathered ahead. If the
-    graph lies where mini-batches arrive, blocks and graphs have the others, too, and gather them when they are read.
+    of dtype `graph.idtype`. Features that the sampler's `prefetch_...` options name are gathered ahead. Other features
+    of the graph are gathered when you read them from a block or graph. This works only if `graph` lies on `device`;
+    else blocks and graphs have only the prefetched features.
 
     New nodes of a hop come in ascending order of their ids; in DGL they come in order of arrival. The mini-batches
-    of an epoch depend only on the arguments and on its number, and are the same on the CPU and on a GPU. If `seed` is
-    not given, as in DGL torch's generator (or `generator`) decides the order and DGL's, so `dgl.seed`, the picks; each
-    draws one number when the loader is made.
+    of an epoch depend only on the arguments and on its number, and are the same on the CPU and on a GPU. `seed` decides
+    the order and the picks. Without `seed`, one number from torch's generator (or from `generator`) decides the order,
+    and one number from DGL's generator, which `dgl.seed` seeds, decides the picks. Both numbers are drawn when the
+    loader is made.
 
     Features that are prefetched are read when an epoch begins, so between epochs they may be changed or replaced. The
     edges, and the weights by which neighbors are picked, are read when the loader is made. If the graph has others

@@ -125,8 +125,8 @@ class SAINTSampler(SubgraphSampler):
     epoch and the mini-batch. It is the same on the CPU and on a GPU.
 
     Args:
-        mode: "node" draws nodes in proportion to their out-degree, and at least 1; "edge" draws edges in proportion to
-            the reciprocal of the target's in-degree plus that of the source's out-degree, and takes both ends; "walk"
+        mode: "node" draws nodes with probabilities proportional to max(out-degree, 1). "edge" draws edges with
+            probabilities proportional to 1 / in-degree(target) + 1 / out-degree(source), and takes both ends. "walk"
             takes the nodes of random walks along the edges, from uniform starts. All are drawn with replacement.
         budget: number of nodes or of edges; with "walk" (walks, steps).
         cache: keep what drawing needs with the graph that was sampled last.

@@ -54,9 +54,10 @@ class Graph:
             ids, and the ranges follow each other from 0 to `num_src`.
         validate: check the arrays, in one pass over each. Turn this off only for arrays that were checked before.
 
-    `indptr` becomes int32 if `num_edges` fits, else int64. `indices` becomes int32 if the numbers of nodes fit, else
-    int64, and never is wider than `indptr`. Edge ids of 8 and 16 bits become int32, others keep their type. Without
-    edge ids, sampled ids have the type of `indptr`. Arrays that already have the right type are not copied.
+    `indices` is stored as int32 if the numbers of nodes are less than 2**31, else as int64. `indptr` is stored as int32
+    if the number of edges is less than 2**31 too, else as int64. Edge ids of 8 and 16 bits are stored as int32, wider
+    signed ones keep their dtype. If the graph has no edge ids, sampled ids have the dtype of `indptr`. Arrays that
+    already have the right dtype are not copied.
 
     Do not write to the arrays of a graph through NumPy or DLPack, which torch does not see, nor while somebody samples:
     what was made of them before is used on (tables of weights, sorted lists, the answers of `sssp`), and an id that is
@@ -249,7 +250,9 @@ class Graph:
             nodes: a `pandas.DataFrame` with a row per node, or None.
             source, target: columns of `edges`, by default the first and the second one.
             id: column of `nodes`, by default the first one.
-            weight, time: columns of `edges`, of numbers and of integers or dates, which become seconds since 1970.
+            weight: column of `edges` with numbers, stored as float64.
+            time: column of `edges` with integers or dates, stored as int64. Dates become seconds since 1970. A date
+                with a fraction of a second raises ValueError.
 
         Raises:
             TypeError: `edges` or `nodes` is no table.

@@ -60,8 +60,9 @@ class HeteroGraph:
         relations_into: node type -> numbers of the relations into it, ascending; the place of a relation there is its
             slot.
         first_row: node type -> row of the first list of its first node.
-        timed_types, timed_relations: node types and relations whose nodes and edges have times, in order. They lie in
-            `lists.node_times` and `lists.edge_times`, whose entries of others are -2^63. So is a missing time.
+        timed_types, timed_relations: the node types whose nodes have times, and the relations whose edges have times,
+            in order. The times are in `lists.node_times` and `lists.edge_times`, int64. There, -2^63 means that the
+            time is missing, or that the node type or relation has no times.
 
     Raises:
         TypeError: a name is no text, or a relation no triple of names.

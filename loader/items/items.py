@@ -35,8 +35,8 @@ class Items(ABC):
     Attributes:
         kind: of the items: "node", "edge", "walker", or a kind of your own. A sampler names the kind that it takes.
         device: where the items lie. The positions for `take` lie there, too.
-        first: the id that the first label is of.
-        by_number: labels are those of the items, by `Seeds.numbers`, and not those of the ids.
+        first: the label of an id is in row `id - first` of the labels, unless `by_number`.
+        by_number: there is a label per item. That of an item is in the row that `Seeds.numbers` names.
     """
 
     kind: str

@@ -52,8 +52,8 @@ class Loader:
     current at `next()`. Another stream that uses it has to wait for that stream; also call
     `batch.record_stream(other)`. If sampler and stores are asynchronous, and only the sampler takes several together,
     the consumer's thread launches the work of all stages when it asks for a mini-batch. Else each stage has a thread.
-    The host may be `n` mini-batches ahead of the consumer's stream. `max_items` and `max_bytes` limit the mini-batches
-    that exist at one time.
+    The host may be `n` mini-batches ahead of the consumer's stream. `prefetch` bounds how many mini-batches exist at
+    one time. The property `max_items` is that bound, and `max_bytes` estimates the bytes of this many mini-batches.
 
     `state_dict()` counts the mini-batches that the consumer was given, not those that are prefetched.
     `load_state_dict()` continues with exactly the next one, also with another number of ranks.

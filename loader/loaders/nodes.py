@@ -28,9 +28,10 @@ class NodeLoader(Loader):
         graph: the graph to sample; it lies where the sampler wants it.
         features: a `FeatureStore`; a tensor `[num_nodes, F]`, which `HostFeatures` then gathers; or None for
             mini-batches without `x`.
-        labels: `[num_nodes]` or `[num_nodes, C]`, gathered for the seeds, which is kept on the sampler's device; a
-            store of them; or None for mini-batches without `y`.
-        seeds: `[num_seeds]`, integer, distinct: the nodes of an epoch.
+        labels: a tensor `[num_nodes]` or `[num_nodes, C]`, which the loader copies to the sampler's device; or a
+            `FeatureStore` with this many rows. The labels of the seeds are gathered as `y`. None: no `y`.
+        seeds: `[num_seeds]`, integer, not empty: the nodes of an epoch. For a `HeteroGraph`, `("paper", ids)` or
+            `{"paper": ids}`. They must be distinct, unless the sampler is a `TreeSampler`.
         sampler: samples the neighborhood of the seeds of a mini-batch.
         batch_size: seeds of a mini-batch, at least 1.
         times: `[num_seeds]` integers or whole floats, the time of each seed, for a sampler that samples by time, see

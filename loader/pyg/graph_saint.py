@@ -53,8 +53,9 @@ class GraphSAINTSampler(NumberedLoader, theirs.GraphSAINTSampler):
         data: the graph, of one type, with `edge_index`.
         batch_size: what is drawn for a mini-batch, see the subclasses.
         num_steps: mini-batches of an epoch.
-        sample_coverage: how many times the mean node is to be drawn, to count how often each node and edge is; 0 counts
-            nothing.
+        sample_coverage: if above 0, the constructor samples subgraphs until they have `sample_coverage * num_nodes`
+            nodes in all. It counts how often each node and edge occurs, for `node_norm` and `edge_norm`. 0, the
+            default: no coefficients.
         save_dir: where the coefficients are kept, and read if they are there.
         log: show the progress of counting.
         device: where mini-batches are made and arrive: "cpu" or a GPU. By default the device of `data.x`. For a GPU

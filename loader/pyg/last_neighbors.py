@@ -26,9 +26,10 @@ class LastNeighborLoader:
             ...
             neighbors.insert(batch.src, batch.dst)
 
-    In place of the number of nodes it gets all events at once. What it gives is the same: neighbors by events that come
-    before `cur_e_id`, which `insert` counts on. So nobody sees an event of its own mini-batch, also if times are equal.
-    Nothing else changes between mini-batches, so a run goes on if `cur_e_id` is set.
+    torch_geometric's class takes `num_nodes`; this one takes `data`, all events at once. The results are the same. A
+    call returns neighbors from the first `cur_e_id` events, and `insert` raises `cur_e_id` by the number of its events.
+    So a node never sees an event of its own mini-batch, even one of equal time. `cur_e_id` is the whole state: to
+    resume a run, set it.
 
     Args:
         data: the events in their order, with `src` and `dst`, `[num_events]` integers; a neighbor is at either end.
@@ -70,7 +71,7 @@ class LastNeighborLoader:
             events.
 
         Raises:
-            ValueError: a node is in no event.
+            ValueError: an id is negative, or above the highest id in the events. A node in no event has no neighbors.
         """
         device = self._sampler.device
         nodes = n_id.to(device)

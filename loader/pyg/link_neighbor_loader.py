@@ -57,9 +57,11 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
     is a `HeteroData`. Links are of one edge type, and all of this is in `batch[edge_type]`; but the indices of triplets
     are in `batch[source type]` and `batch[destination type]`. Ids are local within their types.
 
-    With "binary" negatives, or without negatives: `edge_label_index` `[2, P + N]`, positive links first, and
-    `edge_label` `[P + N]`. The label of a positive link is the given one, or 1. The label of a negative is 0; if the
-    given labels begin at 0, they are raised by 1.
+    `P` is the number of positive links of the mini-batch, `N` that of its negatives. With "binary" negatives, it has
+    `edge_label_index` `[2, P + N]`, positive links first, and `edge_label` `[P + N]`. The label of a negative is 0. The
+    label of a positive link is the one that you gave. If the smallest given label is 0, each of them is raised by 1.
+    Without given labels, `edge_label` is float32, and 1 for a positive link. Without negatives, the mini-batch has
+    `edge_label_index` `[2, P]`, and `edge_label` only if you gave labels, which are then unchanged.
 
     With "triplet" negatives: `src_index` `[P]`, `dst_pos_index` `[P]`, and `dst_neg_index` `[P]` or, with several per
     link, `[P, amount]`.

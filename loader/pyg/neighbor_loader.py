@@ -65,7 +65,9 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
     a `HeteroData` it is a `HeteroData`, which has these by node type and edge type.
 
     Args:
-        data: the graph; or a feature store and a graph store, which go the plain path.
+        data: the graph; or `(feature_store, graph_store)`, which takes the plain path. On the plain path the
+            thread that iterates makes each mini-batch when it is asked for. The mini-batches are the same, but the
+            loader is slower.
         num_neighbors: picks per node and hop, 1 to 1024, or -1 for all neighbors. On the CPU see also
             `SubgraphSampler`. Of several types a list holds for all edge types, or a dict has one for each, from 0;
             above 1024 without replacement, if no node has more neighbors than that.
@@ -78,8 +80,8 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
         features: a function that makes the store of `x`, such as a class of `loader.stores`. By default `HostFeatures`
             on the CPU, and on a GPU the fastest store that there is room for, see `loader.stores.auto_features`.
         graph: where the graph lies for a GPU: "device", in GPU memory, or "pinned", in page-locked host memory.
-        input_id: `[n]`, numbers of the input nodes, for `input_id` of a mini-batch; by default positions in
-            `input_nodes`.
+        input_id: `[n]`, integer, a number for each input node, which a mini-batch has as its `input_id`. It needs
+            `input_nodes`. By default the number is the position in `input_nodes`; for a mask, or None, the node's id.
         seed: of the order and of the picks; by default drawn from `generator`, or from torch's.
         subgraph_type: "directional": the picked edges; "bidirectional": and their reverses; "induced": all edges
             among the nodes. The last two have no numbers of nodes and edges per hop. Of several types

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from loader.samplers.base import NeighborSampler, Request, Sampler, Session, resolve_fanouts
+from loader.samplers.base import NeighborSampler, PickOptions, Request, Sampler, Session, resolve_fanouts
 from loader.samplers.cpu import CoreSampler, FullSampler, FusedSampler, HopwiseSampler
 from loader.samplers.dgl import DGLSampler
 from loader.samplers.hgt import HGTSampler
@@ -31,6 +31,7 @@ __all__ = [
     "NeighborSampler",
     "Next",
     "NextError",
+    "PickOptions",
     "Request",
     "Sampler",
     "Session",

@@ -54,16 +54,17 @@ def tell_ignored_times(sampler: Sampler, graph: AnyGraph) -> None:
 
 
 def resolve_fanouts(fanouts: int | Sequence[int], num_hops: int | None = None) -> tuple[int, ...]:
-    """Fanouts in hop order (from the seeds outward), one per hop.
+    """Returns one fanout per hop, from the seeds outward.
 
     Args:
-        fanouts: neighbors picked per node at each hop; -1 takes all of them. One number holds for every hop and
-            needs `num_hops`.
-        num_hops: number of hops, the model's depth.
+        fanouts: neighbors to pick for each node, one number per hop: 1 to 1024, or -1 for all neighbors. One number
+            for all hops needs `num_hops`.
+        num_hops: number of hops, 1 to 8, which is the depth of the model. None: the number of `fanouts`.
 
     Raises:
-        TypeError: `fanouts` is text, or a number is no integer.
-        ValueError: a fanout is neither -1 nor in 1 to 1024, or the number of fanouts is not `num_hops`.
+        TypeError: `fanouts` is a str, a dict or a set, or a number is not an integer.
+        ValueError: a fanout is neither -1 nor in 1 to 1024; there are not 1 to 8 hops, or not `num_hops` fanouts; or
+            `fanouts` is one number and `num_hops` is None.
     """
     if isinstance(fanouts, (str, bytes, Mapping, Set)):
         what = f"the text {fanouts!r}" if isinstance(fanouts, (str, bytes)) else f"a {type(fanouts).__name__}"
@@ -287,12 +288,14 @@ class Sampler(ABC):
 
         Args:
             graph: where to sample.
-            seeds: `[batch_size]`, integer, distinct nodes of the graph; of a `HeteroGraph` node type -> ids within
-                the type, or ids of its one range, type after type.
-            epoch, batch: which epoch and mini-batch this is; both non-negative.
+            seeds: `[batch_size]`, integer, distinct nodes of the graph. For a `HeteroGraph` a dict, node type -> ids
+                within the type; or a vector in which node `i` of a type is `graph.node_types[type].start + i`, type
+                after type. For a `TreeSampler` or a `WalkSampler` seeds may repeat.
+            epoch, batch: number of the epoch and of the mini-batch in it, from 0. They decide the random choices.
 
         Raises:
-            ValueError: seeds out of range or duplicated.
+            TypeError: `seeds` is no tensor of integers, or is a dict for a graph with one node type.
+            ValueError: `seeds` does not have 1 dimension, or an id is out of range or there twice.
             RuntimeError: the sampler was closed.
         """
         if not isinstance(seeds, Mapping):
@@ -410,10 +413,18 @@ OTHERS_OPTIONS = {
 
 
 class PickOptions(TypedDict, total=False):
-    """Options of every sampler of neighborhoods, given by keyword.
+    """Options of `FusedSampler`, `HopwiseSampler`, `CudaSampler` and `SubgraphSampler`, given by keyword.
+
+    Other samplers take some of them, and say which. By default `seed` is 0, `weights` is None, `weight_tables` is True,
+    `batch_dependency` is 1, `expand` is "all", and all others are False.
+
+    These raise ValueError: `replace` with `top_k` or `labor`; `labor` with `weights`; `top_k` without `weights`;
+    `weight_tables=False` without `weights`, or with `replace` or `top_k`; `layer_dependency` or a `batch_dependency`
+    other than 1 without `labor`.
 
     Attributes:
-        replace: pick with replacement. A node that has neighbors then always gets `fanout` independent picks.
+        replace: pick with replacement, False by default. A node that has neighbors then gets `fanout` independent
+            picks. A fanout of -1 still takes each neighbor once.
         edge_ids: return the ids of the sampled edges.
         seed: of all random choices, `0 <= seed < 2**64`.
         weights: "edge_weights" picks by the graph's edge weights; None picks uniformly. Without replacement, the
@@ -452,11 +463,16 @@ class PickOptions(TypedDict, total=False):
 
 
 class NeighborSampler(Sampler):
-    """Base of the samplers of L-hop neighborhoods, which give `MiniBatch` objects.
+    """Base of the samplers of L-hop neighborhoods.
+
+    For a `Graph` the samples are `MiniBatch` objects, for a `HeteroGraph` `HeteroMiniBatch` objects. The classes
+    `SubgraphSampler` and `TreeSampler` say what theirs are.
 
     Args:
-        fanouts: see `resolve_fanouts`.
-        num_hops: see `resolve_fanouts`.
+        fanouts: neighbors to pick for each node, one number per hop, from the seeds outward: 1 to 1024, or -1 for all
+            neighbors. One number for all hops needs `num_hops`. For a `HeteroGraph` also a dict: edge type -> one
+            number, or one per hop, where 0 picks none.
+        num_hops: number of hops, 1 to 8; by default the number of `fanouts`.
         replace, edge_ids, seed, weights, weight_tables, top_k, labor, layer_dependency, batch_dependency, expand: see
             `PickOptions`.
 

@@ -25,15 +25,16 @@ class LinkSampler(LinkOptions):
     """Samples the neighborhood of the ends of links. Positive links are given, negative links are drawn.
 
     A model must not see the links that it has to predict. With `exclude="reverse"` no message goes along a positive
-    link of the mini-batch, in either direction. These edges are removed after the picks, so a node may have fewer
-    picked neighbors than its fanout. Ends of negatives do not: where lists are longer than fanouts, the numbers of
-    neighbors tell a model something about which links are true.
+    link of the mini-batch, in either direction; the default is "none". The sampler removes these edges after the picks,
+    so an end of a positive link may have fewer neighbors than its fanout. A node that is only
+    an end of negative links loses none. If nodes have more neighbors than the fanout, the number of picked neighbors
+    thus tells a model something about which links are true.
 
-    Around a `TreeSampler` each end of each link has a tree, positive or negative, in the order of the sources, the
-    sources of negatives, the targets and their negatives, type after type. With times a link is `(source, destination,
-    time)`, and all its trees see what its time lets them see. Both ends of a negative exist at the time of its link,
-    by the rule of the sampler: negative `i` of "binary" has the time of link `i % P`. An edge is left out of the trees
-    of its own link only: other links may know it. All trees of a link are without it, also those of its negatives.
+    Around a `TreeSampler` each end of each positive or negative link is a seed, with a tree of its own. `Links` says in
+    which order. With times, a link is `(source, destination, time)`, and its trees show only what its time allows. Both
+    ends of a negative exist at the time of its link, by the sampler's `rule`. If the mini-batch has `P` positive links,
+    "binary" negative `i` has the time of link `i % P`. `exclude` leaves the edge of a link out of all trees of this
+    link, and of its negatives. Trees of other links may have the edge.
 
     Of a `HeteroGraph` links are of one relation, `edge_type`. Both ends are numbered within their types.
 

@@ -68,8 +68,9 @@ class SubgraphSampler(NeighborSampler):
     of the first one, as torch_geometric does. On the CPU only these are sampled. On a GPU, and with `labor` or
     `weight_tables=False`, the whole mini-batch is sampled, and the other picks are left out.
 
-    On the CPU a seed may be given several times: each time it is a node of the subgraph and picks by itself, and edges
-    that lead from the node begin at the first one. With `labor` or `weight_tables=False` seeds must be distinct.
+    On the CPU seeds may repeat. Each copy of a seed is a node of the subgraph, with picks of its own. Where the seed is
+    picked as a neighbor, the edge begins at its first copy. On a GPU, and with `labor` or `weight_tables=False`, seeds
+    must be distinct; else ValueError.
 
     With fanouts by edge type it samples a `HeteroGraph`, and gives `HeteroSubgraph` objects.
 

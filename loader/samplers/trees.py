@@ -34,9 +34,13 @@ class TreeSampler(TreeOptions):
         sampler = TreeSampler([15, 10], times="both")
         batch = sampler.sample(graph, {"customer": ids}, times)
 
-    A hop picks from the lists of the nodes that the hop before found. Seeds need not be distinct: the same node may be
-    asked for at several times. With times, a row sees the entries of its list whose time is not later than the bound of
-    its tree, and picks from those. The time of an entry is the later of its edge's time and its source's time.
+    A tree is the sampled neighborhood of one seed. Each hop picks among the in-neighbors of the nodes that the hop
+    before found. Seeds may repeat: the same node may be a seed at several times.
+
+    With `times`, a node picks only neighbors that are visible. A neighbor is visible if its time is not later than the
+    seed's time; `rule`, `window` and `bound` change this. The time of a neighbor is the later of the time of the edge
+    and the time of the neighbor itself, of those that `times` counts. Below, an entry is a neighbor with its edge, and
+    a row is a node that picks.
 
     The CPU and the GPU give the same bytes, with any number of threads.
 

@@ -63,10 +63,10 @@ def random_walk(
             `num_threads`: see `WalkSampler`. By default it walks where the graph lies.
 
     Returns:
-        `[walks_per_node * n, walk_length + 1]` nodes, of the graph's type: the first walk of each start, then the
-        second walk of each start, and so on. After its end a walk has -1. With `edge_ids=True` also `[walks_per_node *
-        n, walk_length]` ids of the edges that were followed, -1 for none. The call returns when the walks are done,
-        also on a GPU.
+        `[walks_per_node * n, walk_length + 1]` nodes, dtype of `graph.indices`: the first walk of each start, then the
+        second walk of each start, and so on. After the end of a walk there is -1. With `edge_ids=True` also a second
+        tensor, `[walks_per_node * n, walk_length]`: ids of the followed edges, or -1. Its dtype is that of
+        `graph.edge_ids`, or of `graph.indptr` without ids. The call returns when the walks are done, also on a GPU.
 
     Raises:
         TypeError, ValueError: an argument is not as said above; the message says which, and the way out.

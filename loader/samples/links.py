@@ -24,9 +24,12 @@ class Links(Sample):
 
     Positive links have the order in which they were given; a repeated link is repeated. Ids are local: they are numbers
     of seeds of `around`, and thus of rows of a model's output. The seeds are the ends of all links, each once, in
-    ascending order. With types, ids are numbers of the seeds of the source type and of the destination type. In trees
-    each end of each link is a seed of its own: those of sources, of sources of negatives, of targets and of negative
-    targets follow each other; of `[P, k]` negatives the first of all links, then the second.
+    ascending order. With types, an id is a position among the seeds of its node type.
+
+    Around a `TreeSampler` each end of each link is a seed of its own. The sources come first, then the sources of the
+    negatives, the targets, and the targets of the negatives. If the graph has the destination type before the source
+    type, the two kinds of targets come first. Negatives `[P, k]` are in the order of their columns: the first negative
+    of each link, then the second one of each link, and so on.
 
     Attributes:
         around: the sampled neighborhood of the ends, a `MiniBatch` or a `Subgraph`; with types a `HeteroMiniBatch` or

@@ -19,12 +19,13 @@ class Walks(Sample):
     """Random walks, one row per walker.
 
     Attributes:
-        nodes: `[walkers, walk_length + 1]` global ids, of the graph's type; the first column has the starts of the
-            walks. After its end a walk has -1.
-        edge_ids: `[walkers, walk_length]`, if the sampler returned them: the id of the edge that each step followed; -1
-            if it followed none, because the walk had ended or went back to its start.
-        negatives: `[walkers, num_negatives, walk_length]` random nodes, of the graph's type, if the sampler drew
-            them.
+        nodes: `[walkers, walk_length + 1]` node ids, dtype of `graph.indices`. The first column has the start nodes.
+            After the end of a walk there is -1.
+        edge_ids: `[walkers, walk_length]` ids of the followed edges, dtype of `graph.edge_ids`, or of `graph.indptr` if
+            the graph has no ids. -1: the step followed no edge, because the walk had ended or went back to its start.
+            None: the sampler has `edge_ids=False`.
+        negatives: `[walkers, num_negatives, walk_length]` random nodes, dtype of `graph.indices`; None: the sampler has
+            `num_negatives=0`.
         epoch, index: which epoch and which mini-batch of it this is.
         x: `[walkers, walk_length + 1, F]` features, or None if they were not gathered; zeros after the end of a walk.
         edge_features: `[walkers, walk_length, D]` features of the edges, or None; zeros for a step that followed no

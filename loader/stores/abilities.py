@@ -18,8 +18,9 @@ class Abilities(NamedTuple):
             they are kept.
         collective: it has `open_exchange()` and `gather_together(group, exchange)`. All processes of the run gather
             together, a group of mini-batches at a time.
-        together: mini-batches of a collective gather.
-        announced: it has `begin_together(group)`. A loader that prefetches announces this many gathers together.
+        together: number of mini-batches in one collective gather, 1 by default.
+        announced: number of gathers that a prefetching loader announces in one call of `begin_together(group)`, which
+            the store then has. 0, the default: none.
         begun: it has `begin(ids)`, which returns what finishes the gather. A loader begins the next gather before it
             finishes one.
     """

@@ -58,8 +58,9 @@ class CachedFeatures(KernelStore):
     With `lookahead`, the cached rows change. A loader that prefetches announces this many gathers together. After each
     of them, the rows that the next ones of the group read stay in the cache, the soonest first (Belady's rule). After
     them stay the hot ones. Rows that come in are copied from those that were gathered, so they do not cross the bus
-    twice. Rows that are not cached are read by a kernel of their own, on another stream. If the sampler makes fewer
-    mini-batches together, more are under way, without their features. Gathers on several streams wait for each other.
+    twice. A kernel of its own reads the rows that are not cached, on another stream. If the sampler makes fewer than
+    `lookahead` mini-batches at a time, the loader samples several groups before it announces them. So more mini-batches
+    wait without their features. Gathers on several streams wait for each other.
 
     Args:
         tensor, device, copy, options: as in `PinnedFeatures`.

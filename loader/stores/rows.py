@@ -23,7 +23,10 @@ _NAMES = {"float8": "float8_e4m3fn"}  # of torch's types, where they differ
 
 
 class RowOptions(TypedDict, total=False):
-    """Options of every store, given by keyword.
+    """Options of every store but `TensorRows`, given by keyword.
+
+    Rows of float32, float16 and bfloat16 can be converted into each other, and kept as int8 or float8_e4m3fn. Rows of
+    other types keep theirs: another `dtype` or `storage_dtype` raises TypeError.
 
     Attributes:
         dtype: element type of the rows that `gather` returns, or its name, e.g. "float16"; by default (None)

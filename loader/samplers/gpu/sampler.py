@@ -53,9 +53,9 @@ class CudaSampler(GpuOptions):
             and two hops take 1.95 GB per mini-batch of a launch, of which a loader has eight. `"hash"`: a hash set of
             the size of the mini-batch. `"auto"`: a hash set if the graph is large beside the mini-batch (see
             `choose_node_set`) and the schedule and the picks allow it, else a bitmap.
-        blocks_per_sm: thread blocks per multiprocessor, in (0, 1]. 0.5 takes every second multiprocessor and leaves the
-            others to training. More than one block does not fit. 0: one block on each, but with `schedule="auto"` on
-            every second one for prefetched mini-batches.
+        blocks_per_sm: thread blocks per multiprocessor, 0 to 1. 0.5 uses every second multiprocessor and leaves the
+            others to training. 0, the default, puts one block on each; with `schedule="auto"`, prefetched mini-batches
+            use every second multiprocessor. More than one block does not fit.
         batches_per_launch: at most this many mini-batches of a group (`CudaSession.begin`) are sampled by one launch,
             or hop by hop by one series of launches. They share the multiprocessors, and are the same as if each were
             sampled by itself.

@@ -59,7 +59,7 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
 
     `P` is the number of positive links of the mini-batch, `N` that of its negatives. With "binary" negatives, it has
     `edge_label_index` `[2, P + N]`, positive links first, and `edge_label` `[P + N]`. The label of a negative is 0. The
-    label of a positive link is the one that you gave. If the smallest given label is 0, each of them is raised by 1.
+    label of a positive link is the one that you gave, or this plus 1 if the smallest given label is 0.
     Without given labels, `edge_label` is float32, and 1 for a positive link. Without negatives, the mini-batch has
     `edge_label_index` `[2, P]`, and `edge_label` only if you gave labels, which are then unchanged.
 

@@ -26,9 +26,9 @@ class LinkSampler(LinkOptions):
 
     A model must not see the links that it has to predict. With `exclude="reverse"` no message goes along a positive
     link of the mini-batch, in either direction; the default is "none". The sampler removes these edges after the picks,
-    so an end of a positive link may have fewer neighbors than its fanout. A node that is only
-    an end of negative links loses none. If nodes have more neighbors than the fanout, the number of picked neighbors
-    thus tells a model something about which links are true.
+    so an end of a positive link may have fewer neighbors than its fanout. A node that is only an end of negative links
+    loses none. If nodes have more neighbors than the fanout, the number of picked neighbors thus tells a model
+    something about which links are true.
 
     Around a `TreeSampler` each end of each positive or negative link is a seed, with a tree of its own. `Links` says in
     which order. With times, a link is `(source, destination, time)`, and its trees show only what its time allows. Both

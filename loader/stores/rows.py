@@ -109,7 +109,7 @@ class RowFormat:
         nbytes]` uint8.
 
         Args:
-            tensor: that of the format.
+            tensor: all rows, from which this format was made.
             device: where to, by default the CPU. Codes are made in parts, so nothing but them takes memory.
 
         Raises:
@@ -132,7 +132,7 @@ class RowFormat:
         """Raises ValueError if the type loses too much of a column's deviation, which a sample of the rows tells.
 
         Args:
-            tensor: that of the format.
+            tensor: all rows, from which this format was made.
         """
         if not tensor.numel() or self.storage_dtype == tensor.dtype or self.storage_dtype == torch.float32:
             return

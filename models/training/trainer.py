@@ -61,7 +61,7 @@ def make_trainer(cfg: DictConfig) -> Trainer:
         callbacks.append(_GivenPatience())
     if any(isinstance(callback, ModelCheckpoint) for callback in callbacks):
         callbacks.append(_SameBest())
-    if any(hasattr(callback, "_average_model") for callback in callbacks):
+    if any(hasattr(callback, "_average_model") for callback in callbacks):  # WeightAveraging, from Lightning 2.6 on
         callbacks.insert(0, _WeightsBesideAverages())
     if cfg.trainer.get("min_steps"):
         callbacks.append(_ReachedSteps())
@@ -121,6 +121,11 @@ class _ReachedSteps(Callback):
             )
 
 
+def _callbacks_of(trainer: Trainer) -> list[Callback]:
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # Lightning's class does not declare it
+    return callbacks
+
+
 class _SameBest(Callback):
     """Forgets the best score of a run that goes on if its file has other weights by now.
 
@@ -131,8 +136,8 @@ class _SameBest(Callback):
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if trainer.state.fn != "fit":
             return
-        states, every = checkpoint["callbacks"], trainer.callbacks  # type: ignore[attr-defined]  # as above
-        for callback in every:
+        states = checkpoint["callbacks"]
+        for callback in _callbacks_of(trainer):
             if not isinstance(callback, ModelCheckpoint) or callback.monitor is None:
                 continue
             path = states.get(callback.state_key, {}).get("best_model_path")
@@ -161,15 +166,13 @@ class _WeightsBesideAverages(Callback):
         self._validates = False
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        every = trainer.callbacks  # type: ignore[attr-defined]  # as above
-        for callback in every:
+        for callback in _callbacks_of(trainer):
             if self._validates and hasattr(callback, "_average_model"):
                 callback.on_validation_epoch_end(trainer, pl_module)
         self._validates = False
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        every = trainer.callbacks  # type: ignore[attr-defined]  # as above
-        for callback in every:
+        for callback in _callbacks_of(trainer):
             if isinstance(callback, StepCheckpoint):
                 callback.on_train_end(trainer, pl_module)  # again later, when nothing is left to do
 

@@ -103,6 +103,11 @@ AVERAGE = "+callbacks.average._target_=lightning.pytorch.callbacks.EMAWeightAver
 averages = pytest.mark.skipif(not hasattr(callbacks, "EMAWeightAveraging"), reason="Lightning has it from 2.6 on")
 
 
+def metrics_of(folder: Path) -> dict[str, float]:
+    found: dict[str, float] = json.loads((folder / "result.json").read_text())["metrics"]
+    return found
+
+
 @averages
 def test_a_run_tests_averaged_weights_as_saved(tmp_path: Path, composed: Composer) -> None:
     best = ("callbacks.best.monitor=train/loss", "callbacks.best.mode=min")  # weights of a late epoch
@@ -121,8 +126,7 @@ def test_an_ended_run_goes_on_from_its_weights(tmp_path: Path, composed: Compose
         step = tmp_path / folder / "checkpoints" / "step.ckpt"
         resumed = [f"ckpt_path={step}"] if step.is_file() else []
         in_process(composed, f"run_dir={tmp_path / folder}", f"trainer.max_epochs={epochs}", *options, *resumed)
-    kept = [json.loads((tmp_path / folder / "result.json").read_text())["metrics"] for folder in ("whole", "ended")]
-    assert kept[0] == kept[1]
+    assert metrics_of(tmp_path / "whole") == metrics_of(tmp_path / "ended")
 
 
 class PressingAtTheEnd(callbacks.Callback):
@@ -144,8 +148,7 @@ def test_weights_survive_ctrl_c_in_the_last_step(tmp_path: Path, composed: Compo
         in_process(composed, cut, press, *options, "trainer.max_epochs=3")
     step = tmp_path / "cut" / "checkpoints" / "step.ckpt"
     in_process(composed, cut, *options, "trainer.max_epochs=6", f"ckpt_path={step}")
-    kept = [json.loads((tmp_path / folder / "result.json").read_text())["metrics"] for folder in ("whole", "cut")]
-    assert kept[0] == kept[1]
+    assert metrics_of(tmp_path / "whole") == metrics_of(tmp_path / "cut")
 
 
 class Pressing(callbacks.Callback):
@@ -165,8 +168,7 @@ def test_averages_survive_ctrl_c_in_a_validation(tmp_path: Path, composed: Compo
     with pytest.raises(Interrupted):
         in_process(composed, cut, f"+callbacks.press._target_={__name__}.Pressing", *options)
     in_process(composed, cut, *options, f"ckpt_path={tmp_path / 'cut' / 'checkpoints' / 'step.ckpt'}")
-    kept = [json.loads((tmp_path / folder / "result.json").read_text())["metrics"] for folder in ("whole", "cut")]
-    assert kept[0] == kept[1]
+    assert metrics_of(tmp_path / "whole") == metrics_of(tmp_path / "cut")
 
 
 def test_an_evaluation_has_the_metrics_of_the_test(tmp_path: Path, composed: Composer, capsys: Any) -> None:

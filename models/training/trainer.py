@@ -95,12 +95,17 @@ def _look_after_epochs(callbacks: list[Any]) -> None:
                     setattr(callback, when, True)
 
 
+def _callbacks_of(trainer: Trainer) -> list[Callback]:
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # Lightning's class does not declare it
+    return callbacks
+
+
 class _GivenPatience(Callback):
     """Keeps the patience that a resumed run is given. Lightning would replace it by the checkpoint's."""
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        states, every = checkpoint["callbacks"], trainer.callbacks  # type: ignore[attr-defined]  # it does not declare them
-        for callback in every:
+        states = checkpoint["callbacks"]
+        for callback in _callbacks_of(trainer):
             if isinstance(callback, EarlyStopping) and callback.state_key in states:
                 states[callback.state_key]["patience"] = callback.patience
 
@@ -119,11 +124,6 @@ class _ReachedSteps(Callback):
                 f"trainer.min_steps is {least}, but training ends after trainer.max_epochs, which is {epochs}, of "
                 f"{steps} steps each; give at most {epochs * steps}, or more epochs"
             )
-
-
-def _callbacks_of(trainer: Trainer) -> list[Callback]:
-    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # Lightning's class does not declare it
-    return callbacks
 
 
 class _SameBest(Callback):

@@ -175,6 +175,7 @@ class Times:
     def __init__(
         self,
         ranks: Tensor,
+        coarse: Tensor,
         always: Tensor,
         values: Tensor,
         *,
@@ -187,6 +188,7 @@ class Times:
 
         Args:
             ranks: `[num_edges]` int32, places of times in `values`, ascending in each list; -1 is always seen.
+            coarse: `[(num_edges + 31) / 32]` int32, every 32nd of the ranks, which is looked at first.
             always: `[(relations + 31) / 32]` int32, a bit for each relation that is visible at any time.
             values: `[n]` int64, the distinct times, ascending.
             strict: what is as late as the bound is not seen.

@@ -14,6 +14,7 @@ namespace loader {
 // The times of a graph's entries, and the rules for what is seen.
 struct Times {
   py::object ranks;     // [num_edges] int32, ascending in each list
+  py::object coarse;    // [(num_edges + 31) / 32] int32: the rank of entry 0, 32, 64, ...
   py::object always;    // [(relations + 31) / 32] int32, see TimedLists
   py::object values;    // [number of distinct times] int64, ascending
   bool strict;          // what is as late as the bound is not seen
@@ -38,7 +39,9 @@ struct Times {
 
   template <typename P, typename N>
   void add_to(TimedLists<P, N>& lists, int64_t num_edges, int64_t num_relations, bool on_gpu) const {
+    constexpr int64_t kApart = TimedLists<P, N>::kApart;
     lists.ranks = read_by_sampler<int32_t>(ranks, "ranks", num_edges, on_gpu);
+    lists.coarse = read_by_sampler<int32_t>(coarse, "coarse", (num_edges + kApart - 1) / kApart, on_gpu);
     lists.always = reinterpret_cast<const uint32_t*>(
         read_by_sampler<int32_t>(always, "always", (num_relations + 31) / 32, on_gpu));
   }
@@ -47,12 +50,12 @@ struct Times {
 // Local to the module: tests load the same class once more, for the host.
 inline void bind_times(py::module_& m) {
   py::class_<Times>(m, "Times", py::module_local())
-      .def(py::init([](py::object ranks, py::object always, py::object values, bool strict, py::object window,
-                       bool of_edge, py::object first_of) {
-             return Times{std::move(ranks),  std::move(always), std::move(values),  strict,
-                          std::move(window), of_edge,           std::move(first_of)};
+      .def(py::init([](py::object ranks, py::object coarse, py::object always, py::object values, bool strict,
+                       py::object window, bool of_edge, py::object first_of) {
+             return Times{std::move(ranks), std::move(coarse), std::move(always), std::move(values),
+                          strict,           std::move(window), of_edge,           std::move(first_of)};
            }),
-           py::arg("ranks"), py::arg("always"), py::arg("values"), py::kw_only(), py::arg("strict"),
+           py::arg("ranks"), py::arg("coarse"), py::arg("always"), py::arg("values"), py::kw_only(), py::arg("strict"),
            py::arg("window"), py::arg("of_edge"), py::arg("first_of"));
 }
 
@@ -64,7 +67,7 @@ GraphOf<TimedLists<P, N>> timed_graph(const Types& types, View<const P> offsets,
   if (typed.num_nodes > kMostTreeVertices)
     throw py::value_error("the graph has " + std::to_string(typed.num_nodes) + " nodes; trees of at most " +
                           std::to_string(kMostTreeVertices) + " are sampled");
-  GraphOf<TimedLists<P, N>> graph{{{typed.lists}, nullptr, nullptr}, typed.num_nodes};
+  GraphOf<TimedLists<P, N>> graph{{{typed.lists}, nullptr, nullptr, nullptr}, typed.num_nodes};
   if (!times.is_none())
     times.cast<const Times&>().add_to(graph.lists, sources.size, types.num_relations(), on_gpu);
   return graph;

@@ -24,7 +24,7 @@ from loader.memory.typed_plan import TypedPlan
 from loader.memory.typed_reads import TypedReads
 from loader.samplers.gpu.needs import SamplerNeeds
 from loader.samplers.gpu.sizes import GpuOptions
-from loader.samplers.tree_options import TreeOptions
+from loader.samplers.tree_options import RANKS_APART, TreeOptions
 from loader.samples.hetero import HeteroMiniBatch
 from loader.stores.rows import RowFormat, RowOptions
 
@@ -187,7 +187,8 @@ def _timed_bytes(sampler: GpuOptions, graph: HeteroGraph) -> int:
     of_edge = counted_bytes(4 * timed.values.numel()) if sampler.bound == "edge" and sampler.window is not None else 0
     ids = timed.lists.edge_ids if sampler.edge_ids and graph.lists.edge_ids is None else None
     of_edge += 0 if ids is None else counted_bytes(ids.nbytes)
-    return counted_bytes(timed.ranks.nbytes) + counted_bytes(timed.values.nbytes) + of_edge + counted_bytes(1024)
+    ranks = counted_bytes(timed.ranks.nbytes) + counted_bytes(timed.ranks[::RANKS_APART].numel() * 4)
+    return ranks + counted_bytes(timed.values.nbytes) + of_edge + counted_bytes(1024)
 
 
 def _check_times(samplers: Sequence[GpuOptions]) -> None:

@@ -22,6 +22,7 @@ from loader.samples.trees import TreeMiniBatch
 
 TREES = ("unique", "paths")
 BOUNDS = ("seed", "edge")
+RANKS_APART = 32  # of those that the kernels search first, see csrc/graph/timed.h
 
 
 class TreeOptions(GpuOptions):
@@ -161,8 +162,10 @@ class Sight(NamedTuple):
         first_of, of_edge = None, sampler.bound == "edge"
         if of_edge and sampler.window is not None:
             first_of = timed.ranks_of(timed.values, sampler.rule, sampler.window)[0].to(device)
+        ranks = timed.ranks.to(device)  # of a graph in pinned memory, too
         return _core.Times(
-            timed.ranks.to(device),  # of a graph in pinned memory, too
+            ranks,
+            ranks[::RANKS_APART].contiguous(),
             _as_bits(timed.always).to(device),
             timed.values.to(device),
             strict=sampler.rule == "<",

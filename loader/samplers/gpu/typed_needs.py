@@ -93,9 +93,9 @@ def _engine(sampler: GpuOptions, graph: HeteroGraph, lists: Graph) -> Any:
     if isinstance(sampler, TreeOptions):
         options = {"paths": sampler.trees == "paths", "last": sampler.last, "times": None}
         if sampler.timed:
-            of_edge, no_array = sampler.bound == "edge", torch.empty(0, device="meta")
+            of_edge, none = sampler.bound == "edge", torch.empty(0, device="meta")
             options["times"] = _core.Times(
-                no_array, no_array, no_array, strict=sampler.rule == "<", window=None, of_edge=of_edge, first_of=None
+                none, none, none, none, strict=sampler.rule == "<", window=None, of_edge=of_edge, first_of=None
             )
     return make(
         lists.indptr,

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "gpu/spread_barrier.h"
+
 // What a thread does between two looks at a barrier: nothing. Tests on the host, where blocks share
 // processors, give way to another block.
 #ifndef LOADER_POLL
@@ -49,6 +51,28 @@ __device__ __forceinline__ void group_barrier(unsigned long long* state, int ran
       LOADER_POLL();
     }
     read_and_order(word);  // once, as it empties the L1, also for blocks that still work
+  }
+  __syncthreads();
+  LOADER_PAST_BARRIER();
+}
+
+// The same, where a thousand blocks that look at one word would get in the way of those that arrive.
+__device__ __forceinline__ void group_barrier(SpreadBarrier* state, int rank, int size) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    constexpr unsigned kFlip = 0x80000000u;
+    const unsigned own = rank == 0 ? kFlip - (size - 1) : 1u;
+    const unsigned before = add_and_order(&state->arrived.value, own), after = ~before & kFlip;
+    if (((before + own) & kFlip) == after) {
+      __threadfence();
+      for (auto& line : state->passed) *static_cast<volatile unsigned*>(&line.value) = after;
+    } else {
+      const unsigned* const passed = &state->passed[rank % 16].value;
+      while (read_anew(passed) != after) {
+        LOADER_POLL();
+      }
+      read_and_order(passed);
+    }
   }
   __syncthreads();
   LOADER_PAST_BARRIER();

@@ -16,7 +16,8 @@ struct TreeCounts {
   int segments, groups_capacity, group_bits;
 
   __device__ uint32_t* of_segment(int segment) const {
-    return segment < segments ? vertices + segment * trees : edges + (segment - segments) * trees;
+    return segment < segments ? vertices + product_of(segment, trees)
+                              : edges + product_of(segment - segments, trees);
   }
   __device__ uint32_t* sums_of(int segment) const { return sums + int64_t{segment} * (1 + groups_capacity); }
 
@@ -33,26 +34,14 @@ struct TreeCounts {
   __device__ uint32_t total(int segment) const { return sums_of(segment)[0]; }
 
   // Calls f(segment, how many the trees before `tree` have) for `count` segments, by the first lane of the
-  // warps of a block, which share them out. A warp has four on their way at once.
+  // warps of a block, which share them out.
   template <typename F>
   __device__ void each_before(int first_segment, int count, int64_t tree, const F& f) const {
-    constexpr int kAtOnce = 4;
     const int warp = static_cast<int>(threadIdx.x) / 32, warps = static_cast<int>(blockDim.x) / 32;
 #pragma unroll 1
-    for (int first = warp; first < count; first += kAtOnce * warps) {
-      uint32_t sums_before[kAtOnce];
-#pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) {
-        const int i = first + k * warps;
-        sums_before[k] = i < count ? part_before(first_segment + i, tree) : 0;
-      }
-#pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) {
-        const int i = first + k * warps;
-        if (i >= count) break;
-        const uint32_t sum = warp_sum(sums_before[k]);
-        if (threadIdx.x % 32 == 0) f(first_segment + i, sum);
-      }
+    for (int i = warp; i < count; i += warps) {
+      const uint32_t sum = warp_sum(part_before(first_segment + i, tree));
+      if (threadIdx.x % 32 == 0) f(first_segment + i, sum);
     }
   }
 

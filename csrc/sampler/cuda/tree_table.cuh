@@ -100,18 +100,18 @@ struct TreeTable {
     __syncthreads();
     uint32_t* const picks = of.args.picks + of.pick_number(first_pick);
     const N* const sources = of.args.sources + of.pick_number(first_pick);
-    of.in_fours(
-        edges, [&](uint32_t pick) { return sources[pick]; },
-        [&](uint32_t pick, N v) {
-          bool fresh;
-          const uint32_t in_table = insert(table, v, fresh);
-          if (fresh) {
-            const uint32_t to = atomicAdd(&of.shared.fresh, 1u);
-            table.sorted[to] = v;
-            table.sorted_places[to] = in_table;
-          }
-          picks[pick] = in_table;
-        });
+#pragma unroll 1
+    for (uint32_t pick = of.thread(); pick < edges; pick += of.size()) {
+      const N v = sources[pick];
+      bool fresh;
+      const uint32_t in_table = insert(table, v, fresh);
+      if (fresh) {
+        const uint32_t to = atomicAdd(&of.shared.fresh, 1u);
+        table.sorted[to] = v;
+        table.sorted_places[to] = in_table;
+      }
+      picks[pick] = in_table;
+    }
     __syncthreads();
     const uint32_t found = of.shared.fresh;
     sort(table, found);
@@ -132,9 +132,9 @@ struct TreeTable {
       of.by_tree(of.args.vertices_known, hop, tree) = known + found;
     }
     __syncthreads();
-    of.in_fours(
-        edges, [&](uint32_t pick) { return table.numbers[picks[pick]]; },
-        [&](uint32_t pick, uint32_t number_of) { picks[pick] = number_of; });
+#pragma unroll 1
+    for (uint32_t pick = of.thread(); pick < edges; pick += of.size())
+      picks[pick] = table.numbers[picks[pick]];
     return true;
   }
 

@@ -193,28 +193,17 @@ struct TreeWriter {
 
   __device__ void write_edges() const {
     const uint32_t *const from = edges_of_tree(), *const to = edges_to(), *const numbers = vertices_of_tree();
-    struct Edge {
-      uint32_t number;
-      int segment;
-      P place;
-    };
-    of.in_fours(
-        from[with_rows()] - from[0],
-        [&](uint32_t i) {
-          const uint32_t edge = from[0] + i;
-          const int segment = of.last_before(from, with_rows(), edge), hop = hop_of(segment);
-          const int64_t at = of.pick_number(of.shared.picks_at[hop] + (edge - from[hop * of.types()]));
-          return Edge{of.args.picks[at], segment, of.args.edge_ids ? of.args.places[at] : P{0}};
-        },
-        [&](uint32_t i, const Edge& edge) {
-          const int k = edge.segment, hop = hop_of(k);
-          const uint32_t at = to[k] + (from[0] + i - from[k]);
-          const int of_node = of.last_before(numbers, of.segments(), edge.number);
-          N* const indices = static_cast<N*>(of.batch().vertices) + of.args.indices_at[hop];
-          indices[at] = static_cast<N>(vertices_to()[of_node] + (edge.number - numbers[of_node]));
-          if (of.args.edge_ids)
-            (static_cast<P*>(of.batch().edges) + of.args.edge_ids_at[hop])[at] = edge.place;
-        });
+#pragma unroll 1
+    for (uint32_t edge = from[0] + of.thread(); edge < from[with_rows()]; edge += of.size()) {
+      const int segment = of.last_before(from, with_rows(), edge), hop = hop_of(segment);
+      const int64_t pick = of.pick_number(of.shared.picks_at[hop] + (edge - from[hop * of.types()]));
+      const uint32_t number = of.args.picks[pick], at = to[segment] + (edge - from[segment]);
+      const int of_node = of.last_before(numbers, of.segments(), number);
+      N* const indices = static_cast<N*>(of.batch().vertices) + of.args.indices_at[hop];
+      indices[at] = static_cast<N>(vertices_to()[of_node] + (number - numbers[of_node]));
+      if (of.args.edge_ids)
+        (static_cast<P*>(of.batch().edges) + of.args.edge_ids_at[hop])[at] = of.args.places[pick];
+    }
   }
 };
 

@@ -115,19 +115,21 @@ struct Trees {
     return args.times.are_there ? static_cast<const int64_t*>(batch().seeds)[2 * tree]
                                 : int64_t{static_cast<const N*>(batch().seeds)[tree]};
   }
-  __device__ Bound* tree_bounds() const { return args.tree_bounds + slot * args.trees_capacity; }
+  __device__ Bound* tree_bounds() const { return args.tree_bounds + product_of(slot, args.trees_capacity); }
 
   __device__ uint32_t& by_tree(uint32_t* array, int hop, int64_t tree) const {
-    return array[(int64_t{slot} * (args.hops + 1) + hop) * args.trees_capacity + tree];
+    return array[product_of(slot * (args.hops + 1) + hop, args.trees_capacity) + tree];
   }
   __device__ const TreeCounts& counts() const { return shared.counts; }
   __device__ int segments() const { return (args.hops + 1) * types(); }
   __device__ int of_found(int hop, int type) const { return hop * types() + type; }
   __device__ int of_edges(int hop, int type) const { return segments() + hop * types() + type; }
-  __device__ N* vertices() const { return args.vertices + slot * args.vertices_capacity; }
-  __device__ Bound* vertex_bounds() const { return args.vertex_bounds + slot * args.vertices_capacity; }
-  __device__ int64_t row_number(uint32_t row) const { return slot * args.rows_capacity + row; }
-  __device__ int64_t pick_number(uint32_t pick) const { return slot * args.picks_capacity + pick; }
+  __device__ N* vertices() const { return args.vertices + product_of(slot, args.vertices_capacity); }
+  __device__ Bound* vertex_bounds() const {
+    return args.vertex_bounds + product_of(slot, args.vertices_capacity);
+  }
+  __device__ int64_t row_number(uint32_t row) const { return product_of(slot, args.rows_capacity) + row; }
+  __device__ int64_t pick_number(uint32_t pick) const { return product_of(slot, args.picks_capacity) + pick; }
   __device__ int fanout(uint32_t relation, int hop) const {
     return args.relation_fanouts[(hop - 1) * args.num_relations + static_cast<int>(relation)];
   }
@@ -563,20 +565,6 @@ struct Trees {
     return true;
   }
 
-  // Calls put(i, get(i)) for each i below `count`. A thread gets four before it puts the first.
-  template <typename Get, typename Put>
-  __device__ void in_fours(uint32_t count, const Get& get, const Put& put) const {
-    for (uint32_t first = thread(); first < count; first += 4 * size()) {
-      decltype(get(first)) got[4];
-#pragma unroll
-      for (int k = 0; k < 4; ++k)
-        if (first + k * size() < count) got[k] = get(first + k * size());
-#pragma unroll
-      for (int k = 0; k < 4; ++k)
-        if (first + k * size() < count) put(first + k * size(), got[k]);
-    }
-  }
-
   // Leaves the counters as the next launch wants them. One thread, once nobody counts any more.
   __device__ void reset() const {
     TreeState& own = state();
@@ -589,7 +577,7 @@ struct Trees {
 
 template <int K, typename Args>
 __device__ void run_trees(const Trees<Args>& trees) {
-  const auto sync = [&] { group_barrier(&trees.state().barrier.value, trees.block, trees.blocks); };
+  const auto sync = [&] { group_barrier(&trees.state().barrier, trees.block, trees.blocks); };
   const auto& args = trees.args;
   // In paths a round is a hop of all trees; else it is all hops of each.
   const int rounds = args.paths ? args.hops : 1, hops_of_round = args.paths ? 1 : args.hops;

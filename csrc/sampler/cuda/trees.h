@@ -1,6 +1,7 @@
 // The GPU's sampler of trees (sampler/trees.h): what its kernel takes. For host and device.
 #pragma once
 
+#include "gpu/spread_barrier.h"
 #include "sampler/cuda/sampler.h"
 #include "sampler/trees.h"
 
@@ -15,13 +16,19 @@ constexpr int kMostTreeBlocks = 4096;                         // of one launch
 constexpr int64_t kMostTreePlaces = int64_t{1} << 31;         // of a table
 constexpr int64_t kMostTreeEntries = (int64_t{1} << 32) - 2;  // of a mini-batch: 32 bits number them
 
+// The product of numbers that 32 bits hold: one instruction, where one of 64 bits takes four.
+LOADER_HD int64_t product_of(int64_t a, int64_t b) {
+  return static_cast<int64_t>(uint64_t{static_cast<uint32_t>(a)} * static_cast<uint32_t>(b));
+}
+
 // Device memory of one mini-batch in flight: zero at first, left ready for the next launch by each.
 struct TreeState {
   using Counter = SampleState::Counter;
 
   uint64_t error;  // as of SampleState
   int64_t detail;  // of the error, see SampleHeader
-  Counter barrier, vertices, rows, picks;
+  SpreadBarrier barrier;
+  Counter vertices, rows, picks;
   Counter table;    // places that the largest tree needs
   Counter tickets;  // of each hop, from 0 on
 };

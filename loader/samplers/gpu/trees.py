@@ -115,16 +115,13 @@ class TreeCudaSession(TypedCudaSession):
             plain = super()._take(request, ahead)
             return TreeBegun(self, plain.seeds, plain.num_seeds, plain.epoch, plain.index, ahead)
         # Pairs on the GPU are read as they are, and the kernel checks their ids.
-        pairs = seeds.dim() == 2 and seeds.shape[1] == 2 and seeds.dtype == torch.int64
-        if not (pairs and seeds.device == self._device and seeds.is_contiguous()):
+        pairs = seeds.dim() == 2 and seeds.size(1) == 2 and seeds.dtype == torch.int64
+        if not (pairs and seeds.get_device() == self._index and seeds.is_contiguous()):
             ids, at = sight.split(self._sampler, seeds)
             assert at is not None
             seeds = torch.stack([ids.long(), at], 1).to(self._device, non_blocking=True)
-        begun = TreeBegun(self, seeds, seeds.shape[0], request.epoch, request.batch, ahead)
-        begun.pairs, begun.numbers = seeds, request.numbers
-        if not sight.sees_times:
-            begun.seeds = seeds[:, 0].to(self._dtype).contiguous()
-        return begun
+        read = seeds if sight.sees_times else seeds[:, 0].to(self._dtype).contiguous()
+        return TreeBegun(self, read, seeds.size(0), request.epoch, request.batch, ahead, seeds, request.numbers)
 
     def _launch(self, space: Workspace, together: list[Begun]) -> None:
         assert isinstance(space, TreeWorkspace)
@@ -166,17 +163,11 @@ class TreeCudaSession(TypedCudaSession):
         new_by_type, rows = more
         assert isinstance(begun, TreeBegun)
         nodes, hops, tree = self._arrays_of(begun, frontiers, edges, rows)
-        assert tree is not None
+        blocks, graph = typed_blocks(frontiers, hops, True), self._graph
         return TreeMiniBatch(
-            nodes,
-            new_by_type,
-            typed_blocks(frontiers, hops, True),
-            *(self._graph.node_types, self._graph.edge_types),
-            *(begun.epoch, begun.index),
-            tree=tree,
-            seed_times=begun.times,
-            items=begun.numbers,
-        )
+            nodes, new_by_type, blocks, graph.node_types, graph.edge_types, begun.epoch, begun.index,
+            tree=tree, seed_times=begun.times, items=begun.numbers,
+        )  # fmt: skip
 
 
 class TreeBegun(Begun):
@@ -184,10 +175,11 @@ class TreeBegun(Begun):
 
     __slots__ = ("numbers", "pairs", "times")
 
-    pairs: Tensor | None  # ids and times of the seeds
-    times: Tensor | None
-    numbers: Tensor | None  # of the seeds in a loader's list
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.pairs = self.times = self.numbers = None
+    def __init__(
+        self, session: TreeCudaSession, seeds: Tensor, num_seeds: int, epoch: int, index: int, ahead: bool,
+        pairs: Tensor | None = None, numbers: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(session, seeds, num_seeds, epoch, index, ahead)
+        self.pairs = pairs  # ids and times of the seeds
+        self.numbers = numbers  # of the seeds in a loader's list
+        self.times: Tensor | None = None

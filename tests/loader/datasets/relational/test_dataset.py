@@ -167,6 +167,16 @@ class TestGraph:
         with pytest.raises(DatasetError, match=r"column order_id has the float .* below 2\*\*53: save it as integers"):
             load(shop)
 
+    def test_keys_beyond_float32_are_refused(self, shop: Path) -> None:
+        frame = pd.read_csv(shop / "reviews.csv")
+        frame["order_id"] = (frame["order_id"] + 2**24).astype("float32")
+        frame.to_parquet(shop / "reviews.parquet", index=False)
+        edit(shop / "schema.yaml", lambda text: text.replace("reviews.csv", "reviews.parquet"))
+        with pytest.raises(
+            DatasetError, match=r"has the float .* which float holds below 2\*\*24: save it as integers"
+        ):
+            load(shop)
+
     def test_other_types_are_no_keys(self, shop: Path) -> None:
         frame = pd.read_csv(shop / "reviews.csv")
         frame["order_id"] = [[one] for one in frame["order_id"]]

@@ -230,12 +230,23 @@ def key_values(file: TableFile, column: str, values: Any, missing: Sequence[str]
 def key_texts(columns: Iterable[Any]) -> Any:
     """The values of a key's columns, see `key_values`, as one array of texts; null where one of them is missing."""
     arrow, compute = pyarrow(), pyarrow("pyarrow.compute")
-    texts = [values.cast(arrow.large_string()) for values in columns]
+    texts = [_key_text(values) for values in columns]
     return (
         texts[0]
         if len(texts) == 1
         else compute.binary_join_element_wise(*texts, arrow.scalar(_BETWEEN, arrow.large_string()))
     )
+
+
+def _key_text(values: Any) -> Any:
+    """Values as texts. Those of equal times are equal, in whatever unit and zone, as are a date and its midnight."""
+    arrow, kind = pyarrow(), values.type
+    if not arrow.types.is_timestamp(kind):
+        return values.cast(arrow.large_string())
+    text = values.cast(kind if kind.tz is None else arrow.timestamp(kind.unit, "UTC")).cast(arrow.large_string())
+    for odd, plain in ((r"(\.\d*?)0+(Z?)$", r"\1\2"), (r"\.(Z?)$", r"\1"), (" 00:00:00$", "")):
+        text = pyarrow("pyarrow.compute").replace_substring_regex(text, odd, plain)
+    return text
 
 
 def _keys(table: TableSchema, path: Path, columns: Mapping[str, Any]) -> Any:

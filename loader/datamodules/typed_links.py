@@ -26,7 +26,8 @@ def split_typed_links(
 
     Raises:
         TypeError, ValueError: a share is none, or the shares leave no links for a part; another relation has the
-            reverses of more than half of the links, so that a model would see those held out.
+            reverses of more than half of the links, or is nearly the same one, so that a model would see those held
+            out.
     """
     val, test = check_shares(val, test)
     check_on_cpu(graph)
@@ -40,6 +41,8 @@ def split_typed_links(
     keys = _keys(every, count).unique()
     links = torch.stack([keys // max(count, 1), keys % max(count, 1)], 1)
     for key, ends in edges.items():
+        if key not in (edge_type, reverse) and (key[0], key[2]) == (edge_type[0], edge_type[2]):
+            _check_no_copy(edge_type, keys, key, _keys(ends, count).unique())
         if key == reverse or (key[0], key[2]) != (edge_type[2], edge_type[0]):
             continue
         turned = ends.sort(1).values if own else ends.flip(1)
@@ -66,6 +69,19 @@ def split_typed_links(
         HeteroGraph.from_edges({edge_type: known.t()}, sizes),
         pairs,
     )
+
+
+def _check_no_copy(edge_type: EdgeType, links: Tensor, key: EdgeType, others: Tensor) -> None:
+    """Raises ValueError if most links of a relation are links of another one, and most of that one's are of the first.
+
+    A relation of many more links, such as "clicks" beside "buys", tells a model less, and may be known in advance.
+    """
+    shown = int(torch.isin(links, others).sum())
+    if 2 * shown > max(links.numel(), others.numel()):
+        raise ValueError(
+            f"the relation {key} has {shown} of the {links.numel()} links of {edge_type} among its {others.numel()}, "
+            "more than half of both, so a model would see links that are held out: leave it out of the graph"
+        )
 
 
 def _ends(relation: Graph) -> Tensor:

@@ -104,8 +104,11 @@ def as_whole_times(values: Any, what: str, fractions: str = "refuse") -> WholeTi
     elif arrow.types.is_floating(kind):
         numbers = _floats(values)
         known = known & ~np.isnan(numbers)
-        wrong = known & (~(np.abs(numbers) < 2.0**53) | (numbers != np.trunc(numbers)))
+        wrong = known & (numbers != np.trunc(numbers))
         _refuse(wrong, numbers, what, "times are whole numbers, dates, or dates with a time of day")
+        bits = whole_bits(kind)
+        wrong = known & ~(np.abs(numbers) < 2.0**bits)
+        _refuse(wrong, numbers, what, f"type {kind} has not all whole numbers from 2**{bits} on: save them as integers")
         return WholeTimes(np.where(known, numbers, 0).astype(np.int64), known, False)
     elif not arrow.types.is_integer(kind) or kind == arrow.uint64():
         example = shown(values.drop_null()[0].as_py()) if known.any() else kind
@@ -117,6 +120,12 @@ def as_whole_times(values: Any, what: str, fractions: str = "refuse") -> WholeTi
     if fractions == "refuse":
         _refuse(numbers % unit != 0, numbers / unit, what, "the seconds of a time are whole: give whole numbers")
     return WholeTimes(-(-numbers // unit) if fractions == "up" else numbers // unit, known, dated)
+
+
+def whole_bits(kind: Any) -> int:
+    """Below which power of two all whole numbers differ in a floating type of pyarrow."""
+    types = pyarrow().types
+    return 11 if types.is_float16(kind) else 24 if types.is_float32(kind) else 53
 
 
 def has_zone(values: Any) -> bool | None:

@@ -138,7 +138,7 @@ class TableFile:
             if self.kind == ".parquet":
                 with pyarrow("pyarrow.parquet").ParquetFile(self.path) as file:
                     for part in file.iter_batches(_PART_ROWS, columns=list(columns)):
-                        yield _plain(part, missing)
+                        yield _plain(part, missing, self.path)
             else:
                 with self._csv(columns, missing) as file:
                     yield from file
@@ -155,7 +155,7 @@ class TableFile:
                 return pyarrow("pyarrow.csv").read_csv(
                     self._content(), **self._options(dict.fromkeys(columns), missing)
                 )
-            return _plain(pyarrow("pyarrow.parquet").read_table(self.path, columns=list(columns)), missing)
+            return _plain(pyarrow("pyarrow.parquet").read_table(self.path, columns=list(columns)), missing, self.path)
 
     def text(self, name: str, missing: Sequence[str] = MISSING) -> Any:
         """A column of a CSV file as its cells are; None of a Parquet file, which has types."""
@@ -165,15 +165,19 @@ class TableFile:
             options = self._options({name: pyarrow().large_string()}, missing)
             return pyarrow("pyarrow.csv").read_csv(self._content(), **options).column(name)
 
-    def with_zeros(self, name: str, values: Any, missing: Sequence[str] = MISSING) -> Any:
-        """A column that was read, or its cells as texts if numbers among them begin with a zero: 007 is a code, and
-        would be the number 7.
+    def as_written(self, name: str, values: Any, missing: Sequence[str] = MISSING) -> Any:
+        """A column that was read, or its cells as texts if different ones became one value: 007 and 0x7 are codes, and
+        would be the number 7; 1 beside TRUE would be True.
         """
-        if not (pyarrow().types.is_integer(values.type) or pyarrow().types.is_floating(values.type)):
+        types, compute = pyarrow().types, pyarrow("pyarrow.compute")
+        if types.is_integer(values.type) or types.is_floating(values.type):
+            odd = r"^[+-]?0[\dxX]"
+        elif types.is_boolean(values.type):
+            odd = r"^\d$"  # a column of these alone is one of numbers
+        else:
             return values
-        texts, compute = self.text(name, missing), pyarrow("pyarrow.compute")
-        coded = texts is not None and compute.any(compute.match_substring_regex(texts, r"^[+-]?0\d")).as_py()
-        return texts if coded else values
+        texts = self.text(name, missing)
+        return texts if texts is not None and compute.any(compute.match_substring_regex(texts, odd)).as_py() else values
 
     def _content(self) -> Any:
         return self.path if self._filled is None else pyarrow().BufferReader(self._filled)
@@ -354,13 +358,19 @@ class Column:
         return f"{self.name}: {what}{gaps}"
 
 
-def _plain(table: Any, missing: Sequence[str]) -> Any:
+def _plain(table: Any, missing: Sequence[str], path: Path) -> Any:
     """A table or record batch of a Parquet file, with categoricals of pandas as their values, and nothing in place of
     texts that mean a missing value, or of the numbers and dates that these texts are in a CSV file.
     """
     arrow, compute = pyarrow(), pyarrow("pyarrow.compute")
     for place, field in enumerate(table.schema):
         values, kind = table.column(place), field.type
+        if (field.metadata or {}).get(b"ARROW:extension:name") == b"pandas.period":
+            # An integer here, unless pandas was imported before.
+            raise DatasetError(
+                f"{path}: column {field.name} holds periods of pandas, whose numbers count in a unit of their own; "
+                "convert it, e.g. by pandas: frame[column].dt.to_timestamp()"
+            )
         if arrow.types.is_dictionary(kind):
             kind = kind.value_type
             values = values.cast(kind)

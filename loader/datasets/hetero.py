@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from loader.datasets.digests import digest_of
+from loader.datasets.digests import digest_of, sums_of
 from loader.datasets.errors import DatasetError
 from loader.datasets.node_dataset import (
     check_split_labels,
@@ -122,6 +122,7 @@ class HeteroDataset:
             "timed": [*self.graph.timed_types, *map("__".join, self.graph.timed_relations)],
             "digest": digest_of(lists.indptr, lists.indices, self.labels),
             "times": digest_of(lists.node_times, lists.edge_times),
+            "features": [one for table in self.features.values() for one in sums_of(table)],
         }
 
     def require(self, identity: Mapping[str, Any], what: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loader.datasets.digests import digest_of
+from loader.datasets.digests import are_alike, digest_of, sums_of
 from loader.datasets.errors import DatasetError
 from loader.datasets.table_record import TableRecord
 from loader.graph import Graph, require_graph
@@ -83,9 +83,8 @@ class NodeDataset:
             check_split_labels(self.splits, self.labels, self.num_classes, name=self.name)
 
     def identity(self) -> dict[str, Any]:
-        """What tells this dataset from others: its sizes, and digests of evenly spaced edges and labels, and of times.
-
-        Features are left out: computed again, they may differ in their last bits.
+        """What tells this dataset from others: its sizes, and digests of evenly spaced edges and labels, and of times,
+        and sums of features, see `sums_of`.
 
         A checkpoint keeps it, so that a model is not used with other data than it was trained for.
         """
@@ -95,6 +94,7 @@ class NodeDataset:
             "num_edges": self.graph.num_edges,
             "digest": digest_of(self.graph.indptr, self.graph.indices, self.labels),
             "times": digest_of(self.graph.node_times, self.graph.edge_times),
+            "features": sums_of(self.features),
             **({} if self.tables is None else self.tables.identity()),
         }
 
@@ -118,11 +118,17 @@ class NodeDataset:
 def require_identity(own: Mapping[str, Any], identity: Mapping[str, Any], what: str) -> None:
     """Raises ValueError unless `own` is the `identity` of a dataset, see `NodeDataset.require`."""
     for key, value in own.items():
-        if key in identity and identity[key] != value:
+        if key not in identity or are_alike(identity[key], value):
+            continue
+        if key == "features":
             raise ValueError(
-                f"{what} is of dataset {identity.get('name')} whose {key} is {identity[key]}, but this is dataset "
-                f"{own['name']} whose {key} is {value}; give the dataset that it was trained on"
+                f"{what} is of other features than dataset {own['name']} has now; give the files that it was trained "
+                "on, and the options that change features (dataset.normalize_features, dataset.transform)"
             )
+        raise ValueError(
+            f"{what} is of dataset {identity.get('name')} whose {key} is {identity[key]}, but this is dataset "
+            f"{own['name']} whose {key} is {value}; give the dataset that it was trained on"
+        )
 
 
 def _way_to_labels(labels: Tensor, num_nodes: int, multilabel: bool) -> str:

@@ -15,7 +15,16 @@ from torch import Tensor
 
 from loader.datasets.cache import CachedArrays, digest
 from loader.datasets.cache_writer import CacheWriter
-from loader.datasets.column_values import as_integers, as_numbers, as_text, as_weights, is_text, pyarrow, refuse_spaces
+from loader.datasets.column_values import (
+    as_integers,
+    as_numbers,
+    as_text,
+    as_weights,
+    is_text,
+    pyarrow,
+    refuse_spaces,
+    whole_bits,
+)
 from loader.datasets.columns import Column, TableFile
 from loader.datasets.digests import digest_of
 from loader.datasets.edge_list_base import EdgeList, EdgeListDataset
@@ -169,7 +178,7 @@ class TableDataset(EdgeListDataset):
 
     def options(self) -> dict[str, Any]:
         split = self.split if isinstance(self.split, str) else None
-        options = {**super().options(), **self.given, "features": self.features, "split": split, "rows": "counted"}
+        options = {**super().options(), **self.given, "features": self.features, "split": split, "rows": "as written"}
         return options if self._trained is None else {**options, "trained": digest(self._trained.to_json())}
 
     def read(self, writer: CacheWriter) -> EdgeList:
@@ -405,12 +414,12 @@ def _classes(
     """
     arrow, compute = pyarrow(), pyarrow("pyarrow.compute")
     types, path = arrow.types, file.path
-    values = file.with_zeros(name, values)
+    values = file.as_written(name, values)
     kind = values.type
     refuse_spaces(values, f"{path}: label {name}", "class")
     if types.is_floating(kind):
         numbers = as_numbers(values)
-        wrong = ~np.isnan(numbers) & ((numbers != np.trunc(numbers)) | (np.abs(numbers) >= 2.0**53))
+        wrong = ~np.isnan(numbers) & ((numbers != np.trunc(numbers)) | (np.abs(numbers) >= 2.0 ** whole_bits(kind)))
         if wrong.any():
             raise DatasetError(
                 f"{path}: label {name} is {numbers[wrong][0]} in row {int(wrong.argmax()) + 1}; a class is a text, a "

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from loader.graph.csc import Graph, require_square
-from loader.graph.interop import attribute, coordinates, dgl_edges, mask_as_weights, plain, weights_of
+from loader.graph.interop import attribute, check_no_block, coordinates, dgl_edges, mask_as_weights, plain, weights_of
 from loader.graph.relations import EdgeType, Labels, check_edge_types, check_node_types
 from loader.machine.arguments import kind_of, shown
 
@@ -76,8 +76,7 @@ def dgl_relations(g: Any, weight_attr: str | None) -> dict[str, Any]:
     """The arguments of `HeteroGraph._of_edges` for a `DGLGraph`; see `HeteroGraph.from_dgl`."""
     if not hasattr(g, "canonical_etypes"):
         raise TypeError(f"g is {kind_of(g)}; it must be a dgl.DGLGraph")
-    if g.is_block:
-        raise ValueError("g is a block, whose sources and destinations are numbered apart; give the graph it is of")
+    check_no_block(g)
     edges = {key: torch.stack(dgl_edges(g, etype=key)) for key in g.canonical_etypes}
     weights = None
     if weight_attr is not None:

@@ -89,6 +89,7 @@ def dgl_graph_edges(g: Any, weight_attr: str | None) -> dict[str, Any]:
     """The arguments of `Graph.from_edges` for a `DGLGraph` of one type; see `Graph.from_dgl`."""
     if not hasattr(g, "is_homogeneous"):
         raise TypeError(f"g is {kind_of(g)}; it must be a dgl.DGLGraph")
+    check_no_block(g)
     if not g.is_homogeneous:
         raise TypeError(
             f"g has types {list(g.ntypes)} of nodes and {len(g.canonical_etypes)} of edges; HeteroGraph.from_dgl(g) "
@@ -101,6 +102,12 @@ def dgl_graph_edges(g: Any, weight_attr: str | None) -> dict[str, Any]:
             raise ValueError(f"weight_attr is {weight_attr!r}; g.edata has {sorted(g.edata)}")
         weights = mask_as_weights(g.edata[weight_attr])
     return {"src": src, "dst": dst, "num_nodes": g.num_nodes(), "edge_weights": weights}
+
+
+def check_no_block(g: Any) -> None:
+    """Raises ValueError if a `DGLGraph` is a block: node 0 of its sources need not be node 0 of its destinations."""
+    if g.is_block:
+        raise ValueError("g is a block, whose sources and destinations are numbered apart; give the graph it is of")
 
 
 def mask_as_weights(column: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ def sample_of(rows: Tensor) -> slice:
     return slice(None, None, max(1, -(-rows.shape[0] // _SAMPLED)))
 
 
-def check_deviations(given: Tensor, stored: Tensor, dtype: torch.dtype) -> None:
+def check_deviations(given: Tensor, stored: Tensor, option: str, dtype: torch.dtype) -> None:
     """Raises ValueError if what is lost of a column is large beside its deviation.
 
     An error that is small beside the numbers may leave nothing of their differences: int8 makes all numbers from 997 to
@@ -25,8 +25,9 @@ def check_deviations(given: Tensor, stored: Tensor, dtype: torch.dtype) -> None:
 
     Args:
         given: `[n, columns]`, a sample of the rows. What is not finite in both counts for nothing.
-        stored: the same rows as they are read from `dtype`.
-        dtype: in which they are kept.
+        stored: the same rows as they are read.
+        option: that says in which type they are kept or read.
+        dtype: its value.
     """
     step = max(1, _PART // max(1, given.shape[0]))
     for begin in range(0, given.shape[1], step):
@@ -43,8 +44,8 @@ def check_deviations(given: Tensor, stored: Tensor, dtype: torch.dtype) -> None:
         column = int(lost.argmax())
         if lost[column] > MOST_LOST:
             raise ValueError(
-                f"storage_dtype is {dtype}, and would lose {float(error[column]):.2g} of numbers of column "
+                f"{option} is {dtype}, and would lose {float(error[column]):.2g} of numbers of column "
                 f"{begin + column} of features, more than {MOST_LOST:.0%} of their standard deviation of "
                 f"{float(deviation[column]):.2g} around {float(mean[column]):.3g}: subtract each column's mean and "
-                "divide by its deviation, or leave storage_dtype null"
+                f"divide by its deviation, or leave {option} null"
             )

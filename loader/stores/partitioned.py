@@ -144,6 +144,7 @@ class PartitionedFeatures(StoreOfRows):
         count = 0
         if fraction is not None or budget_gib is not None:
             count = cached_rows(rows, fraction, budget_gib, row_bytes=self._row_bytes)
+        self._asked = count  # which hosts share; those with a smaller part have more rows of others to cache
         self.num_cached = min(count, rows.num_rows - self._num_own()) if self.collective else 0
         if self.num_cached:
             check_hotness(hotness, rows.num_rows, context)
@@ -206,7 +207,7 @@ class PartitionedFeatures(StoreOfRows):
             "dtype": str(self.dtype),
             "storage_dtype": str(self.storage_dtype),
             "batches_per_exchange": self.together,
-            "the number of cached rows": self.num_cached,
+            "the number of cached rows": self._asked,
         }
         return RowExchange(self.hosts, self.device, agreed, self._timeout)
 

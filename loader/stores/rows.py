@@ -31,7 +31,7 @@ class RowOptions(TypedDict, total=False):
     Attributes:
         dtype: element type of the rows that `gather` returns, or its name, e.g. "float16"; by default (None)
             `storage_dtype`, or that of the tensor if rows are kept in 8 bits. What is too large for it becomes
-            infinite.
+            infinite; a column whose differences it does not keep is refused.
         storage_dtype: element type in which the store keeps the rows, or its name; by default (None) that of the
             tensor. Numbers that are too large for it are refused. "int8" and "float8" (e4m3fn) have scales, see
             `RowFormat`.
@@ -129,12 +129,15 @@ class RowFormat:
         return table if device is None else table.to(device)
 
     def check(self, tensor: Tensor) -> None:
-        """Raises ValueError if the type loses too much of a column's deviation, which a sample of the rows tells.
+        """Raises ValueError if a type loses too much of a column's deviation, which a sample of the rows tells.
 
         Args:
             tensor: all rows, from which this format was made.
         """
-        if not tensor.numel() or self.storage_dtype == tensor.dtype or self.storage_dtype == torch.float32:
+        kinds = {self.storage_dtype: "storage_dtype"}
+        kinds.setdefault(self.dtype, "dtype")
+        narrower = [kind for kind in kinds if kind not in (tensor.dtype, torch.float32)]
+        if not tensor.numel() or not narrower:
             return
         flat = tensor.view(self.num_rows, self.dim)
         of = sample_of(flat)
@@ -146,7 +149,9 @@ class RowFormat:
             read = codes.decode(codes.encode(some, self.storage_dtype, scales), scales)
         else:
             read = some.to(self.storage_dtype)
-        check_deviations(some, read, self.storage_dtype)
+        for kind in narrower:
+            read = read if kind == self.storage_dtype else read.to(kind)
+            check_deviations(some, read, kinds[kind], kind)
 
     def write_codes(self, tensor: Tensor, table: Tensor) -> codes.Scales:
         """Writes the codes of `tensor`, that of the format, to `table`, `[num_rows, nbytes]` uint8; see `stored`."""

@@ -15,6 +15,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 
 from loader.datamodules.base import DatasetModule
+from loader.datasets.digests import are_alike
 from loader.machine.arguments import shown
 from models.training.exchange import GradientExchange
 
@@ -154,10 +155,11 @@ def check_data(module: Any) -> None:
     first = of_ranks[0]
     for rank, theirs in enumerate(of_ranks):
         for name in {**first, **theirs}:
-            if theirs.get(name) != first.get(name):
+            if not are_alike(first.get(name), theirs.get(name)):
+                values = f"is {shown(theirs.get(name))}, not {shown(first.get(name))}"
                 raise ValueError(
-                    f"process {rank} of this run has other data than process 0: the {name} of {dataset} is "
-                    f"{shown(theirs.get(name))}, not {shown(first.get(name))}; give all machines the same files and "
+                    f"process {rank} of this run has other data than process 0: the {name} of {dataset} "
+                    f"{'differ' if name == 'features' else values}; give all machines the same files and "
                     "options, and dataset.rebuild=true"
                 )
 

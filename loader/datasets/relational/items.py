@@ -155,7 +155,7 @@ def _read(schema: Schema, task: TaskSchema, path: Path, tables: Tables, *, label
         )
     labels = read.column(task.label) if labelled else None
     if labelled and task.kind == "multiclass":
-        labels = file.with_zeros(task.label, labels)
+        labels = file.as_written(task.label, labels)
         refuse_spaces(labels, f"{path}: label {task.label}", "class")
     return ItemColumns(rows, times, labels, path)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.datasets.column_values import as_whole_times, has_zone, is_text, pyarrow, refuse_spaces
+from loader.datasets.column_values import as_whole_times, has_zone, is_text, pyarrow, refuse_spaces, whole_bits
 from loader.datasets.columns import MISSING, TableFile
 from loader.datasets.errors import DatasetError, nearest
 from loader.datasets.odd_cells import odd_cells, way_to_numbers
@@ -199,24 +199,25 @@ def key_values(file: TableFile, column: str, values: Any, missing: Sequence[str]
     the key 7.
 
     Raises:
-        DatasetError: the column is of another type, or has floats that are no whole numbers below 2**53, where
+        DatasetError: the column is of another type, or has floats that are no whole numbers, or so large that
             different keys would be equal.
     """
     arrow, compute = pyarrow(), pyarrow("pyarrow.compute")
     types, kind = arrow.types, values.type
     what = f"{file.path}: column {column}"
-    if (coded := file.with_zeros(column, values, missing)) is not values:
+    if (coded := file.as_written(column, values, missing)) is not values:
         return coded
     if types.is_floating(kind):
+        bits = whole_bits(kind)
         values = values.cast(arrow.float64())
         values = compute.if_else(compute.is_nan(values), None, values)
         wrong = compute.or_(
-            compute.not_equal(values, compute.trunc(values)), compute.greater_equal(compute.abs(values), 2.0**53)
+            compute.not_equal(values, compute.trunc(values)), compute.greater_equal(compute.abs(values), 2.0**bits)
         )
         if compute.any(wrong).as_py():
             raise DatasetError(
-                f"{what} has the float {values.filter(wrong)[0]}; keys are texts, or whole numbers, which floats hold "
-                "below 2**53: save it as integers, e.g. by pandas: frame[column].astype('Int64')"
+                f"{what} has the float {values.filter(wrong)[0]}; keys are texts, or whole numbers, which {kind} holds "
+                f"below 2**{bits}: save it as integers, e.g. by pandas: frame[column].astype('Int64')"
             )
         return values.cast(arrow.int64())
     tests = (types.is_integer, types.is_boolean, types.is_null, types.is_date, types.is_timestamp)
@@ -229,12 +230,23 @@ def key_values(file: TableFile, column: str, values: Any, missing: Sequence[str]
 def key_texts(columns: Iterable[Any]) -> Any:
     """The values of a key's columns, see `key_values`, as one array of texts; null where one of them is missing."""
     arrow, compute = pyarrow(), pyarrow("pyarrow.compute")
-    texts = [values.cast(arrow.large_string()) for values in columns]
+    texts = [_key_text(values) for values in columns]
     return (
         texts[0]
         if len(texts) == 1
         else compute.binary_join_element_wise(*texts, arrow.scalar(_BETWEEN, arrow.large_string()))
     )
+
+
+def _key_text(values: Any) -> Any:
+    """Values as texts. Those of equal times are equal, in whatever unit and zone, as are a date and its midnight."""
+    arrow, kind = pyarrow(), values.type
+    if not arrow.types.is_timestamp(kind):
+        return values.cast(arrow.large_string())
+    text = values.cast(kind if kind.tz is None else arrow.timestamp(kind.unit, "UTC")).cast(arrow.large_string())
+    for odd, plain in ((r"(\.\d*?)0+(Z?)$", r"\1\2"), (r"\.(Z?)$", r"\1"), (" 00:00:00$", "")):
+        text = pyarrow("pyarrow.compute").replace_substring_regex(text, odd, plain)
+    return text
 
 
 def _keys(table: TableSchema, path: Path, columns: Mapping[str, Any]) -> Any:

@@ -24,7 +24,7 @@ def dataset():
     graph = Graph.from_edges(torch.cat([src, dst]), torch.cat([dst, src]), NUM_NODES)
     ids = torch.arange(NUM_NODES)
     splits = {"train": ids[:20], "val": ids[20:30], "test": ids[30:]}
-    return NodeDataset("random", graph, torch.rand(NUM_NODES, 5), ids % 3, splits, 3)
+    return NodeDataset("random", graph, torch.rand(NUM_NODES, 5, generator=generator), ids % 3, splits, 3)
 
 
 def module(**options):

@@ -151,6 +151,23 @@ def test_most_reverses_without_a_name_are_refused(kept, refused) -> None:
         split_typed_links(graph, WRITES, None, **options)
 
 
+@pytest.mark.parametrize(
+    ("same", "others", "refused"), [(20, 0, True), (11, 10, True), (10, 0, False), (20, 20, False)]
+)
+def test_a_second_relation_of_same_links_is_refused(same, others, refused) -> None:
+    links = torch.stack([torch.arange(20), torch.arange(20) % 7])
+    more = torch.stack([torch.arange(20), (torch.arange(20) + 1) % 7])[:, :others]
+    again = torch.cat([links[:, :same], links[:, :same], more], 1)  # a link is a pair, however many edges it has
+    for authors, papers in (("author", "paper"), ("node", "node")):
+        first, second = (authors, "writes", papers), (authors, "signs", papers)
+        graph = HeteroGraph.from_edges({first: links, second: again}, {authors: 20, papers: 20})
+        if refused:
+            with pytest.raises(ValueError, match=f"has {same} of the 20 links of .* its {same + others}, more than ha"):
+                split_typed_links(graph, first, None, val=0.1, test=0.1, seed=0)
+        elif authors != papers:
+            split_typed_links(graph, first, None, val=0.1, test=0.1, seed=0)
+
+
 def test_a_relation_with_both_directions_is_its_reverse() -> None:
     pairs = torch.tensor([[i, j] for i in range(8) for j in range(i)]).t()
     cites, by, loops = ("paper", "cites", "paper"), ("paper", "by", "paper"), torch.arange(30).expand(2, 30)

@@ -20,7 +20,7 @@ def dataset(**changes: Any) -> HeteroDataset:
     parts = {
         "name": "mine",
         "graph": graph,
-        "features": {"paper": torch.rand(4, 3)},
+        "features": {"paper": torch.arange(12.0).view(4, 3)},
         "target": "paper",
         "labels": torch.tensor([0, 1, -1, 1]),
         "splits": {"train": torch.tensor([0, 1]), "val": none, "test": torch.tensor([3])},
@@ -96,3 +96,7 @@ def test_a_checkpoint_knows_its_dataset() -> None:
     for changed, what in ((other, "edge_types"), (turned, "digest")):
         with pytest.raises(ValueError, match=f"the checkpoint is of dataset mine whose {what} is"):
             replace(data, graph=changed).require(identity, "the checkpoint")
+    rows = data.features["paper"]
+    for changed_rows in (rows / 2, rows.flip(1)):
+        with pytest.raises(ValueError, match="the checkpoint is of other features than dataset mine has now; give the"):
+            replace(data, features={"paper": changed_rows}).require(identity, "the checkpoint")

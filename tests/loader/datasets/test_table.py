@@ -139,6 +139,37 @@ def test_labels_keep_their_zeros(load):
     assert load(nodes="id,y\na,0\nb,10\nc,0.0\nd,\ne,9\n", label="y").tables.classes == ("0", "9", "10")
 
 
+@pytest.mark.parametrize(
+    ("cells", "classes"), [("1 TRUE 0 TRUE", ("0", "1", "TRUE")), ("0x10 16 9 16", ("0x10", "16", "9"))]
+)
+def test_labels_that_differ_stay_apart(load, cells, classes):
+    rows = "".join(f"{id},{cell}\n" for id, cell in zip("abce", cells.split(), strict=True))
+    data = load(nodes=f"id,y\n{rows}d,\n", label="y")
+    assert data.tables.classes == classes
+    assert [data.tables.classes[label] for label in data.labels[[0, 1, 2, 3]].tolist()] == cells.split()
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("float16", 11), ("float32", 24)])
+def test_times_beyond_their_type_are_refused(load, tmp_path, dtype, bits):
+    for last in (2**bits - 1, 2**bits):
+        times = np.array([last, 5], dtype)
+        parquet.write_table(pa.table({"s": [0, 1], "t": [1, 2], "at": times}), tmp_path / "e.parquet")
+        data = TableDataset(tmp_path / "e.parquet", time="at", data_dir=tmp_path)
+        if last < 2**bits:
+            assert sorted(set(data.load().graph.edge_times.tolist())) == [5, 2**bits - 1]
+    with pytest.raises(DatasetError, match=rf"is {2**bits}\.0 in row 1; type .* from 2\*\*{bits} on: save them as int"):
+        data.load()
+
+
+def test_periods_of_pandas_are_no_numbers(tmp_path):
+    """pyarrow has their numbers alone, unless pandas told it of them."""
+    told = pa.field("at", pa.int64(), metadata={"ARROW:extension:name": "pandas.period"})
+    table = pa.table([[0, 1], [1, 2], [648, 649]], pa.schema([("s", pa.int64()), ("t", pa.int64()), told]))
+    parquet.write_table(table, tmp_path / "e.parquet")
+    with pytest.raises(DatasetError, match=r"e\.parquet: column at holds periods of pandas, .*to_timestamp"):
+        TableDataset(tmp_path / "e.parquet", time="at", data_dir=tmp_path).load()
+
+
 def test_a_split_of_lists_is_refused(load, tmp_path):
     parquet.write_table(
         pa.table({"id": list("abcd"), "y": list("uvuv"), "part": [["train"]] * 4}), tmp_path / "n.parquet"

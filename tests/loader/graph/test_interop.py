@@ -206,3 +206,5 @@ class TestDGL:
         typed = dgl.heterograph({("a", "to", "b"): (edges[0], edges[1])})
         with pytest.raises(TypeError, match=r"types \['a', 'b'\] of nodes and 1 of edges; HeteroGraph\.from_dgl\(g\)"):
             Graph.from_dgl(typed)
+        with pytest.raises(ValueError, match=r"g is a block, .* give the graph it is of"):
+            Graph.from_dgl(dgl.to_block(dgl.graph((edges[0], edges[1]))))

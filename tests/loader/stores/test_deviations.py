@@ -36,6 +36,16 @@ def test_columns_far_from_zero_are_refused(kind: str, offset: float, in_file: bo
     HostFeatures((x - x.mean(0)) / x.std(0), storage_dtype=kind)  # as the message says
 
 
+@pytest.mark.parametrize(("kind", "offset"), [("float16", 1e4), ("bfloat16", 1000)])
+def test_types_of_gathered_rows_are_checked(kind: str, offset: float) -> None:
+    message = f"^dtype is torch.{kind}, and would lose .* of numbers of column 1 of .*, or leave dtype null$"
+    with pytest.raises(ValueError, match=message):
+        HostFeatures(far(offset), dtype=kind)
+    with pytest.raises(ValueError, match=f"^storage_dtype is torch.{kind}, and would"):
+        HostFeatures(far(offset), dtype=kind, storage_dtype=kind)
+    HostFeatures(far(0), dtype=kind, storage_dtype="int8")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_constant_and_nearer_columns_are_kept(kind: str) -> None:
     nearer = {"int8": 50, "float8": 4, "float16": 1000, "bfloat16": 50}

@@ -102,6 +102,8 @@ def one_rank(folder: str) -> None:
 
     labels = PartitionedFeatures(torch.arange(3), num_threads=1)
     seen["small"] = labels.gather(torch.tensor([2, 0, 0, 1]))
+    uneven = PartitionedFeatures(torch.arange(3), num_threads=1, fraction=1.0, hotness=torch.arange(3.0))
+    seen["uneven"] = uneven.num_cached, uneven.gather(torch.tensor([2, 0, 0, 1])).tolist()
     half = PartitionedFeatures(without(x, mine), num_threads=1, dtype="bfloat16")
     seen["half"] = half.gather(ids)
     assert half.traffic.received_bytes == 2 * WIDTH * half.traffic.received
@@ -189,6 +191,10 @@ def test_rows_of_all_hosts_are_gathered(ranks: list[dict[str, Any]]) -> None:
         assert torch.equal(seen["copied"], x[ids])
         assert torch.equal(seen["half"], x[ids].bfloat16())
         assert seen["small"].tolist() == [2, 0, 0, 1]
+
+
+def test_hosts_of_uneven_parts_cache_all_others(ranks: list[dict[str, Any]]) -> None:
+    assert [seen["uneven"] for seen in ranks] == [(1, [2, 0, 0, 1])] * 2 + [(2, [2, 0, 0, 1])] * 2
 
 
 def test_an_invalid_id_disturbs_nobody_else(ranks: list[dict[str, Any]]) -> None:

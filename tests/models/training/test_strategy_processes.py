@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -113,13 +114,17 @@ def refusals(rank: int) -> dict[str, Any]:
             trainer.fit(model, DataLoader(rows, 4))
         except (ValueError, RuntimeError) as error:
             found[name] = str(error)
-    own = make_dataset()
-    own.splits["train"] += rank
-    trainer = Trainer(accelerator="cpu", devices=2, strategy=OneExchangeStrategy(), logger=False, max_epochs=1)
-    try:
-        trainer.fit(Regression(rank, False), datamodule=make_datamodule(dataset=own))
-    except ValueError as error:
-        found["other data"] = str(error)
+    for name in ("data", "features"):
+        own = make_dataset()
+        if name == "data":
+            own.splits["train"] += rank
+        else:
+            own.features.mul_(1 + rank)
+        trainer = Trainer(accelerator="cpu", devices=2, strategy=OneExchangeStrategy(), logger=False, max_epochs=1)
+        try:
+            trainer.fit(Regression(rank, False), datamodule=make_datamodule(dataset=own))
+        except ValueError as error:
+            found[f"other {name}"] = str(error)
     return found
 
 
@@ -195,6 +200,9 @@ def test_other_data_in_a_process_is_refused(root: Path) -> None:
     for rank in range(2):
         found = json.loads((root / f"{rank}.json").read_text())
         assert found["other data"].startswith("process 1 of this run has other data than process 0: the train split of")
+        assert re.match(
+            "process 1 of .* than process 0: the features of .* differ; give all machines", found["other features"]
+        )
 
 
 def test_other_items_in_a_process_are_refused(root: Path) -> None:

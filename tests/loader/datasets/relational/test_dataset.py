@@ -108,6 +108,20 @@ class TestGraph:
         edit(shop / "schema.yaml", lambda text: text.replace("reviews.csv", "reviews.parquet"))
         assert edges(load(shop), "reviews", "f2p_order_id", "orders") == wanted
 
+    @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+    @pytest.mark.parametrize("unit", ["s", "us", "ns"])
+    def test_keys_of_dates_meet_in_any_unit(self, shop: Path, unit: str, zone: str | None) -> None:
+        wanted = edges(load(shop), "reviews", "f2p_order_id", "orders")
+        dates = pd.Timestamp("2024-01-01", tz=None if zone is None else "UTC")
+        edit(shop / "orders.csv", lambda text: re.sub(r"(?m)^(\d+)", lambda id: _as_date(dates, id[0]), text))
+        frame = pd.read_csv(shop / "reviews.csv")
+        frame["order_id"] = pd.to_datetime([_as_date(dates, str(id)) for id in frame.order_id]).as_unit(unit)
+        if zone is not None:
+            frame["order_id"] = frame["order_id"].dt.tz_convert(zone)
+        frame.to_parquet(shop / "reviews.parquet", index=False)
+        edit(shop / "schema.yaml", lambda text: text.replace("reviews.csv", "reviews.parquet"))
+        assert edges(load(shop), "reviews", "f2p_order_id", "orders") == wanted
+
     def test_leading_zeros_are_part_of_a_key(self, shop: Path) -> None:
         for file in ("customers.csv", "items.csv"):
             edit(shop / file, lambda text: text.replace("\nc1,", "\n7,").replace("\nc2,", "\n007,"))
@@ -165,6 +179,16 @@ class TestGraph:
         frame.to_parquet(shop / "reviews.parquet", index=False)
         edit(shop / "schema.yaml", lambda text: text.replace("reviews.csv", "reviews.parquet"))
         with pytest.raises(DatasetError, match=r"column order_id has the float .* below 2\*\*53: save it as integers"):
+            load(shop)
+
+    def test_keys_beyond_float32_are_refused(self, shop: Path) -> None:
+        frame = pd.read_csv(shop / "reviews.csv")
+        frame["order_id"] = (frame["order_id"] + 2**24).astype("float32")
+        frame.to_parquet(shop / "reviews.parquet", index=False)
+        edit(shop / "schema.yaml", lambda text: text.replace("reviews.csv", "reviews.parquet"))
+        with pytest.raises(
+            DatasetError, match=r"has the float .* which float holds below 2\*\*24: save it as integers"
+        ):
             load(shop)
 
     def test_other_types_are_no_keys(self, shop: Path) -> None:
@@ -476,3 +500,9 @@ class TestColumns:
 def _with_column(text: str, name: str, value: Callable[[int], Any]) -> str:
     first, *lines = text.splitlines()
     return "\n".join([f"{first},{name}", *(f"{line},{value(i)}" for i, line in enumerate(lines)), ""])
+
+
+def _as_date(first: Any, id: str) -> str:
+    """A date, or in a zone a time, that stands for a number; without a zone all are midnights."""
+    at = first + pd.Timedelta(days=int(id), hours=0 if first.tz is None else int(id) % 24)
+    return f"{at:%Y-%m-%d}" if first.tz is None else f"{at:%Y-%m-%dT%H:%M:%S}Z"

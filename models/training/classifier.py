@@ -21,6 +21,7 @@ from models.predictions import names_of_classes
 from models.training.class_weights import as_class_weights, balanced_weights
 from models.training.epoch_loss import (
     CHECKED_EVERY,
+    SumsInWeights,
     check_finite,
     check_watched,
     sums_of_all,
@@ -110,6 +111,7 @@ class Classifier(MatmulPrecision):
         more = {"class_weights": weights, "metrics": self.more_metrics, **self.optimization.hparams}
         self.hparams.update({name: value for name, value in more.items() if name in self.hparams})
         self.scores = {stage: RunningScores(self.multilabel) for stage in SPLITS}
+        self._in_weights = SumsInWeights()
         self._resumed: dict[str, Any] | None = None  # of the epoch in which the checkpoint was written
         self._resumed_epoch = self._logged_epoch = -1
         self._tested = False  # mini-batches, not the whole graph
@@ -326,7 +328,7 @@ class Classifier(MatmulPrecision):
         """
         if was_interrupted_with_others(self):
             return
-        sums = self._sums("train")
+        sums = sums_of_all(self, self._in_weights.of(self, self.scores["train"].sums()))
         check_finite(self, "train/loss", sums[0])
         checkpoint["train_scores"] = {"epoch": self.current_epoch, "scores": self.scores["train"].state_dict(sums)}
 
@@ -374,6 +376,8 @@ class Classifier(MatmulPrecision):
         return loss
 
     def _count(self, batch: MiniBatch, stage: str, loss: Tensor, found: Tensor) -> None:
+        if stage == "train":
+            self._in_weights.note(self, self.scores["train"].sums)
         if not batch.repeats:  # which another process counts
             assert batch.y is not None
             self.scores[stage].add_found(found, batch.y.shape[0], loss)

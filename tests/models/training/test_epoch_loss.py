@@ -13,11 +13,12 @@ import pytest
 import torch
 from graphed_nets import CLASSES, FEATURES, Listed, make_batches
 from graphs import messy_graph
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 from marks import needs_gpu
 from train_runs import Composer, in_process, run
 
 from models.training import classifier, epoch_loss
+from models.training.errors import Interrupted
 from models.training.module import NodeClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
@@ -207,3 +208,29 @@ class TestOnGPU:
             quiet_trainer(accelerator="gpu").fit(model, batches_on("cuda", 60, bad=50, value=value))
         assert model.whole_step.taken > 0
         assert model.graphed.replayed > 30
+
+
+class PressingAmid(Callback):
+    """Presses Ctrl-C in the first epoch, after three steps and a mini-batch."""
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if batch_idx == 10:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.filterwarnings("ignore:.*exists and is not empty")
+@pytest.mark.parametrize("task", ["node", "link"])
+def test_mini_batches_that_are_repeated_count_once(composed: Composer, tmp_path: Path, task: str) -> None:
+    data = write_graph(tmp_path, slice(0, 0), 0)
+    size = "datamodule.batch_size=3" if task == "node" else "datamodule.batch_size=32"
+    options = [f"task={task}", size, "trainer.accumulate_grad_batches=3", "callbacks.progress=null", *data]
+
+    def losses(*more: str) -> list[str]:
+        in_process(composed, *options, *more)
+        with (tmp_path / "csv" / "metrics.csv").open(newline="") as file:
+            return [row["train/loss"] for row in csv.DictReader(file) if row["train/loss"]]
+
+    whole = losses()
+    with pytest.raises(Interrupted):
+        losses(f"+callbacks.press._target_={__name__}.PressingAmid")
+    assert losses(f"ckpt_path={tmp_path / 'checkpoints' / 'step.ckpt'}") == whole

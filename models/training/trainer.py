@@ -14,7 +14,13 @@ from typing import Any
 import torch
 from hydra.utils import instantiate
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
-from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, ModelCheckpoint, ProgressBar
+from lightning.pytorch.callbacks import (
+    Checkpoint,
+    EarlyStopping,
+    ModelCheckpoint,
+    ProgressBar,
+    StochasticWeightAveraging,
+)
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig
 
@@ -56,6 +62,7 @@ def make_trainer(cfg: DictConfig) -> Trainer:
         return list(made.values())
 
     callbacks, loggers = each("callbacks", Callback), each("logger", Logger)
+    _check_averages(callbacks)
     _look_after_epochs(callbacks)
     if any(isinstance(callback, EarlyStopping) for callback in callbacks):
         callbacks.append(_GivenPatience())
@@ -63,8 +70,8 @@ def make_trainer(cfg: DictConfig) -> Trainer:
         callbacks.append(_SameBest())
     if any(hasattr(callback, "_average_model") for callback in callbacks):  # WeightAveraging, from Lightning 2.6 on
         callbacks.insert(0, _WeightsBesideAverages())
-    if cfg.trainer.get("min_steps"):
-        callbacks.append(_ReachedSteps())
+    if cfg.trainer.get("min_steps") or cfg.trainer.get("check_val_every_n_epoch", 1) is None:
+        callbacks.append(_Reached())
     several = {"strategy": OneExchangeStrategy()} if _has_others(cfg) else {}
     trainer: Trainer = instantiate(
         cfg.trainer,
@@ -80,6 +87,17 @@ def make_trainer(cfg: DictConfig) -> Trainer:
                 callback._check_on_train_epoch_end = False
     trainer.fit_loop.epoch_loop = ShortEpochLoop(trainer, trainer.fit_loop.epoch_loop)
     return trainer
+
+
+def _check_averages(callbacks: list[Any]) -> None:
+    """Raises ValueError if weights are averaged, and others are tested."""
+    kinds = StochasticWeightAveraging, ModelCheckpoint
+    if all(any(isinstance(callback, kind) for callback in callbacks) for kind in kinds):
+        raise ValueError(
+            "callbacks have StochasticWeightAveraging, whose average takes the place of the weights when training "
+            "ends, and a ModelCheckpoint, whose weights of before are tested and kept, so the average would be lost; "
+            "give callbacks.best=null, or Lightning's WeightAveraging or EMAWeightAveraging, whose averages are kept"
+        )
 
 
 def _look_after_epochs(callbacks: list[Any]) -> None:
@@ -110,19 +128,29 @@ class _GivenPatience(Callback):
                 states[callback.state_key]["patience"] = callback.patience
 
 
-class _ReachedSteps(Callback):
-    """Refuses a `trainer.min_steps` that `max_epochs` does not reach: Lightning ends after these without a word."""
+class _Reached(Callback):
+    """Refuses a `trainer.min_steps`, and a `val_check_interval` over the epochs, that `max_epochs` does not reach:
+    Lightning ends after these without a word.
+    """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         least, epochs, batches = trainer.min_steps, trainer.max_epochs, trainer.num_training_batches
         tries: Any = trainer.fast_dev_run  # type: ignore[attr-defined]  # Lightning's class does not declare it
-        if least is None or epochs is None or epochs == -1 or not math.isfinite(batches) or tries:
+        if epochs is None or epochs == -1 or not math.isfinite(batches) or tries:
             return
         steps = math.ceil(batches / trainer.accumulate_grad_batches)
-        if least > epochs * steps:
+        if least is not None and least > epochs * steps:
             raise ValueError(
                 f"trainer.min_steps is {least}, but training ends after trainer.max_epochs, which is {epochs}, of "
                 f"{steps} steps each; give at most {epochs * steps}, or more epochs"
+            )
+        every: Any = trainer.val_check_batch  # None: by time
+        validates = trainer.enable_validation and trainer.check_val_every_n_epoch is None
+        if validates and every is not None and epochs * batches < every < math.inf:
+            raise ValueError(
+                f"trainer.val_check_interval is {every}, but training ends after trainer.max_epochs, which is "
+                f"{epochs}, of {batches} mini-batches each, so nothing is validated; give at most {epochs * batches}, "
+                "or more epochs"
             )
 
 

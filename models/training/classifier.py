@@ -281,15 +281,15 @@ class Classifier(MatmulPrecision):
         elif (batch_idx + 1) % CHECKED_EVERY == 0:
             check_finite(self, "train/loss", self._sums("train")[0])
 
-    def log_cut_epoch(self) -> None:
-        """Logs an epoch that ends before its last mini-batch, once. Callbacks call it, too, as they are told first."""
+    def _log_cut_epoch(self) -> None:
+        """Logs an epoch that ends before its last mini-batch, once."""
         if self._logged_epoch != self.current_epoch:
             sums = self._sums("train")  # whatever this process counted: all have to take part
             if sums[3] > 0:
                 self._log("train", sums)
 
     def on_train_epoch_end(self) -> None:
-        self.log_cut_epoch()
+        self._log_cut_epoch()
         self.scores["train"].reset()  # a checkpoint that is written later is of the next epoch
 
     def on_validation_epoch_start(self) -> None:

@@ -158,15 +158,15 @@ class EpochLoss(LightningModule):
         elif (batch_idx + 1) % CHECKED_EVERY == 0:
             check_finite(self, "train/loss", self._sums()[0])
 
-    def log_cut_epoch(self) -> None:
-        """Logs an epoch that ends before its last mini-batch, once. Callbacks call it, too, as they are told first."""
+    def _log_cut_epoch(self) -> None:
+        """Logs an epoch that ends before its last mini-batch, once."""
         if self._logged_epoch != self.current_epoch:
             sums = self._sums()  # whatever this process counted: all have to take part
             if sums[1] > 0:
                 self._log_loss(sums)
 
     def on_train_epoch_end(self) -> None:
-        self.log_cut_epoch()
+        self._log_cut_epoch()
         self._losses = None
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -157,8 +157,8 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
         if entry.get("save_on_train_epoch_end") and watched.startswith("val/") and interval not in (None, 1.0):
             yield (
                 f"callbacks.{name}.save_on_train_epoch_end is true, but with trainer.val_check_interval={interval} "
-                f"{watched} is of weights amid an epoch, not of those that would be kept; leave it out, so that weights "
-                "are kept after each validation"
+                f"{watched} is of weights amid an epoch, not of those that would be kept; leave it out, so that "
+                "weights are kept after each validation"
             )
         if entry.get("save_on_exception") and "{" not in str(entry.get("filename") or "{epoch}"):
             yield (

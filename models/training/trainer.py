@@ -68,7 +68,7 @@ def make_trainer(cfg: DictConfig) -> Trainer:
         callbacks.append(_GivenPatience())
     if any(isinstance(callback, ModelCheckpoint) for callback in callbacks):
         callbacks.append(_SameBest())
-    if any(hasattr(callback, "_average_model") for callback in callbacks):  # WeightAveraging, from Lightning 2.6 on
+    if _averages(callbacks):
         callbacks.insert(0, _WeightsBesideAverages())
     if cfg.trainer.get("min_steps") or cfg.trainer.get("check_val_every_n_epoch", 1) is None:
         callbacks.append(_Reached())
@@ -87,6 +87,11 @@ def make_trainer(cfg: DictConfig) -> Trainer:
                 callback._check_on_train_epoch_end = False
     trainer.fit_loop.epoch_loop = ShortEpochLoop(trainer, trainer.fit_loop.epoch_loop)
     return trainer
+
+
+def _averages(callbacks: list[Any]) -> bool:
+    """Whether Lightning's WeightAveraging, of releases from 2.6 on, is among callbacks."""
+    return any(hasattr(callback, "_average_model") for callback in callbacks)
 
 
 def _check_averages(callbacks: list[Any]) -> None:
@@ -238,6 +243,11 @@ def fit(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamodule: L
     """
     if cfg.ckpt_path is not None:
         saved = check_checkpoint(Path(cfg.ckpt_path), model, dict(model.hparams))
+        if "current_model_state" in saved and not _averages(_callbacks_of(trainer)):
+            raise ValueError(
+                f"ckpt_path is {cfg.ckpt_path}, of a run with WeightAveraging, so without it training would go on from "
+                "the averages; give the callback that the run had"
+            )
         if trainer.is_global_zero:
             announce_resume(cfg, saved)
             if Path(cfg.ckpt_path).resolve().parent.parent == Path(cfg.run_dir).resolve():

@@ -129,6 +129,14 @@ def test_an_ended_run_goes_on_from_its_weights(tmp_path: Path, composed: Compose
     assert metrics_of(tmp_path / "whole") == metrics_of(tmp_path / "ended")
 
 
+@averages
+def test_averages_are_not_trained(tmp_path: Path, composed: Composer) -> None:
+    folder = trained(tmp_path, composed, AVERAGE)
+    data = f"dataset.path={tmp_path / 'graph.npz'}"
+    with pytest.raises(ValueError, match="of a run with WeightAveraging, so without it training would go on from the"):
+        in_process(composed, "dataset=npz", data, f"ckpt_path={folder / 'checkpoints' / 'step.ckpt'}")
+
+
 class PressingAtTheEnd(callbacks.Callback):
     """Presses Ctrl-C in the last step of a run of three epochs, which is not one that is saved."""
 

@@ -68,7 +68,9 @@ def make_trainer(cfg: DictConfig) -> Trainer:
         callbacks.append(_GivenPatience())
     if any(isinstance(callback, ModelCheckpoint) for callback in callbacks):
         callbacks.append(_SameBest())
-    if _averages(callbacks):
+    if averaging := [callback for callback in callbacks if _averages([callback])]:
+        for callback in averaging:
+            callbacks.insert(callbacks.index(callback) + 1, _InTheirPlaces(callback))
         callbacks.insert(0, _WeightsBesideAverages())
     if cfg.trainer.get("min_steps") or cfg.trainer.get("check_val_every_n_epoch", 1) is None:
         callbacks.append(_Reached())
@@ -181,28 +183,36 @@ class _SameBest(Callback):
                     log.warning("%s, so the best one is chosen anew from the validations that follow", why)
 
 
+class _InTheirPlaces(Callback):
+    """Puts weights and averages back into their places if a validation fails, in which the two have changed places.
+
+    Args:
+        averaging: Lightning's WeightAveraging, right behind which this is called.
+    """
+
+    def __init__(self, averaging: Any) -> None:
+        self._averaging = averaging
+        self._changed = False
+
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._changed = True
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._changed = False
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        if self._changed:
+            self._averaging.on_validation_epoch_end(trainer, pl_module)
+        self._changed = False
+
+
 class _WeightsBesideAverages(Callback):
     """Has the right weights saved and tested where Lightning's WeightAveraging averages them. It is called before that.
 
     When training ends, the averages take the place of the weights: the last step has to be saved before, or a run that
     goes on from it would train the averages. When a checkpoint is loaded to be tested,
-    the weights that were averaged would take the place of the averages, for which it was chosen. In a validation the
-    two have changed places, and what interrupts it has to find them in their own.
+    the weights that were averaged would take the place of the averages, for which it was chosen.
     """
-
-    _validates = False
-
-    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._validates = True
-
-    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._validates = False
-
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        for callback in _callbacks_of(trainer):
-            if self._validates and hasattr(callback, "_average_model"):
-                callback.on_validation_epoch_end(trainer, pl_module)
-        self._validates = False
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for callback in _callbacks_of(trainer):

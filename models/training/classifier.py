@@ -262,11 +262,11 @@ class Classifier(MatmulPrecision):
     def on_train_start(self) -> None:
         self._take_class_weights()  # again: a checkpoint that the run goes on from brought its own
         resumed, self._resumed = self._resumed, None
-        if resumed is not None and resumed["epoch"] == self.current_epoch:
+        if resumed is not None:
             self.scores["train"].reset()
             if self.trainer.is_global_zero:  # they are those of all processes together
                 self.scores["train"].load_state_dict(resumed["scores"], self.device)
-            self._resumed_epoch = self.current_epoch
+            self._resumed_epoch = resumed["epoch"]  # Lightning may take it for over, before it ends it
 
     def on_train_epoch_start(self) -> None:
         # Not every release of Lightning calls this in an epoch that it resumes in the middle.

@@ -133,7 +133,7 @@ class EpochLoss(LightningModule):
         self._losses: Tensor | None = None  # [2] float64: their sum over the epoch so far, and that of their weights
         self._in_weights = SumsInWeights()
         self._resumed: dict[str, Any] | None = None
-        self._logged_epoch = -1
+        self._resumed_epoch = self._logged_epoch = -1
 
     def count_loss(self, loss: Tensor, weight: int) -> None:
         """Adds the loss of one mini-batch; a weight of 0 for one that another process counts."""
@@ -146,10 +146,17 @@ class EpochLoss(LightningModule):
 
     def on_train_start(self) -> None:
         resumed, self._resumed = self._resumed, None
-        if resumed is not None and resumed["epoch"] == self.current_epoch:
+        if resumed is not None:
             # They are those of all processes together.
             sums = resumed["losses"] if self.trainer.is_global_zero else [0.0, 0.0]
             self._losses = torch.tensor(sums, dtype=torch.float64, device=self.device)
+            self._resumed_epoch = resumed["epoch"]  # Lightning may take it for over, before it ends it
+
+    def on_train_epoch_start(self) -> None:
+        # Not every release of Lightning calls this in an epoch that it resumes in the middle.
+        if self._resumed_epoch != self.current_epoch:
+            self._losses = None
+        self._resumed_epoch = -1
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         # With the last batch, not with the epoch's end: callbacks are told of that before the module is.

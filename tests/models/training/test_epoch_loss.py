@@ -234,3 +234,28 @@ def test_mini_batches_that_are_repeated_count_once(composed: Composer, tmp_path:
     with pytest.raises(Interrupted):
         losses(f"+callbacks.press._target_={__name__}.PressingAmid")
     assert losses(f"ckpt_path={tmp_path / 'checkpoints' / 'step.ckpt'}") == whole
+
+
+@pytest.mark.filterwarnings("ignore:.*exists and is not empty")
+@pytest.mark.parametrize("task", ["node", "link"])
+@pytest.mark.parametrize("name", ["best-8", "step-14"])
+def test_a_resumed_run_leaves_out_no_row(composed: Composer, tmp_path: Path, task: str, name: str) -> None:
+    size = "datamodule.batch_size=3" if task == "node" else "datamodule.batch_size=45"  # 14 mini-batches
+    options = [f"task={task}", size, "callbacks.progress=null", *write_graph(tmp_path, slice(0, 0), 0)]
+    keep = "dirpath: ${checkpoint_dir}, save_top_k: -1, auto_insert_metric_name: false"
+    if name.startswith("best"):  # of a validation amid an epoch
+        options += [
+            "trainer.val_check_interval=4",
+            "+callbacks.best.save_top_k=-1",
+            "callbacks.best.filename='best-{step}'",
+        ]
+    else:  # of the last step of an epoch, before its validation
+        saving = f"filename: 'step-{{step}}', every_n_train_steps: 14, {keep}"
+        options += [f"+callbacks.own={{_target_: lightning.pytorch.callbacks.ModelCheckpoint, {saving}}}"]
+
+    def logged(*more: str) -> str:
+        in_process(composed, *options, *more)
+        return (tmp_path / "csv" / "metrics.csv").read_text()
+
+    whole = logged()
+    assert logged(f"ckpt_path={tmp_path / 'checkpoints' / name}.ckpt") == whole

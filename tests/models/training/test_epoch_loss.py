@@ -238,7 +238,7 @@ def test_mini_batches_that_are_repeated_count_once(composed: Composer, tmp_path:
 
 @pytest.mark.filterwarnings("ignore:.*exists and is not empty")
 @pytest.mark.parametrize("task", ["node", "link"])
-@pytest.mark.parametrize("name", ["best-8", "step-14"])
+@pytest.mark.parametrize("name", ["best-8", "step-14", "step-28"])
 def test_a_resumed_run_leaves_out_no_row(composed: Composer, tmp_path: Path, task: str, name: str) -> None:
     size = "datamodule.batch_size=3" if task == "node" else "datamodule.batch_size=45"  # 14 mini-batches
     options = [f"task={task}", size, "callbacks.progress=null", *write_graph(tmp_path, slice(0, 0), 0)]

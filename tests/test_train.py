@@ -211,6 +211,15 @@ def test_steps_beyond_the_epochs_are_refused(composed: Composer) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
+def test_a_validation_beyond_the_epochs_is_refused(composed: Composer) -> None:
+    options = "trainer.check_val_every_n_epoch=null", "logger=none"
+    assert in_process(composed, *options, "trainer.val_check_interval=10") > 0  # 2 epochs of 5 mini-batches
+    why = "val_check_interval is 11, but training ends after trainer.max_epochs, which is 2, of 5 mini-batches each"
+    with pytest.raises(ValueError, match=why):
+        in_process(composed, *options, "trainer.val_check_interval=11")
+
+
+@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
 @pytest.mark.parametrize("change", ["newer", "cut"])
 def test_a_resumed_run_knows_its_best_weights(
     composed: Composer, tmp_path: Path, caplog: pytest.LogCaptureFixture, change: str

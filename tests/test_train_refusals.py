@@ -187,6 +187,12 @@ from models.training.errors import one_line_errors
             ["+callbacks.own={_target_: builtins.dict}"],
             "callbacks.own._target_ is builtins.dict; it must be a Callback",
         ),
+        (
+            [
+                "+callbacks.own={_target_: lightning.pytorch.callbacks.StochasticWeightAveraging, swa_lrs: 0.01}",
+            ],
+            "StochasticWeightAveraging, whose average takes the place of the weights when training ends, and a ModelC",
+        ),
         (["+callbacks.own={_target_: nope.Own}"], "callbacks.own._target_ is 'nope.Own', which cannot be imported"),
         (["+logger.own={_target_: builtins.dict}"], "logger.own._target_ is builtins.dict; it must be a Logger"),
         (["features=partitioned", "features.fraction=2"], "features.fraction is 2; it must be in 0 to 1"),

@@ -151,7 +151,7 @@ class LinkDataModule(DatasetModule):
         self.data: NodeDataset | HeteroDataset | None = None
         self.split: LinkSplit | None = None
         self._loader: LinkLoader | None = None
-        self._made_for: tuple[Any, ...] = ()  # what a trainer may change
+        self._made_for: tuple[Any, ...] = ()  # what a trainer or its user may change
         self._features: FeatureStore | dict[str, FeatureStore] | None = None
 
     def _sampler(self, around: Sampler, known: AnyGraph | None = None) -> LinkSampler:
@@ -223,15 +223,17 @@ class LinkDataModule(DatasetModule):
         """The train links, each in both directions unless they have two types, shuffled each epoch (with
         `overfit_batches`: always in their order).
 
-        The loader is kept until a trainer of another rank, number of processes or device asks for it.
+        The loader is kept until a trainer of another rank, number of processes or device asks for it, or one after
+        `batch_size` was set.
         """
         rank, world_size = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
         shuffle = not getattr(self.trainer, "overfit_batches", 0) > 0
-        made_for = (rank, world_size, self.device, shuffle)
+        place = (rank, world_size, self.device, shuffle)
+        made_for = (*place, self.batch_size, self.seed)
         if self._loader is not None and self._made_for != made_for:
             self._free_loader()
         if self._loader is None:
-            self._loader, self._made_for = self._make_loader(*made_for), made_for
+            self._loader, self._made_for = self._make_loader(*place), made_for
         return self._loader
 
     def _make_loader(self, rank: int, world_size: int, device: torch.device, shuffle: bool) -> LinkLoader:

@@ -142,7 +142,7 @@ class GraphDataModule(DatasetModule):
         self._labels: dict[torch.device, TensorRows] = {}  # likewise
         self._loaders: dict[str, Loader] = {}
         self._sessions: dict[int, Session] = {}  # by the sampler, which the module keeps
-        self._made_for: dict[str, tuple[Any, ...]] = {}  # what a trainer may change, by the name of the loader
+        self._made_for: dict[str, tuple[Any, ...]] = {}  # what may change later, by the name of the loader
 
     items_kind: ClassVar[str] = "node"  # that the samplers take
 
@@ -351,7 +351,7 @@ class GraphDataModule(DatasetModule):
         name = name or split
         rank, world_size = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
         device = self.device
-        made_for = (rank, world_size, device, shuffle)
+        made_for = (rank, world_size, device, shuffle, batch_size, drop_last, self.seed, self.prefetch)
         if name in self._loaders and self._made_for[name] != made_for:
             self._loaders.pop(name).release()
         if name not in self._loaders:

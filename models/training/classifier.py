@@ -21,6 +21,7 @@ from models.predictions import names_of_classes
 from models.training.class_weights import as_class_weights, balanced_weights
 from models.training.epoch_loss import (
     CHECKED_EVERY,
+    SumsInWeights,
     check_finite,
     check_watched,
     sums_of_all,
@@ -110,6 +111,7 @@ class Classifier(MatmulPrecision):
         more = {"class_weights": weights, "metrics": self.more_metrics, **self.optimization.hparams}
         self.hparams.update({name: value for name, value in more.items() if name in self.hparams})
         self.scores = {stage: RunningScores(self.multilabel) for stage in SPLITS}
+        self._in_weights = SumsInWeights()
         self._resumed: dict[str, Any] | None = None  # of the epoch in which the checkpoint was written
         self._resumed_epoch = self._logged_epoch = -1
         self._tested = False  # mini-batches, not the whole graph
@@ -260,11 +262,11 @@ class Classifier(MatmulPrecision):
     def on_train_start(self) -> None:
         self._take_class_weights()  # again: a checkpoint that the run goes on from brought its own
         resumed, self._resumed = self._resumed, None
-        if resumed is not None and resumed["epoch"] == self.current_epoch:
+        if resumed is not None:
             self.scores["train"].reset()
             if self.trainer.is_global_zero:  # they are those of all processes together
                 self.scores["train"].load_state_dict(resumed["scores"], self.device)
-            self._resumed_epoch = self.current_epoch
+            self._resumed_epoch = resumed["epoch"]  # Lightning may take it for over, before it ends it
 
     def on_train_epoch_start(self) -> None:
         # Not every release of Lightning calls this in an epoch that it resumes in the middle.
@@ -279,15 +281,15 @@ class Classifier(MatmulPrecision):
         elif (batch_idx + 1) % CHECKED_EVERY == 0:
             check_finite(self, "train/loss", self._sums("train")[0])
 
-    def log_cut_epoch(self) -> None:
-        """Logs an epoch that ends before its last mini-batch, once. Callbacks call it, too, as they are told first."""
+    def _log_cut_epoch(self) -> None:
+        """Logs an epoch that ends before its last mini-batch, once."""
         if self._logged_epoch != self.current_epoch:
             sums = self._sums("train")  # whatever this process counted: all have to take part
             if sums[3] > 0:
                 self._log("train", sums)
 
     def on_train_epoch_end(self) -> None:
-        self.log_cut_epoch()
+        self._log_cut_epoch()
         self.scores["train"].reset()  # a checkpoint that is written later is of the next epoch
 
     def on_validation_epoch_start(self) -> None:
@@ -326,7 +328,7 @@ class Classifier(MatmulPrecision):
         """
         if was_interrupted_with_others(self):
             return
-        sums = self._sums("train")
+        sums = sums_of_all(self, self._in_weights.of(self, self.scores["train"].sums()))
         check_finite(self, "train/loss", sums[0])
         checkpoint["train_scores"] = {"epoch": self.current_epoch, "scores": self.scores["train"].state_dict(sums)}
 
@@ -374,6 +376,8 @@ class Classifier(MatmulPrecision):
         return loss
 
     def _count(self, batch: MiniBatch, stage: str, loss: Tensor, found: Tensor) -> None:
+        if stage == "train":
+            self._in_weights.note(self, self.scores["train"].sums)
         if not batch.repeats:  # which another process counts
             assert batch.y is not None
             self.scores[stage].add_found(found, batch.y.shape[0], loss)

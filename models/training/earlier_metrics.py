@@ -19,8 +19,7 @@ def keep_earlier_metrics(loggers: Iterable[Logger], saved: Mapping[str, Any]) ->
         loggers: of the run that goes on from the checkpoint, in its process that writes.
         saved: the parts of the checkpoint.
     """
-    loop = saved["loops"].get("fit_loop", {}).get("epoch_loop.state_dict", {})
-    steps = loop.get("_batches_that_stepped", saved["global_step"])
+    steps = _steps_before(saved)
     for logger in loggers:
         if not isinstance(logger, CSVLogger) or not (path := Path(logger.log_dir) / "metrics.csv").is_file():
             continue
@@ -33,3 +32,14 @@ def keep_earlier_metrics(loggers: Iterable[Logger], saved: Mapping[str, Any]) ->
             writer = logger.experiment
             writer.metrics = [*earlier, *writer.metrics]
             writer.save()
+
+
+def _steps_before(saved: Mapping[str, Any]) -> int:
+    """The first step whose rows come again when a run goes on from a checkpoint."""
+    loops = saved["loops"].get("fit_loop", {})
+    steps: int = loops.get("epoch_loop.state_dict", {}).get("_batches_that_stepped", saved["global_step"])
+    trained = loops.get("epoch_loop.batch_progress", {}).get("total", {})
+    validated = loops.get("epoch_loop.val_loop.batch_progress", {})
+    # Lightning counts a step after the validation that follows it, at whose end the checkpoint may have been written.
+    over = trained.get("completed") == trained.get("ready") and validated.get("is_last_batch", False)
+    return steps + (over and saved["global_step"] == steps + 1)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
+
+from loader.loaders.lightning_resume import FitLoopCount
 
 CHECKED_EVERY = 1000  # steps, after which a loss that is not finite ends the run at the latest
 
@@ -86,6 +88,36 @@ def was_interrupted_with_others(module: LightningModule) -> bool:
     return True
 
 
+class SumsInWeights:
+    """The sums of an epoch without those mini-batches whose gradients are only accumulated.
+
+    A run that goes on from a checkpoint repeats these, and would count them twice.
+    """
+
+    def __init__(self) -> None:
+        self._begin: tuple[int, int] | None = None  # epoch and mini-batch of the first gradient that is accumulated
+        self._before: Tensor | None = None
+
+    def note(self, module: LightningModule, sums: Callable[[], Tensor]) -> None:
+        """Is told of each mini-batch, with what gives the sums before it is counted."""
+        trainer = module._trainer
+        if trainer is None or trainer.accumulate_grad_batches == 1:
+            return
+        begin = self._place(module)
+        if begin != self._begin:
+            self._begin, self._before = begin, sums().clone()
+
+    def of(self, module: LightningModule, sums: Tensor) -> Tensor:
+        """The part of the sums that a checkpoint keeps."""
+        if self._before is None or module._trainer is None or self._begin != self._place(module):
+            return sums
+        return self._before
+
+    @staticmethod
+    def _place(module: LightningModule) -> tuple[int, int]:
+        return module.current_epoch, FitLoopCount(module.trainer.fit_loop)()
+
+
 class EpochLoss(LightningModule):
     """A module that logs `train/loss`, the mean over the mini-batches of an epoch.
 
@@ -99,23 +131,32 @@ class EpochLoss(LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self._losses: Tensor | None = None  # [2] float64: their sum over the epoch so far, and that of their weights
+        self._in_weights = SumsInWeights()
         self._resumed: dict[str, Any] | None = None
-        self._logged_epoch = -1
+        self._resumed_epoch = self._logged_epoch = -1
 
     def count_loss(self, loss: Tensor, weight: int) -> None:
         """Adds the loss of one mini-batch; a weight of 0 for one that another process counts."""
         if self._losses is None:
             self._losses = torch.zeros(2, dtype=torch.float64, device=loss.device)
+        self._in_weights.note(self, self._here)
         if weight:
             self._losses[0].add_(loss.detach(), alpha=weight)
             self._losses[1].add_(weight)
 
     def on_train_start(self) -> None:
         resumed, self._resumed = self._resumed, None
-        if resumed is not None and resumed["epoch"] == self.current_epoch:
+        if resumed is not None:
             # They are those of all processes together.
             sums = resumed["losses"] if self.trainer.is_global_zero else [0.0, 0.0]
             self._losses = torch.tensor(sums, dtype=torch.float64, device=self.device)
+            self._resumed_epoch = resumed["epoch"]  # Lightning may take it for over, before it ends it
+
+    def on_train_epoch_start(self) -> None:
+        # Not every release of Lightning calls this in an epoch that it resumes in the middle.
+        if self._resumed_epoch != self.current_epoch:
+            self._losses = None
+        self._resumed_epoch = -1
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         # With the last batch, not with the epoch's end: callbacks are told of that before the module is.
@@ -124,22 +165,22 @@ class EpochLoss(LightningModule):
         elif (batch_idx + 1) % CHECKED_EVERY == 0:
             check_finite(self, "train/loss", self._sums()[0])
 
-    def log_cut_epoch(self) -> None:
-        """Logs an epoch that ends before its last mini-batch, once. Callbacks call it, too, as they are told first."""
+    def _log_cut_epoch(self) -> None:
+        """Logs an epoch that ends before its last mini-batch, once."""
         if self._logged_epoch != self.current_epoch:
             sums = self._sums()  # whatever this process counted: all have to take part
             if sums[1] > 0:
                 self._log_loss(sums)
 
     def on_train_epoch_end(self) -> None:
-        self.log_cut_epoch()
+        self._log_cut_epoch()
         self._losses = None
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds the loss of the epoch so far, over all processes, which Lightning has all call this."""
         if was_interrupted_with_others(self):
             return
-        sums = self._sums()
+        sums = sums_of_all(self, self._in_weights.of(self, self._here()))
         check_finite(self, "train/loss", sums[0])
         checkpoint["train_losses"] = {"epoch": self.current_epoch, "losses": sums.tolist()}
 
@@ -147,8 +188,11 @@ class EpochLoss(LightningModule):
         self._resumed = checkpoint.get("train_losses")
 
     def _sums(self) -> Tensor:
-        sums = self._losses
-        return sums_of_all(self, torch.zeros(2, dtype=torch.float64, device=self.device) if sums is None else sums)
+        return sums_of_all(self, self._here())
+
+    def _here(self) -> Tensor:
+        """The sums of this process."""
+        return torch.zeros(2, dtype=torch.float64, device=self.device) if self._losses is None else self._losses
 
     def _log_loss(self, sums: Tensor) -> None:
         self._logged_epoch = self.current_epoch

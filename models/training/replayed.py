@@ -12,6 +12,8 @@ from torch import Tensor
 from models.training.graphed import GraphedLoss
 from models.training.whole_step import WholeStep
 
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")  # of a torch module
+
 
 class ReplayedSteps(LightningModule):
     """A module whose training steps are replayed where that is possible: the loss, its gradients, the optimizer's step.
@@ -40,15 +42,19 @@ class ReplayedSteps(LightningModule):
         if self.cuda_graph and not possible:
             raise RuntimeError(
                 "cuda_graph is true, but the mini-batch is not on a GPU, or deterministic algorithms are set, or there "
-                "are parameters outside of net; leave it at null for graphs where they are possible"
+                "are parameters outside of net, or hooks of modules in it; leave it at null for graphs where they are "
+                "possible"
             )
         return bool(possible)
 
     def graphs_cover_all(self) -> bool:
-        """Whether a graph has the gradients of all parameters: a subclass may have some beside `net`."""
+        """Whether a graph has the gradients of all parameters, of which a subclass may have some beside `net`, and no
+        hook of a module (`register_forward_hook` and its like): these are called when it is captured, not replayed.
+        """
         if self._covered is None:
             named = {id(p) for p in self.graphed.module.parameters()}
-            self._covered = all(id(p) in named for p in self.parameters())
+            hooked = any(getattr(m, hooks) for m in self.graphed.module.modules() for hooks in _HOOKS)
+            self._covered = not hooked and all(id(p) in named for p in self.parameters())
         return self._covered
 
     def count_replayed(self, batch: Any, loss: Tensor, output: Tensor) -> None:

@@ -11,6 +11,7 @@ from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 from lightning.pytorch.profilers import PassThroughProfiler
 
 from loader import GraphDataModule
+from loader.datamodules.base import DatasetModule
 from models.training.callbacks import (
     Curves,
     ProgressBar,
@@ -60,6 +61,14 @@ class ShortEpochLoop(_TrainingEpochLoop):
         self.short = 0
         self._around: Around | None = None  # of the next step, if that may be short
         self._was_short = False
+
+    @property
+    def restarted_on_train_batch_end(self) -> bool:
+        """Whether the checkpoint is of a step before its end. Lightning, which asks before the loaders say where they
+        stand, takes an epoch for over if that was its last step, so its validation would be left out.
+        """
+        ours = isinstance(self.trainer.datamodule, DatasetModule)  # type: ignore[attr-defined]
+        return super().restarted_on_train_batch_end and not (ours and self.batch_progress.is_last_batch)
 
     def reset(self) -> None:
         self._around = None

@@ -14,7 +14,13 @@ from typing import Any
 import torch
 from hydra.utils import instantiate
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
-from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, ModelCheckpoint, ProgressBar
+from lightning.pytorch.callbacks import (
+    Checkpoint,
+    EarlyStopping,
+    ModelCheckpoint,
+    ProgressBar,
+    StochasticWeightAveraging,
+)
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig
 
@@ -56,15 +62,18 @@ def make_trainer(cfg: DictConfig) -> Trainer:
         return list(made.values())
 
     callbacks, loggers = each("callbacks", Callback), each("logger", Logger)
+    _check_averages(callbacks)
     _look_after_epochs(callbacks)
     if any(isinstance(callback, EarlyStopping) for callback in callbacks):
         callbacks.append(_GivenPatience())
     if any(isinstance(callback, ModelCheckpoint) for callback in callbacks):
         callbacks.append(_SameBest())
-    if any(hasattr(callback, "_average_model") for callback in callbacks):  # WeightAveraging, from Lightning 2.6 on
+    if averaging := [callback for callback in callbacks if _averages([callback])]:
+        for callback in averaging:
+            callbacks.insert(callbacks.index(callback) + 1, _InTheirPlaces(callback))
         callbacks.insert(0, _WeightsBesideAverages())
-    if cfg.trainer.get("min_steps"):
-        callbacks.append(_ReachedSteps())
+    if cfg.trainer.get("min_steps") or cfg.trainer.get("check_val_every_n_epoch", 1) is None:
+        callbacks.append(_Reached())
     several = {"strategy": OneExchangeStrategy()} if _has_others(cfg) else {}
     trainer: Trainer = instantiate(
         cfg.trainer,
@@ -80,6 +89,22 @@ def make_trainer(cfg: DictConfig) -> Trainer:
                 callback._check_on_train_epoch_end = False
     trainer.fit_loop.epoch_loop = ShortEpochLoop(trainer, trainer.fit_loop.epoch_loop)
     return trainer
+
+
+def _averages(callbacks: list[Any]) -> bool:
+    """Whether Lightning's WeightAveraging, of releases from 2.6 on, is among callbacks."""
+    return any(hasattr(callback, "_average_model") for callback in callbacks)
+
+
+def _check_averages(callbacks: list[Any]) -> None:
+    """Raises ValueError if weights are averaged, and others are tested."""
+    kinds = StochasticWeightAveraging, ModelCheckpoint
+    if all(any(isinstance(callback, kind) for callback in callbacks) for kind in kinds):
+        raise ValueError(
+            "callbacks have StochasticWeightAveraging, whose average takes the place of the weights when training "
+            "ends, and a ModelCheckpoint, whose weights of before are tested and kept, so the average would be lost; "
+            "give callbacks.best=null, or Lightning's WeightAveraging or EMAWeightAveraging, whose averages are kept"
+        )
 
 
 def _look_after_epochs(callbacks: list[Any]) -> None:
@@ -110,19 +135,29 @@ class _GivenPatience(Callback):
                 states[callback.state_key]["patience"] = callback.patience
 
 
-class _ReachedSteps(Callback):
-    """Refuses a `trainer.min_steps` that `max_epochs` does not reach: Lightning ends after these without a word."""
+class _Reached(Callback):
+    """Refuses a `trainer.min_steps`, and a `val_check_interval` over the epochs, that `max_epochs` does not reach:
+    Lightning ends after these without a word.
+    """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         least, epochs, batches = trainer.min_steps, trainer.max_epochs, trainer.num_training_batches
         tries: Any = trainer.fast_dev_run  # type: ignore[attr-defined]  # Lightning's class does not declare it
-        if least is None or epochs is None or epochs == -1 or not math.isfinite(batches) or tries:
+        if epochs is None or epochs == -1 or not math.isfinite(batches) or tries:
             return
         steps = math.ceil(batches / trainer.accumulate_grad_batches)
-        if least > epochs * steps:
+        if least is not None and least > epochs * steps:
             raise ValueError(
                 f"trainer.min_steps is {least}, but training ends after trainer.max_epochs, which is {epochs}, of "
                 f"{steps} steps each; give at most {epochs * steps}, or more epochs"
+            )
+        every: Any = trainer.val_check_batch  # None: by time
+        validates = trainer.enable_validation and trainer.check_val_every_n_epoch is None
+        if validates and every is not None and epochs * batches < every < math.inf:
+            raise ValueError(
+                f"trainer.val_check_interval is {every}, but training ends after trainer.max_epochs, which is "
+                f"{epochs}, of {batches} mini-batches each, so nothing is validated; give at most {epochs * batches}, "
+                "or more epochs"
             )
 
 
@@ -148,28 +183,36 @@ class _SameBest(Callback):
                     log.warning("%s, so the best one is chosen anew from the validations that follow", why)
 
 
+class _InTheirPlaces(Callback):
+    """Puts weights and averages back into their places if a validation fails, in which the two have changed places.
+
+    Args:
+        averaging: Lightning's WeightAveraging, right behind which this is called.
+    """
+
+    def __init__(self, averaging: Any) -> None:
+        self._averaging = averaging
+        self._changed = False
+
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._changed = True
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._changed = False
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        if self._changed:
+            self._averaging.on_validation_epoch_end(trainer, pl_module)
+        self._changed = False
+
+
 class _WeightsBesideAverages(Callback):
     """Has the right weights saved and tested where Lightning's WeightAveraging averages them. It is called before that.
 
     When training ends, the averages take the place of the weights: the last step has to be saved before, or a run that
     goes on from it would train the averages. When a checkpoint is loaded to be tested,
-    the weights that were averaged would take the place of the averages, for which it was chosen. In a validation the
-    two have changed places, and what interrupts it has to find them in their own.
+    the weights that were averaged would take the place of the averages, for which it was chosen.
     """
-
-    _validates = False
-
-    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._validates = True
-
-    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._validates = False
-
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        for callback in _callbacks_of(trainer):
-            if self._validates and hasattr(callback, "_average_model"):
-                callback.on_validation_epoch_end(trainer, pl_module)
-        self._validates = False
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for callback in _callbacks_of(trainer):
@@ -210,6 +253,11 @@ def fit(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamodule: L
     """
     if cfg.ckpt_path is not None:
         saved = check_checkpoint(Path(cfg.ckpt_path), model, dict(model.hparams))
+        if "current_model_state" in saved and not _averages(_callbacks_of(trainer)):
+            raise ValueError(
+                f"ckpt_path is {cfg.ckpt_path}, of a run with WeightAveraging, so without it training would go on from "
+                "the averages; give the callback that the run had"
+            )
         if trainer.is_global_zero:
             announce_resume(cfg, saved)
             if Path(cfg.ckpt_path).resolve().parent.parent == Path(cfg.run_dir).resolve():

@@ -37,7 +37,7 @@ class Curves(Validated):
             raise ValueError(f"callbacks.curves.path is {path}; it must end with {', '.join(_FORMATS)}")
         self.epochs: list[dict[str, float]] = []
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_epoch_logged(self, trainer: Trainer, pl_module: LightningModule) -> None:
         monitor = getattr(getattr(trainer, "checkpoint_callback", None), "monitor", None)
         found = {k: v for k, v in self.metrics_of_epoch(trainer).items() if k in (*self.metrics, monitor)}
         self.epochs.append({"epoch": float(trainer.current_epoch), **found})

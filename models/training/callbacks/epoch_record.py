@@ -39,7 +39,7 @@ class EpochRecord(Validated):
         super().on_validation_end(trainer, pl_module)
         self._since = time.perf_counter()
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_epoch_logged(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._pause(pl_module)
         self._since = time.perf_counter()
         row = {"epoch": float(trainer.current_epoch), "seconds": self._seconds}

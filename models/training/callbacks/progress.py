@@ -50,8 +50,7 @@ class ProgressBar(Validated, RichProgressBar):
         super().on_train_epoch_start(trainer, *args, **kwargs)
         self._began = time.perf_counter()
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        super().on_train_epoch_end(trainer, pl_module)
+    def on_epoch_logged(self, trainer: Trainer, pl_module: LightningModule) -> None:
         metrics = self.metrics_of_epoch(trainer)
         if not self._lines or not trainer.is_global_zero:
             return

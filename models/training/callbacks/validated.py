@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
 
 
 class Validated(Callback):
-    """Knows whether the model was validated in this epoch.
+    """Is told of the end of an epoch once all its metrics are logged, and whether the model was validated in it.
 
     Lightning keeps the values of the last validation, which may be that of an earlier epoch
     (`trainer.check_val_every_n_epoch`).
@@ -14,17 +15,32 @@ class Validated(Callback):
 
     _validated = False
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
+        if not any(isinstance(callback, _AfterTheModule) for callback in callbacks):
+            callbacks.append(_AfterTheModule())
+
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_validation_end(trainer, pl_module)
         self._validated = not trainer.sanity_checking
 
+    def on_epoch_logged(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Called at the end of an epoch, after the module's own `on_train_epoch_end`."""
+
     def metrics_of_epoch(self, trainer: Trainer) -> dict[str, float]:
-        """Name -> value of the metrics of the epoch that ends, once for each epoch, in all processes."""
+        """Name -> value of the metrics of the epoch that ends, once for each epoch."""
         validated, self._validated = self._validated, False
-        # Lightning tells callbacks of the end first: without this, an epoch that a validation in its middle, or
-        # `trainer.max_time`, cuts short would have the values of the epoch before.
-        log_cut_epoch = getattr(getattr(trainer, "lightning_module", None), "log_cut_epoch", None)
-        if log_cut_epoch is not None:
-            log_cut_epoch()
         metrics = trainer.callback_metrics.items()
         return {name: float(value) for name, value in metrics if validated or not name.startswith("val/")}
+
+
+class _AfterTheModule(Checkpoint):
+    """Tells of the end of an epoch after the module, which may log its metrics only then. Lightning calls no callbacks
+    that late but those that save or stop, so it is one of these.
+    """
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, Validated):
+                callback.on_epoch_logged(trainer, pl_module)

@@ -232,6 +232,15 @@ def test_another_number_of_processes_makes_a_new_loader() -> None:
     assert no_threads()
 
 
+def test_a_batch_size_set_later_counts() -> None:
+    made = module()
+    before = len(made.train_dataloader())
+    made.batch_size *= 2
+    assert len(made.train_dataloader()) == -(-before // 2)
+    made.close()
+    assert no_threads()
+
+
 def test_a_dataset_may_have_no_features():
     made = LinkDataModule(replace(dataset(), features=torch.empty(NUM_NODES, 0)), FusedSampler([4], num_threads=1))
     made.setup("fit")

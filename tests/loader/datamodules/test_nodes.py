@@ -249,6 +249,18 @@ def test_overfitting_takes_the_same_mini_batches_each_epoch(tmp_path: Path) -> N
     assert [line.split()[1:3] for line in lines(log)] == [["0", "0"], ["0", "1"], ["1", "0"], ["1", "1"]]
 
 
+def test_a_batch_size_set_later_counts() -> None:
+    datamodule = make_datamodule()
+    datamodule.setup()
+    before = datamodule.train_dataloader()
+    assert datamodule.train_dataloader() is before
+    datamodule.batch_size = datamodule.eval_batch_size = 10  # as Lightning's BatchSizeFinder sets it
+    for loader_of in (datamodule.train_dataloader, datamodule.val_dataloader, datamodule.predict_dataloader):
+        assert next(iter(loader_of())).batch_size == 10
+    datamodule.close()
+    assert no_threads()
+
+
 def test_the_dataset_is_loaded_once_a_process() -> None:
     class Source:
         loads = 0

@@ -13,11 +13,12 @@ import pytest
 import torch
 from graphed_nets import CLASSES, FEATURES, Listed, make_batches
 from graphs import messy_graph
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 from marks import needs_gpu
 from train_runs import Composer, in_process, run
 
 from models.training import classifier, epoch_loss
+from models.training.errors import Interrupted
 from models.training.module import NodeClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
@@ -207,3 +208,54 @@ class TestOnGPU:
             quiet_trainer(accelerator="gpu").fit(model, batches_on("cuda", 60, bad=50, value=value))
         assert model.whole_step.taken > 0
         assert model.graphed.replayed > 30
+
+
+class PressingAmid(Callback):
+    """Presses Ctrl-C in the first epoch, after three steps and a mini-batch."""
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if batch_idx == 10:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.filterwarnings("ignore:.*exists and is not empty")
+@pytest.mark.parametrize("task", ["node", "link"])
+def test_mini_batches_that_are_repeated_count_once(composed: Composer, tmp_path: Path, task: str) -> None:
+    data = write_graph(tmp_path, slice(0, 0), 0)
+    size = "datamodule.batch_size=3" if task == "node" else "datamodule.batch_size=32"
+    options = [f"task={task}", size, "trainer.accumulate_grad_batches=3", "callbacks.progress=null", *data]
+
+    def losses(*more: str) -> list[str]:
+        in_process(composed, *options, *more)
+        with (tmp_path / "csv" / "metrics.csv").open(newline="") as file:
+            return [row["train/loss"] for row in csv.DictReader(file) if row["train/loss"]]
+
+    whole = losses()
+    with pytest.raises(Interrupted):
+        losses(f"+callbacks.press._target_={__name__}.PressingAmid")
+    assert losses(f"ckpt_path={tmp_path / 'checkpoints' / 'step.ckpt'}") == whole
+
+
+@pytest.mark.filterwarnings("ignore:.*exists and is not empty")
+@pytest.mark.parametrize("task", ["node", "link"])
+@pytest.mark.parametrize("name", ["best-8", "step-14", "step-28"])
+def test_a_resumed_run_leaves_out_no_row(composed: Composer, tmp_path: Path, task: str, name: str) -> None:
+    size = "datamodule.batch_size=3" if task == "node" else "datamodule.batch_size=45"  # 14 mini-batches
+    options = [f"task={task}", size, "callbacks.progress=null", *write_graph(tmp_path, slice(0, 0), 0)]
+    keep = "dirpath: ${checkpoint_dir}, save_top_k: -1, auto_insert_metric_name: false"
+    if name.startswith("best"):  # of a validation amid an epoch
+        options += [
+            "trainer.val_check_interval=4",
+            "+callbacks.best.save_top_k=-1",
+            "callbacks.best.filename='best-{step}'",
+        ]
+    else:  # of the last step of an epoch, before its validation
+        saving = f"filename: 'step-{{step}}', every_n_train_steps: 14, {keep}"
+        options += [f"+callbacks.own={{_target_: lightning.pytorch.callbacks.ModelCheckpoint, {saving}}}"]
+
+    def logged(*more: str) -> str:
+        in_process(composed, *options, *more)
+        return (tmp_path / "csv" / "metrics.csv").read_text()
+
+    whole = logged()
+    assert logged(f"ckpt_path={tmp_path / 'checkpoints' / name}.ckpt") == whole

@@ -129,6 +129,14 @@ def test_an_ended_run_goes_on_from_its_weights(tmp_path: Path, composed: Compose
     assert metrics_of(tmp_path / "whole") == metrics_of(tmp_path / "ended")
 
 
+@averages
+def test_averages_are_not_trained(tmp_path: Path, composed: Composer) -> None:
+    folder = trained(tmp_path, composed, AVERAGE)
+    data = f"dataset.path={tmp_path / 'graph.npz'}"
+    with pytest.raises(ValueError, match="of a run with WeightAveraging, so without it training would go on from the"):
+        in_process(composed, "dataset=npz", data, f"ckpt_path={folder / 'checkpoints' / 'step.ckpt'}")
+
+
 class PressingAtTheEnd(callbacks.Callback):
     """Presses Ctrl-C in the last step of a run of three epochs, which is not one that is saved."""
 
@@ -152,22 +160,28 @@ def test_weights_survive_ctrl_c_in_the_last_step(tmp_path: Path, composed: Compo
 
 
 class Pressing(callbacks.Callback):
-    """Presses Ctrl-C in the second validation."""
+    """Presses Ctrl-C in a hook of the second validation."""
 
-    def on_validation_batch_start(self, trainer: Any, *_: Any) -> None:
+    def __init__(self, hook: str) -> None:
+        setattr(self, hook, self.press)
+
+    def press(self, trainer: Any, *_: Any) -> None:
         if trainer.current_epoch == 1:
             raise KeyboardInterrupt
 
 
 @averages
-def test_averages_survive_ctrl_c_in_a_validation(tmp_path: Path, composed: Composer) -> None:
+@pytest.mark.parametrize("order", ["before", "after"])
+@pytest.mark.parametrize("hook", ["batch_start", "epoch_start", "epoch_end"])
+def test_averages_survive_ctrl_c_in_a_validation(tmp_path: Path, composed: Composer, hook: str, order: str) -> None:
     data = ["dataset=npz", f"dataset.path={write_graph(tmp_path / 'graph.npz')}", "callbacks.progress=null"]
-    options = [*data, AVERAGE, "logger=none", "callbacks.best=null", "trainer.max_epochs=5"]
-    in_process(composed, f"run_dir={tmp_path / 'whole'}", *options)
+    options = [*data, "logger=none", "callbacks.best=null", "trainer.max_epochs=5"]
+    in_process(composed, f"run_dir={tmp_path / 'whole'}", *options, AVERAGE)
     cut = f"run_dir={tmp_path / 'cut'}"
+    press = f"+callbacks.press={{_target_: {__name__}.Pressing, hook: on_validation_{hook}}}"
     with pytest.raises(Interrupted):
-        in_process(composed, cut, f"+callbacks.press._target_={__name__}.Pressing", *options)
-    in_process(composed, cut, *options, f"ckpt_path={tmp_path / 'cut' / 'checkpoints' / 'step.ckpt'}")
+        in_process(composed, cut, *options, *((press, AVERAGE) if order == "before" else (AVERAGE, press)))
+    in_process(composed, cut, *options, AVERAGE, f"ckpt_path={tmp_path / 'cut' / 'checkpoints' / 'step.ckpt'}")
     assert metrics_of(tmp_path / "whole") == metrics_of(tmp_path / "cut")
 
 

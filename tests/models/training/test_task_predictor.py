@@ -114,7 +114,7 @@ def test_what_a_graph_may_lack_has_plain_steps(tmp_path: Path, kind: type[TaskPr
     assert not model.may_be_graphed(on_gpu)
     if kind is Scaled:
         model.cuda_graph = True
-        with pytest.raises(RuntimeError, match="or there are parameters outside of net; leave it at null"):
+        with pytest.raises(RuntimeError, match="or there are parameters outside of net, or hooks"):
             model.may_be_graphed(on_gpu)
         model.cuda_graph = None
     assert torch.isfinite(model.training_step(batches[0], 0))

@@ -144,6 +144,20 @@ def test_a_hook_of_a_gradient_is_called(random_graph: Any) -> None:
     assert (model.whole_step.taken, len(called)) == (0, 6)
 
 
+@pytest.mark.parametrize(
+    "register", ["forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook"]
+)
+def test_hooks_of_modules_are_in_no_graph(register: str) -> None:
+    model = net()
+    assert model.graphs_cover_all()
+    model.on_train_start()
+    handle = getattr(next(model.net.children()), f"register_{register}")(lambda *_: None)
+    assert not model.graphs_cover_all()
+    handle.remove()
+    model.on_train_start()
+    assert model.graphs_cover_all()
+
+
 def test_on_the_cpu_lightning_trains(random_graph: Any) -> None:
     model = net()
     train(model, cpu_batches(random_graph()), max_epochs=1)

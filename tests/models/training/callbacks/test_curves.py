@@ -27,7 +27,7 @@ def epoch(number: int, best: Any = None, **metrics: float) -> Any:
 def end_epoch(curves: Curves, trainer: Any, *, validated: bool = True) -> None:
     if validated:
         curves.on_validation_end(trainer, None)  # type: ignore[arg-type]
-    curves.on_train_epoch_end(trainer, None)  # type: ignore[arg-type]
+    curves.on_epoch_logged(trainer, None)  # type: ignore[arg-type]
 
 
 def drawn(curves: Curves, title: str = "", watched: tuple[str, str] | None = None) -> str:

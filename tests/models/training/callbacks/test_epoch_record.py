@@ -42,7 +42,7 @@ def epoch(record: EpochRecord, clock: Clock, number: int, validation: float = 50
     clock.now += validation
     record.on_validation_end(trainer, MODULE)
     clock.now += 1
-    record.on_train_epoch_end(trainer, MODULE)
+    record.on_epoch_logged(trainer, MODULE)
     clock.now += 7
 
 

@@ -76,3 +76,25 @@ def test_epochs_without_validation_have_no_value(
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch ")]
     assert [line.partition("val/loss ")[2] for line in lines] == ["", "2.0000", "", "4.0000"]
     assert [row.get("val/loss") for row in record.epochs] == [None, 2.0, None, 4.0]
+
+
+class LoggingLast(BoringModel):
+    def on_train_epoch_end(self) -> None:
+        self.log("train/loss", float(self.current_epoch + 1))
+
+
+@pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers")
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+def test_what_ends_an_epoch_is_of_that_epoch(
+    capsys: pytest.CaptureFixture[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
+    loader = DataLoader(torch.utils.data.TensorDataset(torch.randn(4, 32)), collate_fn=lambda rows: rows[0][0][None])
+    record = EpochRecord()
+    Trainer(
+        accelerator="cpu", max_epochs=3, callbacks=[ProgressBar(), record], logger=False,
+        enable_checkpointing=False, enable_model_summary=False, default_root_dir=tmp_path,
+    ).fit(LoggingLast(), loader)  # fmt: skip
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch ")]
+    assert [line.partition("train/loss ")[2] for line in lines] == ["1.0000", "2.0000", "3.0000"]
+    assert [row["train/loss"] for row in record.epochs] == [1.0, 2.0, 3.0]

@@ -127,7 +127,7 @@ from models.training.errors import one_line_errors
         ),
         (
             ["model=node2vec", "trainer.gradient_clip_val=1"],
-            "gradient_clip_val is 1, but the gradients of model=node2vec",
+            "gradient_clip_val is 1, but gradients of model=node2vec are",
         ),
         (["timeline=true", "callbacks=none"], "timeline is true, but no callback records one"),
         (["timeline=true", "task=link"], "timeline is true, but no callback records one"),

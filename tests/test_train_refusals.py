@@ -40,11 +40,11 @@ from models.training.errors import one_line_errors
         (["schedule=cosine", "schedule.T_max=0"], "schedule CosineAnnealingLR with {'T_max': 0, "),
         (
             ["+sede=3"],
-            "error: sede is set, but no part of a run has that name and nothing refers to it, so nothing would",
+            "error: sede is set, but nothing reads it or refers to it: leave it out; did you mean seed?",
         ),
         (
             ["++colour.red=3"],
-            "error: colour is set, but no part of a run has that name and nothing refers to it, so no",
+            "error: colour is set, but nothing reads it or refers to it: leave it out",
         ),
         (["device=gpu"], "device is 'gpu'; it must be auto, cpu or cuda"),
         (

@@ -42,17 +42,11 @@ def make_trainer(cfg: DictConfig) -> Trainer:
         entries = {name: entry for name, entry in (cfg.get(group) or {}).items() if entry is not None}
         if not any("_target_" in entry for entry in entries.values()):
             return []
-        for name, entry in entries.items():
-            if "_target_" not in entry:
-                raise ValueError(
-                    f"{group}.{name} has no _target_, the class that it is of; give it one, or leave it out"
-                )
-        made = {name: instantiate(entry) for name, entry in entries.items()}
+        made = {name: instantiate(entry) if "_target_" in entry else None for name, entry in entries.items()}
         for name, one in made.items():
             if not isinstance(one, kind):
-                raise ValueError(
-                    f"{group}.{name}._target_ is {entries[name]['_target_']}; it must be a {kind.__name__} of Lightning"
-                )
+                target = entries[name].get("_target_")
+                raise ValueError(f"{group}.{name}._target_ is {target}; it must be a {kind.__name__} of Lightning")
         return list(made.values())
 
     callbacks, loggers = each("callbacks", Callback), each("logger", Logger)
@@ -120,10 +114,9 @@ class _ReachedSteps(Callback):
             return
         steps = math.ceil(batches / trainer.accumulate_grad_batches)
         if least > epochs * steps:
-            raise ValueError(
-                f"trainer.min_steps is {least}, but training ends after trainer.max_epochs, which is {epochs}, of "
-                f"{steps} steps each; give at most {epochs * steps}, or more epochs"
-            )
+            most = f"trainer.max_epochs, which is {epochs}, of {steps} steps each"
+            way = f"give at most {epochs * steps}, or more epochs"
+            raise ValueError(f"trainer.min_steps is {least}, but training ends after {most}; {way}")
 
 
 class _SameBest(Callback):

@@ -42,10 +42,8 @@ class OneExchangeStrategy(DDPStrategy):
         super().__init__(**options)
         if self._ddp_kwargs or self._ddp_comm_hook is not None or self._model_averaging_period is not None:
             given = [*self._ddp_kwargs, "ddp_comm_hook", "model_averaging_period"][0]
-            raise ValueError(
-                f"{given} is an option of DistributedDataParallel, which this strategy does without; give "
-                "trainer.strategy=ddp, or an object of lightning.pytorch.strategies.DDPStrategy"
-            )
+            way = "give trainer.strategy=ddp, or an object of lightning.pytorch.strategies.DDPStrategy"
+            raise ValueError(f"{given} is an option of DistributedDataParallel, which is not used here; {way}")
         self._exchange: GradientExchange | None = None
         self._accumulates = False
 
@@ -74,10 +72,8 @@ class OneExchangeStrategy(DDPStrategy):
         module = self.lightning_module
         assert module is not None
         if not module.automatic_optimization:
-            raise ValueError(
-                f"{type(module).__name__} optimises by hand (automatic_optimization=False), so nobody knows which of "
-                "its backward passes ends a step; give trainer.strategy=ddp"
-            )
+            why = "optimises by hand (automatic_optimization=False), so nobody knows which backward pass ends a step"
+            raise ValueError(f"{type(module).__name__} {why}; give trainer.strategy=ddp")
         with torch.no_grad():
             for tensor in module.parameters():
                 dist.broadcast(tensor, 0)
@@ -155,11 +151,9 @@ def check_data(module: Any) -> None:
     for rank, theirs in enumerate(of_ranks):
         for name in {**first, **theirs}:
             if theirs.get(name) != first.get(name):
-                raise ValueError(
-                    f"process {rank} of this run has other data than process 0: the {name} of {dataset} is "
-                    f"{shown(theirs.get(name))}, not {shown(first.get(name))}; give all machines the same files and "
-                    "options, and dataset.rebuild=true"
-                )
+                what = f"the {name} of {dataset} is {shown(theirs.get(name))}, not {shown(first.get(name))}"
+                way = "give all machines the same files and options, and dataset.rebuild=true"
+                raise ValueError(f"process {rank} of this run has other data than process 0: {what}; {way}")
 
 
 def _ask_nobody(trainer: Trainer) -> None:

@@ -61,9 +61,7 @@ class NodeClassifier(ReplayedSteps, Classifier):
         as_size("num_features", num_features)
         cuda_graph = None if cuda_graph is None else as_flag("cuda_graph", cuda_graph)
         if cuda_graph and norm == "batch":
-            raise ValueError(
-                "cuda_graph is true, but norm='batch' mixes the rows; set cuda_graph=false or norm='layer'"
-            )
+            raise ValueError("cuda_graph is true, but norm='batch' mixes rows; set cuda_graph=false or norm='layer'")
         # By name, not as **options: Python's error about another name is to name this class.
         super().__init__(
             num_classes,

@@ -66,8 +66,9 @@ def check_targets(cfg: DictConfig) -> None:
         if not isinstance(made, type) or issubclass(made, wanted):
             continue
         if name != "dataset" or not hasattr(made, "load") or made.__module__.startswith("torch_geometric."):
-            kind = f"{wanted.__name__} of {wanted.__module__.rpartition('.')[0]}; give one, as conf/{name} does"
-            raise ValueError(f"{name}._target_ is {cfg[name]['_target_']}, which is no {kind}")
+            kind = f"{wanted.__name__} of {wanted.__module__.rpartition('.')[0]}"
+            way = f"give one, as the options of conf/{name} do"
+            raise ValueError(f"{name}._target_ is {cfg[name]['_target_']}, which is no {kind}; {way}")
     for group in ("callbacks", "logger"):
         for name, entry in entries(cfg, group):
             if "_target_" in entry:

@@ -52,14 +52,16 @@ def check_features(features: DictConfig, device: str) -> None:
     try:
         known = options_of(store)
     except (TypeError, ValueError):  # of what is no function, or one of C
-        raise ValueError(f"features._target_ is {features._target_}; it must be a store, as in loader.stores") from None
+        raise ValueError(
+            f"features._target_ is {features._target_}; it must be a store, e.g. loader.stores.HostFeatures"
+        ) from None
     for name in options.keys() - set(known):
         raise TypeError(f"features.{name} is no option of {store.__name__}; {instead_of(name, known)}")
     if store.__module__.startswith("loader.stores."):
         check_part("features", features)
         fraction, budget = options.get("fraction"), options.get("budget_gib")
         if fraction is not None and budget is not None:
-            raise ValueError(f"features.fraction is {fraction} and features.budget_gib is {budget}; give one of them")
+            raise ValueError(f"features.fraction is {fraction} and features.budget_gib is {budget}; set one to null")
     of_gpu, needs_gpu = str(options.get("device") or "cpu") != "cpu", getattr(store, "needs_gpu", False)
     if device == "cpu" and (of_gpu or needs_gpu):
         way = "take features=auto, host or memmap" if needs_gpu else f"leave out features.device={options['device']}"

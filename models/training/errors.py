@@ -110,7 +110,7 @@ def said(error: BaseException, key: str = "") -> str:
         return f"{found[2]} refers to ${{{found[1]}}}, but there is no option {found[1]}; name another, or give a value"
     if found := _NO_TARGET.search(str(error)):
         whose = f"{key}: " if key else ""
-        return f"{whose}{found[1]} cannot be imported; give its full name; it must be in this folder or in PYTHONPATH"
+        return f"{whose}{found[1]} cannot be imported; give the full name of a class, and its folder in PYTHONPATH"
     if key.partition(".")[0] in ("trainer", "callbacks", "logger") and key not in str(error).lower():
         return f"{key}{'.' if _OPTION.match(str(error)) else ': '}{error}"  # Lightning names no option
     if key and _NO_OPTION.match(str(error)):

@@ -131,8 +131,8 @@ def _named(what: str, part: Mapping[str, Any], module: Any) -> tuple[Any, dict[s
         if isinstance(one, type) and issubclass(one, bases) and one is not bases[0] and not key.startswith("_")
     ]
     if name not in known:
-        near = nearest(str(name), known)
-        raise ValueError(f"{what}.name is {shown(name)}; it must be a class of {module.__name__}{near}")
+        way = f"e.g. {'SGD' if what == 'optimizer' else 'CosineAnnealingLR'}{nearest(str(name), known)}"
+        raise ValueError(f"{what}.name is {shown(name)}; it must be a class of {module.__name__}, {way}")
     return getattr(module, name), options
 
 

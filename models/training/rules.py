@@ -58,7 +58,8 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
     for option in ("trainer.accelerator", "model.cuda_graph"):
         value = OmegaConf.select(cfg, option)
         if cfg.device == "cpu" and value in (True, "gpu", "cuda"):
-            yield f"{option} is {str(value).lower()}, but this run has no GPU (device=cpu); leave it out"
+            way = "leave it out, or give device=cuda"
+            yield f"{option} is {str(value).lower()}, but this run has no GPU (device=cpu); {way}"
     if not cfg.exact_test and not of_nodes:
         which = "task=link" if links else "model=node2vec"
         yield f"exact_test is false, but {which} is only tested on the whole graph; leave exact_test out"

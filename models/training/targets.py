@@ -52,7 +52,7 @@ def object_of(group: str, part: DictConfig) -> Any:
         return get_object(part["_target_"])
     except Exception as error:  # an import raises anything
         why = str(error.__cause__ or error).split("\n")[0] or type(error).__name__
-        way = f"give its full name, as conf/{group.split('.')[0]} does; it must be in this folder or in PYTHONPATH"
+        way = "give the full name of a class, as conf/ does, and let this folder or PYTHONPATH have its file"
         what = f"{shown(part['_target_'])}, which cannot be imported ({why[:120]})"
         raise ValueError(f"{group}._target_ is {what}; {way}") from error
     finally:

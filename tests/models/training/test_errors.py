@@ -84,7 +84,7 @@ def test_a_missing_class_is_named_by_its_key(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit), one_line_errors():
         instantiate({"part": {"_target_": "mine.Part"}})
     assert capsys.readouterr().err.startswith(
-        "error: part: mine.Part cannot be imported; give its full name; it must be in this folder or in PYTHONPATH"
+        "error: part: mine.Part cannot be imported; give the full name of a class, and its folder in PYTHONPATH"
     )
 
 

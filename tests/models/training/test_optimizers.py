@@ -62,7 +62,7 @@ def test_checkpoints_keep_plain_values() -> None:
         ({"lr": 0.0}, "lr is 0.0"),
         (
             {"optimizer": {"name": "Adan"}},
-            "optimizer.name is 'Adan'; it must be a class of torch.optim; did you mean",
+            "optimizer.name is 'Adan'; it must be a class of torch.optim, e.g. SGD; did you mean",
         ),
         ({"optimizer": {"name": "Optimizer"}}, "optimizer.name is 'Optimizer'"),
         (

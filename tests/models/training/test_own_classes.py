@@ -285,7 +285,7 @@ def test_an_optimizer_that_nobody_reads_is_refused(composed: Composer) -> None:
 def test_a_module_not_found_names_the_path(composed: Composer) -> None:
     with pytest.raises(
         ValueError,
-        match=r"No module named 'nowhere'.*give its full name, .*; it must be in this folder or in PYTHONPATH",
+        match=r"No module named 'nowhere'.*and let this folder or PYTHONPATH have its file",
     ):
         in_process(composed, "model._target_=nowhere.Net")
 

@@ -242,10 +242,11 @@ def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
         return f"{start}; its name is {RENAMED[key]}"
     if last in _MEANT and above in ("", "datamodule", "trainer", "sampler", "loader", "model"):
         return f"{start}; {_MEANT[last]}"
-    if found := [one for one in sorted(files.keys() - names) if one == key or (not above and one.endswith(f".{key}"))]:
-        return f"{start} here; " + "; ".join(f"{one} needs {' or '.join(files[one])}" for one in found)
-    if elsewhere := _elsewhere(last, names):
+    elsewhere, absent = _elsewhere(last, names), sorted(files.keys() - names)
+    if key not in files and elsewhere:
         return f"{start}; did you mean {elsewhere[0]}?"
+    if found := [one for one in absent if one == key or (not above and one.endswith(f".{key}"))]:
+        return f"{start} here; " + "; ".join(f"{one} needs {' or '.join(files[one])}" for one in found)
     beside = {name.rpartition(".")[2]: name for name in sorted(names) if name.rpartition(".")[0] == above}
     # A name at the top may lack that of its group.
     close = {name.rpartition(".")[2]: name for name in sorted(names, reverse=True)} if not above else {}

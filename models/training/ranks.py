@@ -63,8 +63,8 @@ def check_launch(trainer: Mapping[str, Any]) -> None:
     devices, nodes = number_of_devices(trainer.get("devices")), _nodes(trainer)
     if devices is not None and (devices, nodes * devices) != (here, everywhere):
         ways = f"trainer.devices={here}" + (f" trainer.num_nodes={everywhere // here}" if everywhere > here else "")
-        told = f"trainer.devices is {devices} and trainer.num_nodes {nodes}"
-        raise ValueError(f"torchrun started {here} processes here and {everywhere} in all, but {told}; give {ways}")
+        given = f"trainer.devices is {devices} and trainer.num_nodes {nodes}"
+        raise ValueError(f"torchrun started {here} processes here and {everywhere} in all, but {given}; give {ways}")
 
 
 def check_hosts(trainer: Mapping[str, Any]) -> None:

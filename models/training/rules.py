@@ -102,11 +102,11 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
         if every is not None and (before == "validation" or (before and not own)):
             why = f"{watched} is of the {before} before, not of the weights that would be kept"
             yield f"{part}.{every} is {entry[every]}, but {why}; leave it out"
-        kept, pattern = entry.get("save_top_k", 1), str(entry.get("filename") or "{epoch}")  # null: Lightning's own
-        several = kept not in (0, 1) and entry.get("enable_version_counter") is False
+        top_k, pattern = entry.get("save_top_k", 1), str(entry.get("filename") or "{epoch}")  # null: Lightning's own
+        several = top_k not in (0, 1) and entry.get("enable_version_counter") is False
         if cfg.mode == "train" and several and "{" not in pattern:
             way = f"give '{part}.filename=\"best-{{epoch}}\"'"
-            yield f"{part}.save_top_k is {kept}, but all checkpoints have the name {pattern}, so one is left; {way}"
+            yield f"{part}.save_top_k is {top_k}, but all checkpoints have the name {pattern}, so one is left; {way}"
     option = "features.dtype" if cfg.features.get("dtype") else "features.storage_dtype"
     dtype, full = OmegaConf.select(cfg, option), str(trainer.get("precision")) in ("None", "32", "32-true")
     if not own and full and str(dtype).removeprefix("torch.") in ("float16", "half", "bfloat16"):

@@ -139,19 +139,16 @@ def check_takes(cfg: DictConfig, sizes: Iterable[str]) -> None:
     was chosen.
     """
     check_sizes(cfg.model, sizes)
-    taken = keywords(object_of("model", cfg.model))
+    target, taken = cfg.model["_target_"], keywords(object_of("model", cfg.model))
     if lacks := [name for name in sizes if taken is not None and name not in taken]:
         why = f"each model is given {', '.join(sizes)}, so add what it lacks"
-        raise ValueError(
-            f"model._target_ is {cfg.model['_target_']}, whose __init__ takes no {', '.join(lacks)}; {why}"
-        )
+        raise ValueError(f"model._target_ is {target}, whose __init__ takes no {', '.join(lacks)}; {why}")
     for name, default in (("optimizer", "Adam"), ("schedule", None)):
         given = {"name": default} if cfg.get(name) is None else dict(cfg[name])
         key = next((key for key, value in given.items() if key != "name" or value != default), None)
         if name not in cfg.model and key is not None:
-            own = f"but {cfg.model['_target_']} has an optimizer of its own"
             way = f"leave {name} out, or give the model an option: {name}: ${{{name}}}"
-            raise ValueError(f"{name}.{key} is {shown(given[key])}, {own}; {way}")
+            raise ValueError(f"{name}.{key} is {shown(given[key])}, but {target} has an optimizer of its own; {way}")
 
 
 def _no_module(target: str, what: str) -> str:

@@ -56,10 +56,8 @@ def watch_task(cfg: DictConfig, given: Sequence[str]) -> None:
     draw_score(cfg, given, score)
     for option, metric in watched.items():
         if metric in TASK_METRICS and metric not in logged:
-            known = ", ".join(sorted(logged))
-            raise ValueError(
-                f"{option} is {metric}, and task {dataset.task.name} is a {kind}; it must be one of {known}"
-            )
+            known = f"a {kind}; it must be one of {', '.join(sorted(logged))}"
+            raise ValueError(f"{option} is {metric}, and task {dataset.task.name} is {known}")
 
 
 def train_task(cfg: DictConfig, why: str, job: JobResult) -> float:

@@ -72,8 +72,10 @@ class OneExchangeStrategy(DDPStrategy):
         module = self.lightning_module
         assert module is not None
         if not module.automatic_optimization:
-            why = "optimises by hand (automatic_optimization=False), so nobody knows which backward pass ends a step"
-            raise ValueError(f"{type(module).__name__} {why}; give trainer.strategy=ddp")
+            what = f"{type(module).__name__} optimises by hand (automatic_optimization=False)"
+            raise ValueError(
+                f"{what}, so nobody knows which of its backward passes ends a step; give trainer.strategy=ddp"
+            )
         with torch.no_grad():
             for tensor in module.parameters():
                 dist.broadcast(tensor, 0)

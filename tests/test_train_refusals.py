@@ -40,11 +40,11 @@ from models.training.errors import one_line_errors
         (["schedule=cosine", "schedule.T_max=0"], "schedule CosineAnnealingLR with {'T_max': 0, "),
         (
             ["+sede=3"],
-            "error: sede is set, but no part of a run has that name and nothing refers to it, so nothing would",
+            "error: sede is set, but nothing reads it or refers to it: leave it out; did you mean seed?",
         ),
         (
             ["++colour.red=3"],
-            "error: colour is set, but no part of a run has that name and nothing refers to it, so no",
+            "error: colour is set, but nothing reads it or refers to it: leave it out",
         ),
         (["device=gpu"], "device is 'gpu'; it must be auto, cpu or cuda"),
         (
@@ -127,7 +127,7 @@ from models.training.errors import one_line_errors
         ),
         (
             ["model=node2vec", "trainer.gradient_clip_val=1"],
-            "gradient_clip_val is 1, but the gradients of model=node2vec",
+            "gradient_clip_val is 1, but gradients of model=node2vec are",
         ),
         (["timeline=true", "callbacks=none"], "timeline is true, but no callback records one"),
         (["timeline=true", "task=link"], "timeline is true, but no callback records one"),

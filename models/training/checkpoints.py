@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from models.training.renamed import with_new_hparams
 
 _OF_OPTIMIZER = ("lr", "weight_decay", "optimizer", "schedule")  # a checkpoint brings them back
 _OF_FUNCTION = ("act",)  # of the model, which no shape of a weight shows
+_OTHER = "give one that train.py wrote, e.g. outputs/train/<run>/checkpoints/step.ckpt"
 _NEEDED = ("state_dict", "optimizer_states", "loops", "hyper_parameters")  # of a checkpoint that training goes on from
 
 
@@ -28,18 +29,13 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         saved = torch.load(str(path), map_location="cpu", weights_only=True, mmap=True)  # torch 2.1 maps no Path
     except Exception as error:  # an unpickler raises anything
         first = str(error).split(". ")[0].split("\n")[0][:120] or type(error).__name__
-        raise ValueError(
-            f"ckpt_path is {path}, which is no checkpoint of train.py or is damaged ({first}); give one "
-            "that it wrote, e.g. outputs/train/<run>/checkpoints/step.ckpt"
-        ) from error
+        what = f"ckpt_path is {path}, which is no checkpoint of train.py or is damaged ({first})"
+        raise ValueError(f"{what}; {_OTHER}") from error
     lacks = [name for name in _NEEDED if name not in saved] if isinstance(saved, dict) else list(_NEEDED)
     if not lacks and not all(isinstance(saved[name], Mapping) for name in ("state_dict", "hyper_parameters")):
         lacks = ["dict of the model's weights and options"]
     if lacks:
-        raise ValueError(
-            f"ckpt_path is {path}, which holds no {lacks[0]}, so training cannot go on from it; give a checkpoint that "
-            "train.py wrote, e.g. outputs/train/<run>/checkpoints/step.ckpt"
-        )
+        raise ValueError(f"ckpt_path is {path}, which holds no {lacks[0]}, so training cannot go on from it; {_OTHER}")
     found: dict[str, Any] = saved
     return found
 
@@ -60,10 +56,8 @@ def check_left(path: Path, saved: Mapping[str, Any], trainer: Mapping[str, Any])
     ):
         most = trainer.get(f"max_{unit}")
         if isinstance(reached, int) and isinstance(most, int) and 0 <= most < reached:
-            raise ValueError(
-                f"ckpt_path is {path}, written {when} {reached}, but trainer.max_{unit} is {most}, so nothing is left "
-                f"to train; give more {unit}"
-            )
+            written = f"ckpt_path is {path}, written {when} {reached}, but trainer.max_{unit} is {most}"
+            raise ValueError(f"{written}, so nothing is left to train; give more {unit}")
     if (limit := trainer.get("max_time")) is None:
         return
     from lightning.pytorch.callbacks import Timer
@@ -71,10 +65,8 @@ def check_left(path: Path, saved: Mapping[str, Any], trainer: Mapping[str, Any])
     reached = saved.get("callbacks", {}).get("Timer", {}).get("time_elapsed", {}).get("train", 0.0)
     most = Timer(dict(limit) if isinstance(limit, Mapping) else limit).time_remaining() or 0.0
     if 0 < reached >= most:
-        raise ValueError(
-            f"ckpt_path is {path}, written after {reached:.3g} s of training, but trainer.max_time is {limit}, which "
-            "counts from the beginning of the run, so nothing is left to train; give more time"
-        )
+        written = f"ckpt_path is {path}, written after {reached:.3g} s of training, but trainer.max_time is {limit}"
+        raise ValueError(f"{written} from the beginning of the run, so nothing is left to train; give more time")
 
 
 def check_checkpoint(path: Path, model: nn.Module, hparams: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,31 +95,14 @@ def check_model(path: Path, saved: Mapping[str, Any], model: nn.Module, hparams:
     theirs = {name: list(value.shape) for name, value in saved["state_dict"].items() if isinstance(value, Tensor)}
     before = with_new_hparams(saved["hyper_parameters"], hparams)
     changed = [name for name in hparams if name in before and before[name] != hparams[name]]
-    if shapes == theirs and not any(name in changed for name in _OF_FUNCTION):
-        changed_here = [name for name in _OF_OPTIMIZER if name in changed]
-        if changed_here:
-            raise ValueError(
-                f"ckpt_path is {path}, whose optimizer goes on with the options that it had: "
-                f"{_named(changed_here, before, hparams)}; give those"
-            )
-        return
-    raise ValueError(
-        f"ckpt_path is {path}, of another model: {_difference(changed, before, hparams, shapes, theirs)}; give the "
-        "options (and the dataset) of the run that wrote it"
-    )
-
-
-def _difference(
-    changed: Sequence[str],
-    before: Mapping[str, Any],
-    now: Mapping[str, Any],
-    shapes: Mapping[str, list[int]],
-    theirs: Mapping[str, list[int]],
-) -> str:
-    if changed:
-        return _named(changed, before, now)
-    name = next(name for name in [*shapes, *theirs] if shapes.get(name) != theirs.get(name))
-    return f"{name} has shape {theirs.get(name, 'none')} there and {shapes.get(name, 'none')} here"
+    if shapes != theirs or any(name in changed for name in _OF_FUNCTION):
+        name = next((name for name in [*shapes, *theirs] if shapes.get(name) != theirs.get(name)), "")
+        of_shape = f"{name} has shape {theirs.get(name, 'none')} there and {shapes.get(name, 'none')} here"
+        what = f"ckpt_path is {path}, of another model: {_named(changed, before, hparams) or of_shape}"
+        raise ValueError(f"{what}; give the options (and the dataset) of the run that wrote it")
+    if of_optimizer := _named([name for name in _OF_OPTIMIZER if name in changed], before, hparams):
+        why = "whose optimizer goes on with the options that it had"
+        raise ValueError(f"ckpt_path is {path}, {why}: {of_optimizer}; give those")
 
 
 def _named(names: Iterable[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -36,9 +36,7 @@ def balanced_weights(module: LightningModule) -> Tensor:
     """
     data = getattr(getattr(module.trainer, "datamodule", None), "data", None)
     if data is None:
-        raise ValueError(
-            "class_weights is balanced, but the trainer has no GraphDataModule to count the labels of; give a list"
-        )
+        raise ValueError("class_weights is balanced, but the trainer has no GraphDataModule with labels; give a list")
     counts = torch.bincount(data.labels[data.splits["train"]], minlength=data.num_classes).double()
     present = counts > 0
     balanced = counts.sum() / (present.sum() * counts.clamp(min=1))

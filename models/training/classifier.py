@@ -155,10 +155,8 @@ class Classifier(MatmulPrecision):
         """Logits of the seeds, `[batch_size, num_classes]`."""
         x = self.input_of(batch)
         if len(batch.blocks) != self.num_layers:
-            raise ValueError(
-                f"the mini-batch has {len(batch.blocks)} hops, the model {self.num_layers} layers; "
-                "give the sampler as many fanouts as the model has layers"
-            )
+            what = f"the mini-batch has {len(batch.blocks)} hops, the model {self.num_layers} layers"
+            raise ValueError(f"{what}; give the sampler as many fanouts as the model has layers")
         for i, block in enumerate(batch.blocks):
             x = self.layer(i, x, block)
             if x.shape[0] != block.num_dst:
@@ -168,10 +166,8 @@ class Classifier(MatmulPrecision):
                     "node, whose own rows are x[: block.num_dst]"
                 )
         if x.shape[-1] != self.num_classes:
-            raise ValueError(
-                f"the last layer of {type(self).__name__} gives rows of {x.shape[-1]} numbers; it must give a logit "
-                f"for each of the {self.num_classes} classes"
-            )
+            what = f"the last layer of {type(self).__name__} gives rows of {x.shape[-1]} numbers"
+            raise ValueError(f"{what}; it must give a logit for each of the {self.num_classes} classes")
         return x
 
     def infer(
@@ -252,10 +248,8 @@ class Classifier(MatmulPrecision):
             return
         weights = balanced_weights(self) if self._weights == "balanced" else torch.tensor(self._weights)
         if len(weights) != self.num_classes:
-            raise ValueError(
-                f"class_weights has {len(weights)} numbers, the data have {self.num_classes} classes; give one for "
-                "each, or balanced"
-            )
+            what = f"class_weights has {len(weights)} numbers, the data have {self.num_classes} classes"
+            raise ValueError(f"{what}; give one for each, or balanced")
         assert self.class_weights is not None
         self.class_weights.copy_(weights)
 

@@ -66,10 +66,7 @@ def check_keys(cfg: DictConfig, conf: Path) -> None:
         text += OmegaConf.to_yaml(HydraConfig.instance().cfg)
     for key in others:
         if not re.search(rf"\$\{{\.*{re.escape(key)}\b", text):
-            raise ValueError(
-                f"{key} is set, but no part of a run has that name and nothing refers to it, so nothing would read it: "
-                f"leave it out{_nearest(key, known)}"
-            )
+            raise ValueError(f"{key} is set, but nothing reads it or refers to it: leave it out{_nearest(key, known)}")
 
 
 def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
@@ -84,13 +81,10 @@ def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
         if name in ("hydra.run.dir", "hydra.sweep.dir") and not value.strip("'\""):
             raise ValueError(f"{name} is empty; give the folder of the run, or leave it out")
         if not name or "@" in name:
-            raise ValueError(
-                f"cannot read the argument {argument}; it must be NAME=VALUE, without spaces, and no @ in NAME"
-            )
+            raise ValueError(f"cannot read the argument {argument}; give NAME=VALUE, without spaces, and no @ in NAME")
         if name == "dataset" and "=" not in value and (suffix := Path(value).suffix.lower())[1:].isalpha():
             way = "make a .npz, .csv, .tsv or .parquet file of it, docs/tutorials/own_tables.md shows how"
-            if suffix in _FILES:
-                way = f"give dataset={_FILES[suffix]}={value}"
+            way = f"give dataset={_FILES[suffix]}={value}" if suffix in _FILES else way
             raise ValueError(f"dataset is {value}, a file{'' if suffix in _FILES else ' that is not read'}; {way}")
         if name.isidentifier() and (conf / name).is_dir() and _NO_CHOICE.fullmatch(value):
             if value == "null" and name in _OPTIONAL:
@@ -126,9 +120,8 @@ def _divided(arguments: Sequence[str], conf: Path) -> tuple[list[str], list[str]
     flag, _, value = wrong[0].partition("=")
     word = flag.lstrip("-")
     name = word.replace("-", "_")
-    if way := _MEANT.get(name, ""):
-        raise ValueError(f"there is no option {flag}; {way}")
-    if not (way := _nearest(word, {one[2:]: one for one in flags if one.startswith("--")})):
+    way = f"; {_MEANT[name]}" if name in _MEANT else _nearest(word, {one[2:]: one for one in flags if one[:2] == "--"})
+    if not way:
         full = word if (conf / word).is_dir() else next(iter(_elsewhere(name, _names((), conf))), word)
         way = f"; options have no dashes: {full}={value or 'VALUE'}"
     raise ValueError(f"there is no option {flag}{way}")
@@ -196,11 +189,11 @@ def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
         if error.errno != errno.ENAMETOOLONG:
             return said(error)
         name = max(str(error.filename).split(os.sep), key=len)
-        return (
-            f"the folder of the run would have a name of {len(os.fsencode(name)):,} bytes, {name[:40]}..., and names "
-            "have at most 255; leave options out of it by 'hydra.job.config.override_dirname.exclude_keys=[...]', or "
-            "name it by a number, as hydra.sweep.subdir and hydra.run.dir do by default"
+        size = f"{len(os.fsencode(name)):,} bytes, {name[:40]}..., and 255 is the most"
+        way = (
+            "leave options out of it by 'hydra.job.config.override_dirname.exclude_keys=[...]', or name it by a number"
         )
+        return f"the folder of the run would have a name of {size}; {way}"
     file = error.missing_cfg_file if isinstance(error, MissingConfigException) else None
     if isinstance(file, str) and (found := re.fullmatch(r"/?((?:hydra/)?\w+)/(.*)", file)):
         group, choice = found.groups()
@@ -208,22 +201,17 @@ def explain(error: BaseException, arguments: Sequence[str], conf: Path) -> str:
             return f"hydra/launcher={choice} is not installed; pip install 'gnn-loader[{LAUNCHERS[choice]}]'"
         if known := ["basic", *LAUNCHERS] if group == "hydra/launcher" else choices(conf, group):
             return f"{group} is '{choice}'; it must be one of {', '.join(known)}{_nearest(choice, known)}"
-    if found := re.search(r"Ambiguous value for argument '([^=]+)=(.*?)'\n", text):
-        name, values = found.groups()
-        return f"{name} has several values, {values}; a list is '{name}=[{values}]', and -m starts a run per value"
-    if found := re.match(r"Multiple values for (\S+)\. To override|(\S+) appears more than once in the final", text):
-        group = found[1] or found[2]
-        given = next((one for one in arguments if one.startswith(f"+{group}=")), f"+{group}=NAME")
-        return f"{given} would add a second {group}; leave out the +: {given[1:]}"
+    if found := re.match(
+        r"(?:Multiple values for )?(\S+?)(?:\. To override| appears more than once in the final)", text
+    ):
+        given = next((one for one in arguments if one.startswith(f"+{found[1]}=")), f"+{found[1]}=NAME")
+        return f"{given} would add a second {found[1]}; leave out the +: {given[1:]}"
     if isinstance(error, OverrideParseException):
         return _unreadable(str(error.override))
-    if found := re.search(r"Could not append to config\. An item is already at '([^']+)'", text):
-        return f"there is an option {found[1]} already; leave out the +: {found[1]}=..."
-    if found := re.search(r"Could not (?:override|append to config|delete[^']*) ?'([^'@]+)", text):
+    if found := re.search(r"Could not (?:override|append to config|delete from config\.) ?'([^'@]+)", text):
         return _unknown(found[1], arguments, conf)
-    if text.startswith("Error merging override") and error.__cause__ is not None:
-        why = str(error.__cause__).split("\n")[0]
-        argument = text.split("\n")[0].removeprefix("Error merging override ")
+    if text.startswith("Error merging override"):
+        argument, why = text.split("\n")[0].removeprefix("Error merging override "), str(error.__cause__).split("\n")[0]
         return f"cannot take the argument {argument} ({why}); `{called('train')} --help` shows the form of each option"
     return said(error) if "nterpolation" in text else " ".join(text.split("\n\n")[0].split()) or type(error).__name__
 
@@ -254,22 +242,17 @@ def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
         return f"{start}; its name is {RENAMED[key]}"
     if last in _MEANT and above in ("", "datamodule", "trainer", "sampler", "loader", "model"):
         return f"{start}; {_MEANT[last]}"
-    if having := files.get(key, []):
-        return (
-            f"{start} here; {' and '.join(having)} {'have it: add one of them' if having[1:] else 'has it: add that'}"
-        )
-    if elsewhere := _elsewhere(last, names):
+    elsewhere, absent = _elsewhere(last, names), sorted(files.keys() - names)
+    if key not in files and elsewhere:
         return f"{start}; did you mean {elsewhere[0]}?"
-    if not above and (found := [one for one in sorted(files) if one.endswith(f".{key}")]):
-        return f"{start}; " + "; ".join(f"{one} is an option of {', '.join(files[one])}" for one in found)
+    if found := [one for one in absent if one == key or (not above and one.endswith(f".{key}"))]:
+        return f"{start} here; " + "; ".join(f"{one} needs {' or '.join(files[one])}" for one in found)
     beside = {name.rpartition(".")[2]: name for name in sorted(names) if name.rpartition(".")[0] == above}
     # A name at the top may lack that of its group.
     close = {name.rpartition(".")[2]: name for name in sorted(names, reverse=True)} if not above else {}
-    if way := _nearest(last, close | beside) if beside else _nearest(key, names):
-        return start + way
-    if not beside:
-        return f"{start}; `{called('train')} --help` lists all"
-    return f"{start}; {f'{above} has' if above else 'there are'} {', '.join(beside)}"
+    way = _nearest(last, close | beside) if beside else _nearest(key, names)
+    listed = f"{above} has {', '.join(beside)}" if above and beside else f"`{called('train')} --help` lists all"
+    return start + (way or f"; {listed}")
 
 
 def _elsewhere(name: str, names: Iterable[str]) -> list[str]:

@@ -45,26 +45,23 @@ def check_features(features: DictConfig, device: str) -> None:
         ValueError: a value that it cannot have; the store puts its rows on a GPU, and the run has none; or it would be
             made at once.
     """
-    if features.get("_partial_") is not True:
-        raise ValueError(
-            f"features._partial_ is {features.get('_partial_')}; it must be true: the store is made once there are data"
-        )
+    if (partial := features.get("_partial_")) is not True:
+        raise ValueError(f"features._partial_ is {partial}; it must be true: the store is made once there are data")
     store = object_of("features", features)
     options = {str(key): value for key, value in features.items() if not str(key).startswith("_")}
     try:
         known = options_of(store)
     except (TypeError, ValueError):  # of what is no function, or one of C
         raise ValueError(
-            f"features._target_ is {features['_target_']}; it must be a store, e.g. loader.stores.HostFeatures"
+            f"features._target_ is {features._target_}; it must be a store, e.g. loader.stores.HostFeatures"
         ) from None
     for name in options.keys() - set(known):
         raise TypeError(f"features.{name} is no option of {store.__name__}; {instead_of(name, known)}")
     if store.__module__.startswith("loader.stores."):
         check_part("features", features)
-        if None not in (both := (options.get("fraction"), options.get("budget_gib"))):
-            raise ValueError(
-                f"features.fraction is {both[0]} and features.budget_gib is {both[1]}; give one, the other null"
-            )
+        fraction, budget = options.get("fraction"), options.get("budget_gib")
+        if fraction is not None and budget is not None:
+            raise ValueError(f"features.fraction is {fraction} and features.budget_gib is {budget}; set one to null")
     of_gpu, needs_gpu = str(options.get("device") or "cpu") != "cpu", getattr(store, "needs_gpu", False)
     if device == "cpu" and (of_gpu or needs_gpu):
         way = "take features=auto, host or memmap" if needs_gpu else f"leave out features.device={options['device']}"

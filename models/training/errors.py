@@ -110,40 +110,29 @@ def said(error: BaseException, key: str = "") -> str:
         return f"{found[2]} refers to ${{{found[1]}}}, but there is no option {found[1]}; name another, or give a value"
     if found := _NO_TARGET.search(str(error)):
         whose = f"{key}: " if key else ""
-        return (
-            f"{whose}{found[1]} cannot be imported; give the full name of a class or a function, and let PYTHONPATH "
-            "have the folder of its file"
-        )
+        return f"{whose}{found[1]} cannot be imported; give the full name of a class, and its folder in PYTHONPATH"
     if key.partition(".")[0] in ("trainer", "callbacks", "logger") and key not in str(error).lower():
         return f"{key}{'.' if _OPTION.match(str(error)) else ': '}{error}"  # Lightning names no option
     if key and _NO_OPTION.match(str(error)):
         return f"{key}.{error}"
     if _is_memory(error):
-        first = str(error).split("\n")[0].strip()
-        return (
-            f"there is not enough memory{f' ({first})' if first else ''}; lower datamodule.batch_size, "
-            "sampler.fanouts or model.hidden_channels, or take a smaller dataset"
-        )
+        first = str(error).split("\n")[0].strip() or type(error).__name__
+        way = "lower datamodule.batch_size, sampler.fanouts or model.hidden_channels, or take a smaller dataset"
+        return f"there is not enough memory ({first}); {way}"
     if isinstance(error, BrokenPipeError) and not error.filename:
-        return (
-            "the program that read the output has ended, so this one ended, too; write to a file: "
-            f"{called('train')} > log"
-        )
-    if isinstance(error, FileNotFoundError) and error.errno is not None and not error.filename:
-        return "the folder in which this was started is no longer there; change into another one"
-    if isinstance(error, OSError) and error.errno is not None and error.errno not in _FULL:
-        file = f" {error.filename}" if error.filename else ""
-        return f"cannot use{file}: {error.strerror}; check that path and its permissions, or give another one"
-    if not isinstance(error, OSError) or error.errno not in _FULL:
+        return f"the program that read the output has ended, so this one has; write to a file: {called('train')} > log"
+    if not isinstance(error, OSError) or error.errno is None:
         return str(error)
+    if isinstance(error, FileNotFoundError) and not error.filename:
+        return "the folder in which this was started is no longer there; change into another one"
     file = f" {error.filename}" if error.filename else ""
-    way = "set hydra.run.dir (outputs, checkpoints) or cache_dir (data) to another disk"
-    if error.errno != errno.EFBIG:
-        return f"cannot write{file}: {error.strerror}; free some space, or {way}"
+    if error.errno not in _FULL:
+        return f"cannot use{file}: {error.strerror}; check that path and its permissions, or give another one"
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    if limit == resource.RLIM_INFINITY:
-        return f"cannot write{file}: it would be larger than its file system allows; {way}"
-    return f"cannot write{file}: it would be larger than {limit} bytes (ulimit -f); raise that by `ulimit -f unlimited`"
+    if error.errno == errno.EFBIG and limit != resource.RLIM_INFINITY:
+        return f"cannot write{file}: it would be larger than {limit} bytes; raise that by `ulimit -f unlimited`"
+    way = "free some space, or set hydra.run.dir (outputs, checkpoints) or cache_dir (data) to another disk"
+    return f"cannot write{file}: {error.strerror}; {way}"
 
 
 def _user_errors() -> tuple[type[BaseException], ...]:

@@ -55,9 +55,8 @@ def without_node_options(cfg: DictConfig) -> None:
             for name in names:
                 value = cfg[group].pop(name, None)
                 if value is not None and not (name == "cuda_graph" and value is False):  # there are none anyway
-                    raise ValueError(
-                        f"{group}.{name} is {shown(value)}, but task=link has no such option; leave it out, or null"
-                    )
+                    why = "but task=link has no such option"
+                    raise ValueError(f"{group}.{name} is {shown(value)}, {why}; leave it out, or null")
 
 
 def _table(metrics: Mapping[str, Any], datamodule: Any, weights: str) -> Table:

@@ -58,16 +58,10 @@ class NodeClassifier(ReplayedSteps, Classifier):
         matmul_precision: str = "high",
         cuda_graph: bool | None = None,
     ) -> None:
-        if as_size("num_features", num_features, least=0) == 0:
-            raise ValueError(
-                "num_features is 0; it must be at least 1: give the nodes features, or take model=node2vec, which "
-                "reads none"
-            )
+        as_size("num_features", num_features)
         cuda_graph = None if cuda_graph is None else as_flag("cuda_graph", cuda_graph)
         if cuda_graph and norm == "batch":
-            raise ValueError(
-                "cuda_graph cannot be had with norm='batch', which mixes the rows; set cuda_graph=false or norm='layer'"
-            )
+            raise ValueError("cuda_graph is true, but norm='batch' mixes rows; set cuda_graph=false or norm='layer'")
         # By name, not as **options: Python's error about another name is to name this class.
         super().__init__(
             num_classes,

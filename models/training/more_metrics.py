@@ -69,9 +69,8 @@ def as_metrics(names: Sequence[str] | None) -> list[str]:
         raise TypeError(f"metrics is {shown(names)}; it must be a list of {', '.join(_CLASSES)}")
     for name in names or ():
         if name not in _CLASSES:
-            raise ValueError(
-                f"metrics has {shown(name)}; it must be some of {', '.join(_CLASSES)}{nearest(str(name), _CLASSES)}"
-            )
+            known = f"{', '.join(_CLASSES)}{nearest(str(name), _CLASSES)}"
+            raise ValueError(f"metrics has {shown(name)}; it must be some of {known}")
     return list(dict.fromkeys(names or ()))
 
 

@@ -71,8 +71,6 @@ def train_nodes(cfg: DictConfig, why: str, job: JobResult) -> float:
 def check_read(datamodule: Any) -> None:
     """Raises ValueError if the model reads features, and the dataset has none."""
     if datamodule.sizes.get("num_features") == 0:
-        raise ValueError(
-            f"dataset {datamodule.data.name} has no features, which the model reads; add some, let "
-            "dataset.transform={_target_: loader.datasets.DistanceFeatures} make some, or train model=node2vec, which "
-            "reads none"
-        )
+        made = "let dataset.transform={_target_: loader.datasets.DistanceFeatures} make some"
+        way = f"add some, {made}, or train model=node2vec, which reads none"
+        raise ValueError(f"dataset {datamodule.data.name} has no features, which the model reads; {way}")

@@ -33,30 +33,20 @@ def check_types(cfg: DictConfig, data: NodeDataset | HeteroDataset | None = None
     dataset: Any = object_of("dataset", cfg.dataset)
     kind = getattr(dataset, "kind", None) if data is None else type(data)
     name = cfg.dataset.get("name") or cfg.dataset.get("path") or "" if data is None else data.name
-    if takes_tables(cfg) != (kind is RelationalData):
-        if kind is RelationalData:
+    one_type = f"dataset {name} has one type of nodes and edges, and"
+    if kind is RelationalData:  # of a model on tables and another dataset, `watch_task` says it
+        if not takes_tables(cfg):
             raise ValueError(f"dataset {name} has a task on tables, which model=rsage learns; give model=rsage")
-        raise ValueError(
-            f"model={chosen('model', cfg)} learns a task on tables, and dataset {name} has none; give "
-            "dataset=relational dataset.path=FOLDER dataset.task=NAME"
-        )
-    if kind is RelationalData:
         return
     if kind is NodeDataset and str(cfg.sampler.get("_target_")).endswith(".TreeSampler"):
-        raise ValueError(
-            f"dataset {name} has one type of nodes and edges, and sampler=trees is for several, with times; take "
-            "sampler=fused"
-        )
+        raise ValueError(f"{one_type} sampler=trees is for several, with times; take sampler=fused")
     if cfg.task == "link":
-        if kind in (HeteroDataset, NodeDataset):
-            missed = relation_missed(f"dataset {name}", kind is HeteroDataset, cfg.datamodule.get("edge_type"))
-            if missed is not None:
-                raise ValueError(missed)
+        missed = relation_missed(f"dataset {name}", kind is HeteroDataset, cfg.datamodule.get("edge_type"))
+        if kind in (HeteroDataset, NodeDataset) and missed is not None:
+            raise ValueError(missed)
         return
     who = f"model={chosen('model', cfg)}"
     if kind is HeteroDataset and not takes_types(cfg):
         raise ValueError(types_refused(f"dataset {name}", who))
     if kind is NodeDataset and takes_types(cfg):
-        raise ValueError(
-            f"dataset {name} has one type of nodes and edges, and {who} is for several; take model=graphsage or gat"
-        )
+        raise ValueError(f"{one_type} {who} is for several; take model=graphsage or gat")

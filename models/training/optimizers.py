@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -48,24 +49,21 @@ class Optimization:
         self._monitor = self._schedule_options.pop("monitor", None)
         if self._optimizer is torch.optim.SparseAdam:
             raise ValueError("optimizer.name is SparseAdam, and the gradients here are dense; give Adam")
-        if "lr" in self._options or "weight_decay" in self._options:
-            name = "lr" if "lr" in self._options else "weight_decay"
-            raise ValueError(f"optimizer.{name} is {shown(self._options[name])}; give model.{name} in its place")
-        if self._optimizer is None:
-            raise ValueError("optimizer.name is None; it must be a class of torch.optim")
+        for name in ("lr", "weight_decay"):
+            if name in self._options:
+                raise ValueError(f"optimizer.{name} is {shown(self._options[name])}; give model.{name} in its place")
         if "weight_decay" in inspect.signature(self._optimizer).parameters:
             self._options["weight_decay"] = self.weight_decay
         elif self.weight_decay:
             raise ValueError(f"weight_decay is {weight_decay}, but {self._optimizer.__name__} has none; give 0")
         periods = self._schedule_options.get("T_max")
         if isinstance(periods, (int, float)) and periods < 0:  # which torch takes: the rate is 0 every other epoch
-            raise ValueError(
-                f"schedule.T_max is {periods}; it must be the number of epochs in which the learning rate falls: give "
-                "it, or trainer.max_epochs"
-            )
+            raise ValueError(f"schedule.T_max is {periods}; give a number of epochs, or trainer.max_epochs")
         trial, changes = self._make([nn.Parameter(torch.zeros(1))])
         if changes is not None and self._monitor is None:
-            self._try(trial, changes)
+            with _options_of("schedule", self._schedule, self._schedule_options):  # of which a period of 0 is met here
+                trial.step(lambda: 0.0)
+                changes.step()
         self.hparams = {"optimizer": _plain(optimizer), "schedule": _plain(schedule)}
 
     def configure(self, module: LightningModule) -> Any:
@@ -95,36 +93,25 @@ class Optimization:
         options = dict(self._options)
         if fused and "fused" in inspect.signature(self._optimizer).parameters:
             options.setdefault("fused", True)
-        try:
-            of_rows = set(map(id, rows))
+        of_rows = set(map(id, rows))
+        with _options_of("optimizer", self._optimizer, options):
             optimizer = self._optimizer([p for p in parameters if id(p) not in of_rows], lr=self.lr, **options)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"optimizer {self._optimizer.__name__}: {error}; correct or leave out that option"
-            ) from error
         if rows:
             same = {name: options[name] for name in ("betas", "eps") if name in options}
             optimizer = WithRows(optimizer, torch.optim.SparseAdam(rows, lr=self.lr, **same), self.weight_decay)
         if self._schedule is None:
             return optimizer, None
-        try:
+        with _options_of("schedule", self._schedule, self._schedule_options):
             return optimizer, self._schedule(optimizer, **self._schedule_options)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"schedule {self._schedule.__name__}: {error}; correct or leave out that option"
-            ) from error
 
-    def _try(self, optimizer: torch.optim.Optimizer, schedule: Any) -> None:
-        """Changes a learning rate once: some options, such as a period of 0, are met only then."""
-        assert self._schedule is not None
-        try:
-            optimizer.step(lambda: 0.0)
-            schedule.step()
-        except (ArithmeticError, IndexError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"schedule {self._schedule.__name__} with {self._schedule_options} fails after an epoch ({error}); "
-                "correct or leave out that option"
-            ) from error
+
+@contextmanager
+def _options_of(what: str, kind: Any, options: Mapping[str, Any]) -> Iterator[None]:
+    """Within this, what a class of torch raises is said of the options that it was given."""
+    try:
+        yield
+    except (ArithmeticError, IndexError, TypeError, ValueError) as error:
+        raise ValueError(f"{what} {kind.__name__} with {options}: {error}; correct or leave out that option") from error
 
 
 def _named(what: str, part: Mapping[str, Any], module: Any) -> tuple[Any, dict[str, Any]]:
@@ -133,9 +120,7 @@ def _named(what: str, part: Mapping[str, Any], module: Any) -> tuple[Any, dict[s
         raise TypeError(f"{what} is {shown(part)}; it must have a name, that of a class of {module.__name__}")
     options = _plain(part) or {}
     name = options.pop("name", None)
-    if name is None:
-        if options:
-            raise ValueError(f"{what} has options ({', '.join(options)}) and no name; give {what}.name")
+    if name is None and not options and what == "schedule":
         return None, options
     # Before torch 2.2, ReduceLROnPlateau was no LRScheduler.
     lr = torch.optim.lr_scheduler
@@ -146,11 +131,8 @@ def _named(what: str, part: Mapping[str, Any], module: Any) -> tuple[Any, dict[s
         if isinstance(one, type) and issubclass(one, bases) and one is not bases[0] and not key.startswith("_")
     ]
     if name not in known:
-        example = "SGD" if what == "optimizer" else "CosineAnnealingLR"
-        raise ValueError(
-            f"{what}.name is {shown(name)}; it must be a class of {module.__name__}, e.g. {example}"
-            f"{nearest(str(name), known)}"
-        )
+        way = f"e.g. {'SGD' if what == 'optimizer' else 'CosineAnnealingLR'}{nearest(str(name), known)}"
+        raise ValueError(f"{what}.name is {shown(name)}; it must be a class of {module.__name__}, {way}")
     return getattr(module, name), options
 
 

@@ -46,10 +46,7 @@ def keep_options_of_own_classes(cfg: DictConfig, overrides: Sequence[str]) -> No
                 if taken is None or key in taken or f"{group}.{key}" in given:
                     continue
                 if (group, key) == ("model", "num_layers") and "sampler.num_hops" not in given:
-                    raise ValueError(
-                        f"{cfg.model['_target_']} takes no num_layers, which is the sampler's number of hops; add it "
-                        "to __init__, or give sampler.num_hops=..."
-                    )
+                    raise ValueError(f"{cfg.model._target_} takes no num_layers; add it, or give sampler.num_hops=...")
                 del cfg[group][key]
 
 
@@ -133,10 +130,8 @@ def check_depth(model: Any, datamodule: Any) -> None:
     for name in ("sampler", "eval_sampler"):
         hops = getattr(getattr(datamodule, name, None), "num_hops", 0)
         if layers is not None and hops not in (0, layers):
-            raise ValueError(
-                f"{name} samples {hops} hops, the model has {layers} layers; give {name}.num_hops={layers}, or "
-                f"model.num_layers={hops}"
-            )
+            ways = f"give {name}.num_hops={layers}, or model.num_layers={hops}"
+            raise ValueError(f"{name} samples {hops} hops, the model has {layers} layers; {ways}")
 
 
 def check_takes(cfg: DictConfig, sizes: Iterable[str]) -> None:
@@ -144,27 +139,21 @@ def check_takes(cfg: DictConfig, sizes: Iterable[str]) -> None:
     was chosen.
     """
     check_sizes(cfg.model, sizes)
-    taken = keywords(object_of("model", cfg.model))
+    target, taken = cfg.model["_target_"], keywords(object_of("model", cfg.model))
     if lacks := [name for name in sizes if taken is not None and name not in taken]:
-        raise ValueError(
-            f"model._target_ is {cfg.model['_target_']}, whose __init__ takes no {', '.join(lacks)}; each model is "
-            f"given {', '.join(sizes)}, so add what it lacks"
-        )
+        why = f"each model is given {', '.join(sizes)}, so add what it lacks"
+        raise ValueError(f"model._target_ is {target}, whose __init__ takes no {', '.join(lacks)}; {why}")
     for name, default in (("optimizer", "Adam"), ("schedule", None)):
         given = {"name": default} if cfg.get(name) is None else dict(cfg[name])
         key = next((key for key, value in given.items() if key != "name" or value != default), None)
         if name not in cfg.model and key is not None:
-            raise ValueError(
-                f"{name}.{key} is {shown(given[key])}, but {cfg.model['_target_']} has an optimizer of its own; leave "
-                f"{name} out, or give the model an option: {name}: ${{{name}}}"
-            )
+            way = f"leave {name} out, or give the model an option: {name}: ${{{name}}}"
+            raise ValueError(f"{name}.{key} is {shown(given[key])}, but {target} has an optimizer of its own; {way}")
 
 
 def _no_module(target: str, what: str) -> str:
-    return (
-        f"model._target_ is {target}, {what}; it must make a LightningModule, e.g. of a class derived from "
-        "models.training.classifier.Classifier"
-    )
+    way = "e.g. of a class derived from models.training.classifier.Classifier"
+    return f"model._target_ is {target}, {what}; it must make a LightningModule, {way}"
 
 
 def check_samplers(datamodule: Any) -> None:
@@ -175,10 +164,8 @@ def check_samplers(datamodule: Any) -> None:
             continue
         taken = keywords(kind.sample)
         if kind.sample is Sampler.sample or not (taken is None or taken.issuperset(("epoch", "batch"))):
-            raise ValueError(
-                f"{name} is a {kind.__name__}, which has neither open(graph) nor a sample(graph, seeds, epoch=0, "
-                "batch=0) that takes all of these; add one of them"
-            )
+            lacks = "neither open(graph) nor a sample(graph, seeds, epoch=0, batch=0) that takes all of these"
+            raise ValueError(f"{name} is a {kind.__name__}, which has {lacks}; add one of them")
 
 
 def check_methods(cfg: DictConfig, model: Any) -> None:
@@ -198,14 +185,10 @@ def check_methods(cfg: DictConfig, model: Any) -> None:
     if isinstance(model, Classifier) and not model.has("forward") and not model.has("layer"):
         lacks.append("layer")
     if lacks:
-        raise ValueError(
-            f"model._target_ is {name}, which has no {', '.join(lacks)}; add what it lacks, or derive it from "
-            "models.training.classifier.Classifier"
-        )
+        way = "add what it lacks, or derive it from models.training.classifier.Classifier"
+        raise ValueError(f"model._target_ is {name}, which has no {', '.join(lacks)}; {way}")
     exact = model.infers if isinstance(model, Classifier) else callable(getattr(model, "infer", None))
     if cfg.exact_test and not exact:
         way = "layer(i, x, block)" if isinstance(model, Classifier) else "infer(whole)"
-        raise ValueError(
-            f"exact_test is true, but {name} has no {way}, so it can be tested with sampled neighbors only; give "
-            "exact_test=false"
-        )
+        why = f"{name} has no {way}, so it can be tested with sampled neighbors only"
+        raise ValueError(f"exact_test is true, but {why}; give exact_test=false")

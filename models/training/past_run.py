@@ -31,10 +31,8 @@ def with_choices_of_past_run(arguments: Sequence[str]) -> list[str]:
         place = given.get(option, "").strip("'\"")
         if place and Path(place).absolute() == saved.parent.parent:
             # Hydra writes there before anything of ours runs.
-            fail(
-                f"{option} is {place}, the folder of the run that ckpt_path is of; its options would be written over: "
-                "leave it out, or give another folder"
-            )
+            why = "the folder of the run that ckpt_path is of; its options would be written over"
+            fail(f"{option} is {place}, {why}: leave it out, or give another folder")
     try:
         choices = _choices(saved)
     except ValueError:
@@ -58,20 +56,16 @@ def options_of_past_run(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig
     mode = cfg.mode
     if mode not in MODES:
         raise ValueError(f"mode is {shown(mode)}; it must be one of {', '.join(MODES)}")
+    way = "ckpt_path=<folder of the run>/checkpoints/best.ckpt"
     if cfg.ckpt_path is None:
-        raise ValueError(
-            f"mode={mode} needs the checkpoint of a run; add ckpt_path=<folder of the run>/checkpoints/best.ckpt"
-        )
+        raise ValueError(f"mode={mode} needs the checkpoint of a run; add {way}")
     path = Path(str(cfg.ckpt_path))
     if not path.is_file():
-        raise FileNotFoundError(
-            f"ckpt_path is {cfg.ckpt_path}; there is no such file: give <folder of the run>/checkpoints/best.ckpt"
-        )
+        raise FileNotFoundError(f"ckpt_path is {path}; there is no such file: give {way}")
     saved = _folder(path) / "config.yaml"
     if not saved.is_file():
         raise ValueError(
-            f"ckpt_path is {path}, but {saved}, which has the options of its run, is not there; give a checkpoint in "
-            "the folder of its run"
+            f"ckpt_path is {path}, but {saved}, which has the options of its run, is not there; give {way}"
         )
     past = _load(saved)
     assert isinstance(past, DictConfig)

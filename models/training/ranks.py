@@ -63,21 +63,17 @@ def check_launch(trainer: Mapping[str, Any]) -> None:
     devices, nodes = number_of_devices(trainer.get("devices")), _nodes(trainer)
     if devices is not None and (devices, nodes * devices) != (here, everywhere):
         ways = f"trainer.devices={here}" + (f" trainer.num_nodes={everywhere // here}" if everywhere > here else "")
-        raise ValueError(
-            f"torchrun started {here} processes here and {everywhere} in all, but trainer.devices is {devices} and "
-            f"trainer.num_nodes {nodes}; give {ways}"
-        )
+        given = f"trainer.devices is {devices} and trainer.num_nodes {nodes}"
+        raise ValueError(f"torchrun started {here} processes here and {everywhere} in all, but {given}; give {ways}")
 
 
 def check_hosts(trainer: Mapping[str, Any]) -> None:
     """Raises ValueError unless each process knows its host, as those that have features of their host's own need."""
     devices, nodes = trainer.get("devices"), _nodes(trainer)
     if (nodes > 1 or number_of_devices(devices) != 1) and "LOCAL_WORLD_SIZE" not in os.environ:
-        raise ValueError(
-            f"features=partitioned with trainer.devices={devices}, trainer.num_nodes={nodes} and "
-            f"trainer.strategy={trainer.get('strategy')} would not know which process is on which host; start by "
-            "torchrun, or on one host give a number of devices and trainer.strategy=auto"
-        )
+        run = f"trainer.devices={devices}, trainer.num_nodes={nodes} and trainer.strategy={trainer.get('strategy')}"
+        way = "start by torchrun, or on one host give a number of devices and trainer.strategy=auto"
+        raise ValueError(f"features=partitioned with {run} would not know which process is on which host; {way}")
 
 
 def be_quiet_unless_first() -> None:

@@ -32,10 +32,8 @@ def watch_task(cfg: DictConfig, given: Sequence[str]) -> None:
     """
     dataset = instantiate(cfg.dataset)
     if not isinstance(dataset, RelationalDataset):
-        raise ValueError(
-            f"model=rsage learns a task on tables, and dataset is {cfg.dataset['_target_']}; give dataset=relational "
-            "dataset.path=FOLDER dataset.task=NAME"
-        )
+        way = "give dataset=relational dataset.path=FOLDER dataset.task=NAME"
+        raise ValueError(f"model=rsage learns a task on tables, and dataset is {cfg.dataset['_target_']}; {way}")
     kind, named = dataset.task.kind, options_named(given)
     score = SCORES[kind][0]
     if cfg.optimized_metric == "auto":
@@ -58,10 +56,8 @@ def watch_task(cfg: DictConfig, given: Sequence[str]) -> None:
     draw_score(cfg, given, score)
     for option, metric in watched.items():
         if metric in TASK_METRICS and metric not in logged:
-            raise ValueError(
-                f"{option} is {metric}, and task {dataset.task.name} is a {kind}; it must be one of "
-                f"{', '.join(sorted(logged))}"
-            )
+            known = f"a {kind}; it must be one of {', '.join(sorted(logged))}"
+            raise ValueError(f"{option} is {metric}, and task {dataset.task.name} is {known}")
 
 
 def train_task(cfg: DictConfig, why: str, job: JobResult) -> float:
@@ -120,10 +116,10 @@ class WrittenItems(Callback):
 
     def __init__(self, file: PredictionFile, data: RelationalData) -> None:
         if data.entity in ("time", "prediction") or data.entity.startswith("p_"):
-            raise ValueError(
-                f"the entity of task {data.task} is in column {data.entity}, and predictions have the columns time, "
-                "prediction and p_<class>: rename it in the items and in the schema"
+            taken = (
+                "predictions have the columns time, prediction and p_<class>; rename it in the items and in the schema"
             )
+            raise ValueError(f"the entity of task {data.task} is in column {data.entity}, and {taken}")
         self.file, self.data = file, data
 
     def on_predict_batch_end(

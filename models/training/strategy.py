@@ -43,10 +43,8 @@ class OneExchangeStrategy(DDPStrategy):
         super().__init__(**options)
         if self._ddp_kwargs or self._ddp_comm_hook is not None or self._model_averaging_period is not None:
             given = [*self._ddp_kwargs, "ddp_comm_hook", "model_averaging_period"][0]
-            raise ValueError(
-                f"{given} is an option of DistributedDataParallel, which this strategy does without; give "
-                "trainer.strategy=ddp, or an object of lightning.pytorch.strategies.DDPStrategy"
-            )
+            way = "give trainer.strategy=ddp, or an object of lightning.pytorch.strategies.DDPStrategy"
+            raise ValueError(f"{given} is an option of DistributedDataParallel, which is not used here; {way}")
         self._exchange: GradientExchange | None = None
         self._accumulates = False
 
@@ -75,9 +73,9 @@ class OneExchangeStrategy(DDPStrategy):
         module = self.lightning_module
         assert module is not None
         if not module.automatic_optimization:
+            what = f"{type(module).__name__} optimises by hand (automatic_optimization=False)"
             raise ValueError(
-                f"{type(module).__name__} optimises by hand (automatic_optimization=False), so nobody knows which of "
-                "its backward passes ends a step; give trainer.strategy=ddp"
+                f"{what}, so nobody knows which of its backward passes ends a step; give trainer.strategy=ddp"
             )
         with torch.no_grad():
             for tensor in module.parameters():
@@ -157,11 +155,9 @@ def check_data(module: Any) -> None:
         for name in {**first, **theirs}:
             if not are_alike(first.get(name), theirs.get(name)):
                 values = f"is {shown(theirs.get(name))}, not {shown(first.get(name))}"
-                raise ValueError(
-                    f"process {rank} of this run has other data than process 0: the {name} of {dataset} "
-                    f"{'differ' if name == 'features' else values}; give all machines the same files and "
-                    "options, and dataset.rebuild=true"
-                )
+                what = f"the {name} of {dataset} {'differ' if name == 'features' else values}"
+                way = "give all machines the same files and options, and dataset.rebuild=true"
+                raise ValueError(f"process {rank} of this run has other data than process 0: {what}; {way}")
 
 
 def _ask_nobody(trainer: Trainer) -> None:

@@ -52,11 +52,9 @@ def object_of(group: str, part: DictConfig) -> Any:
         return get_object(part["_target_"])
     except Exception as error:  # an import raises anything
         why = str(error.__cause__ or error).split("\n")[0] or type(error).__name__
-        raise ValueError(
-            f"{group}._target_ is {shown(part['_target_'])}, which cannot be imported ({why[:120]}); give the full "
-            f"name of a class, as the options of conf/{group.split('.')[0]} have, and let this folder or PYTHONPATH "
-            "have its file"
-        ) from error
+        way = "give the full name of a class, as conf/ does, and let this folder or PYTHONPATH have its file"
+        what = f"{shown(part['_target_'])}, which cannot be imported ({why[:120]})"
+        raise ValueError(f"{group}._target_ is {what}; {way}") from error
     finally:
         log.disabled = disabled
 
@@ -68,10 +66,9 @@ def check_targets(cfg: DictConfig) -> None:
         if not isinstance(made, type) or issubclass(made, wanted):
             continue
         if name != "dataset" or not hasattr(made, "load") or made.__module__.startswith("torch_geometric."):
-            raise ValueError(
-                f"{name}._target_ is {cfg[name]['_target_']}, which is no {wanted.__name__} of "
-                f"{wanted.__module__.rpartition('.')[0]}; give one, as the options of conf/{name} do"
-            )
+            kind = f"{wanted.__name__} of {wanted.__module__.rpartition('.')[0]}"
+            way = f"give one, as the options of conf/{name} do"
+            raise ValueError(f"{name}._target_ is {cfg[name]['_target_']}, which is no {kind}; {way}")
     for group in ("callbacks", "logger"):
         for name, entry in entries(cfg, group):
             if "_target_" in entry:

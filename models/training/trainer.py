@@ -48,17 +48,11 @@ def make_trainer(cfg: DictConfig) -> Trainer:
         entries = {name: entry for name, entry in (cfg.get(group) or {}).items() if entry is not None}
         if not any("_target_" in entry for entry in entries.values()):
             return []
-        for name, entry in entries.items():
-            if "_target_" not in entry:
-                raise ValueError(
-                    f"{group}.{name} has no _target_, the class that it is of; give it one, or leave it out"
-                )
-        made = {name: instantiate(entry) for name, entry in entries.items()}
+        made = {name: instantiate(entry) if "_target_" in entry else None for name, entry in entries.items()}
         for name, one in made.items():
             if not isinstance(one, kind):
-                raise ValueError(
-                    f"{group}.{name}._target_ is {entries[name]['_target_']}; it must be a {kind.__name__} of Lightning"
-                )
+                target = entries[name].get("_target_")
+                raise ValueError(f"{group}.{name}._target_ is {target}; it must be a {kind.__name__} of Lightning")
         return list(made.values())
 
     callbacks, loggers = each("callbacks", Callback), each("logger", Logger)
@@ -146,19 +140,15 @@ class _Reached(Callback):
         if epochs is None or epochs == -1 or not math.isfinite(batches) or tries:
             return
         steps = math.ceil(batches / trainer.accumulate_grad_batches)
+        ends, way = f"training ends after trainer.max_epochs, which is {epochs}", "or more epochs"
         if least is not None and least > epochs * steps:
-            raise ValueError(
-                f"trainer.min_steps is {least}, but training ends after trainer.max_epochs, which is {epochs}, of "
-                f"{steps} steps each; give at most {epochs * steps}, or more epochs"
-            )
+            most = f"give at most {epochs * steps}, {way}"
+            raise ValueError(f"trainer.min_steps is {least}, but {ends}, of {steps} steps each; {most}")
         every: Any = trainer.val_check_batch  # None: by time
         validates = trainer.enable_validation and trainer.check_val_every_n_epoch is None
-        if validates and every is not None and epochs * batches < every < math.inf:
-            raise ValueError(
-                f"trainer.val_check_interval is {every}, but training ends after trainer.max_epochs, which is "
-                f"{epochs}, of {batches} mini-batches each, so nothing is validated; give at most {epochs * batches}, "
-                "or more epochs"
-            )
+        if validates and every is not None and (most_batches := epochs * batches) < every < math.inf:
+            why = f"{ends}, of {batches} mini-batches each, so nothing is validated"
+            raise ValueError(f"trainer.val_check_interval is {every}, but {why}; give at most {most_batches}, {way}")
 
 
 class _SameBest(Callback):

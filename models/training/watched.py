@@ -47,9 +47,8 @@ def check_monitors(cfg: DictConfig) -> None:
             also = "" if mode is None or OmegaConf.select(cfg, mode) is None else f" {mode}=min"
             raise ValueError(f"{key} is {metric}, but {why}; change that, or give {key}=train/loss{also}")
         if metric not in metrics:
-            raise ValueError(
-                f"{key} is '{metric}'; it must be one of {', '.join(metrics)}{nearest(str(metric), metrics)}"
-            )
+            near = nearest(str(metric), metrics)
+            raise ValueError(f"{key} is '{metric}'; it must be one of {', '.join(metrics)}{near}")
         _check_mode(cfg, key, str(metric))
 
 
@@ -70,10 +69,8 @@ def _check_mode(cfg: DictConfig, key: str, metric: str) -> None:
     if counts in ("min", "max") and counts != wanted:
         which = "largest" if counts == "max" else "smallest"
         said = f"is {counts}" if given is not None else f"is left out, which means {counts}"
-        raise ValueError(
-            f"{key} is {metric} and {mode} {said}, so the {which} {metric} would count as the best; give "
-            f"{mode}={wanted}"
-        )
+        best = f"so the {which} {metric} would count as the best"
+        raise ValueError(f"{key} is {metric} and {mode} {said}, {best}; give {mode}={wanted}")
 
 
 def _default_mode(cfg: DictConfig, key: str) -> str | None:

@@ -73,7 +73,7 @@ CACHED = {"_target_": "loader.stores.CachedFeatures"}
         ({"fraction": 2}, "features.fraction is 2; it must be in 0 to 1"),
         ({"fraction": "x"}, "features.fraction is 'x'; it must be in 0 to 1"),
         ({"fraction": None, "budget_gib": -1}, "features.budget_gib is -1; it must be a number of at least 0"),
-        ({"fraction": 0.1, "budget_gib": 1}, "features.fraction is 0.1 and features.budget_gib is 1; give one"),
+        ({"fraction": 0.1, "budget_gib": 1}, "features.fraction is 0.1 and features.budget_gib is 1; set one to null"),
         ({"fractoin": 0.5}, "features.fractoin is no option of PartitionedFeatures; did you mean fraction?"),
         ({"wide": 3}, "features.wide is no option of PartitionedFeatures; it knows "),
         ({"hotness": "size"}, "features.hotness is 'size'; it must be one of degree, pagerank, visits"),

@@ -54,7 +54,7 @@ def test_a_reference_to_no_option_is_named(capsys: pytest.CaptureFixture[str]) -
             RuntimeError("CUDA out of memory. Tried\nmore"),
             r"there is not enough memory \(CUDA out of memory. Tried\); ",
         ),
-        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "the program that read the output has ended, so this one ended"),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "the program that read the output has ended, so this one has; "),
         (FileNotFoundError(errno.ENOENT, "No such file"), "the folder in which this was started is no longer there"),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), "cannot use /x: Permission denied; check that path"),
         (
@@ -84,7 +84,7 @@ def test_a_missing_class_is_named_by_its_key(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit), one_line_errors():
         instantiate({"part": {"_target_": "mine.Part"}})
     assert capsys.readouterr().err.startswith(
-        "error: part: mine.Part cannot be imported; give the full name of a class"
+        "error: part: mine.Part cannot be imported; give the full name of a class, and its folder in PYTHONPATH"
     )
 
 
@@ -126,8 +126,16 @@ def test_errors_of_lightning_are_shown_too(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("number", "limit", "line"),
     [
-        (errno.EFBIG, 4096, "cannot write a.ckpt: it would be larger than 4096 bytes (ulimit -f); raise that by"),
-        (errno.EFBIG, resource.RLIM_INFINITY, "cannot write a.ckpt: it would be larger than its file system allows; "),
+        (
+            errno.EFBIG,
+            4096,
+            "cannot write a.ckpt: it would be larger than 4096 bytes; raise that by `ulimit -f unlimited`",
+        ),
+        (
+            errno.EFBIG,
+            resource.RLIM_INFINITY,
+            "cannot write a.ckpt: File too large; free some space, or set hydra.run.dir",
+        ),
         (errno.ENOSPC, 4096, "cannot write a.ckpt: No space left on device; free some space, or set hydra.run.dir"),
     ],
 )

@@ -79,7 +79,7 @@ def test_only_exchanges_trigger_a_new_parameter_search() -> None:
 
 
 def test_graphs_that_cannot_be_had_are_refused(random_graph: Any) -> None:
-    with pytest.raises(ValueError, match="cuda_graph cannot be had with norm='batch'"):
+    with pytest.raises(ValueError, match="cuda_graph is true, but norm='batch' mixes rows"):
         NodeClassifier(FEATURES, CLASSES, norm="batch", cuda_graph=True)
     batch = make_batches(random_graph(), multilabel=False, device="cpu", count=1)[0]
     with pytest.raises(RuntimeError, match="cuda_graph is true, but the mini-batch is not on a GPU"):

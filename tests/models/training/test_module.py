@@ -254,7 +254,7 @@ def test_an_epoch_cut_short_is_reported_too(random_graph: Any) -> None:
         ({"norm": "group"}, "norm is 'group'"),
         (
             {"num_features": 0},
-            "num_features is 0; it must be at least 1: give the nodes features, or take model=node2vec",
+            "num_features is 0; it must be at least 1",
         ),
         ({"num_classes": "ten"}, "num_classes is 'ten'; it must be an integer"),
         ({"multilabel": "no"}, "multilabel is 'no'; it must be True or False"),

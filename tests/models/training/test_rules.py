@@ -23,16 +23,12 @@ PARTS: list[tuple[dict[str, Any], str]] = [
     ({"sampler": WALKS, "task": "link"}, "sampler is WalkSampler, and task=link needs one with fanouts"),
     (
         {"model": {"_target_": "some.Net", "trained_rows": 8}, "trainer": {"gradient_clip_val": 0.5}},
-        "trainer.gradient_clip_val is 0.5, but the gradients of trained rows (model.trained_rows) are sparse",
+        "trainer.gradient_clip_val is 0.5, but gradients of model.trained_rows are sparse: torch clips none; leave it",
     ),
     ({"model": EMBEDDER}, "model=node2vec learns from random walks, and fused gives none; take sampler=walks"),
     (
         {"model": EMBEDDER, "sampler": {**WALKS, "walk_length": 8}},
-        "sampler.walk_length is 8, model.context_size 10; a walk must have at least as many nodes as a window",
-    ),
-    (
-        {"model": EMBEDDER, "sampler": WALKS, "trainer": {"gradient_clip_val": 0.5}},
-        "trainer.gradient_clip_val is 0.5, but the gradients of model=node2vec are sparse",
+        "sampler.walk_length is 8; it must be at least 9 for model.context_size=10",
     ),
     (
         {"model": EMBEDDER, "sampler": WALKS, "features": {"_target_": "loader.stores.HostFeatures"}},
@@ -48,23 +44,23 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     ({"trainer": {"accelerator": "gpu"}}, "trainer.accelerator is gpu, but this run has no GPU (device=cpu); leave it"),
     ({"exact_test": False, "task": "link"}, "exact_test is false, but task=link is only tested on the whole graph"),
     ({"timeline": True}, "timeline is true, but no callback records one"),
-    ({"trainer": {"min_epochs": 5, "max_epochs": 2}}, "trainer.min_epochs is 5, but training ends after trainer.max_"),
+    ({"trainer": {"min_epochs": 5, "max_epochs": 2}}, "trainer.min_epochs is 5, but training ends at trainer.max_ep"),
     ({"trainer": {"limit_test_batches": 2}}, "trainer.limit_test_batches is 2, but the whole graph is one batch there"),
     (
         {"trainer": {"overfit_batches": 1, "limit_train_batches": 2}},
-        "trainer.limit_train_batches is 2, but trainer.overfit_batches, which is 1, takes its place; leave one of them",
+        "trainer.limit_train_batches is 2, but trainer.overfit_batches=1 takes its place; leave one of them out",
     ),
     (
         {"schedule": {"monitor": "val/loss"}, "trainer": {"check_val_every_n_epoch": 2}},
-        "schedule.monitor is val/loss, which the schedule reads after each epoch, but trainer.check_val_every_n_epoch",
+        "schedule.monitor is val/loss, which is read after each epoch, but trainer.check_val_every_n_epoch is 2; give",
     ),
     (
         {"trainer": {"gradient_clip_algorithm": "value", "gradient_clip_val": None}},
-        "trainer.gradient_clip_algorithm is value, but trainer.gradient_clip_val is None, which clips nothing; give",
+        "trainer.gradient_clip_algorithm is value, but trainer.gradient_clip_val is None; give both, or none",
     ),
     (
         {"callbacks": {"best": {"filename": "a", "dirpath": "x"}, "step": {"filename": "a", "dirpath": "x"}}},
-        "callbacks.step.filename is a, as callbacks.best.filename is, so their checkpoints would replace each other",
+        "callbacks.step.filename is a, as callbacks.best.filename is, so one would replace the other; give another one",
     ),
     (
         {"callbacks": {"best": {"monitor": "val/acc", "every_n_train_steps": 2}}},
@@ -72,14 +68,14 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"callbacks": {"best": {"filename": "best", "enable_version_counter": False, "save_top_k": 3}}},
-        "callbacks.best.save_top_k is 3, but its checkpoints would replace each other, as all have the name best; give",
+        "callbacks.best.save_top_k is 3, but all checkpoints have the name best, so one is left; give 'callbacks.",
     ),
     (
         {
             "callbacks": {"best": {"monitor": "val/acc", "save_on_train_epoch_end": True}},
             "trainer": {"val_check_interval": 0.4},
         },
-        "callbacks.best.save_on_train_epoch_end is true, but with trainer.val_check_interval=0.4 val/acc is of weights",
+        "callbacks.best.save_on_train_epoch_end is true, but with trainer.val_check_interval=0.4 val/acc is of other weights",
     ),
     (
         {"callbacks": {"best": {"filename": "best", "save_on_exception": True}}},
@@ -87,9 +83,15 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     ),
     ({"features": {"dtype": "torch.float16"}}, "features.dtype is torch.float16, but the model's layers have float32"),
 ]
-ALIKE: list[tuple[dict[str, Any], str]] = [  # the same rules for other options
+ALIKE_PARTS: list[tuple[dict[str, Any], str]] = [  # the same rules for other options
+    (
+        {"model": EMBEDDER, "sampler": WALKS, "trainer": {"gradient_clip_val": 0.5}},
+        "trainer.gradient_clip_val is 0.5, but gradients of model=node2vec are sparse: torch clips none; leave it out",
+    ),
+]
+ALIKE_VALUES: list[tuple[dict[str, Any], str]] = [
     ({"model": {"cuda_graph": True}}, "model.cuda_graph is true, but this run has no GPU (device=cpu)"),
-    ({"trainer": {"min_steps": 5, "max_steps": 2}}, "trainer.min_steps is 5, but training ends after trainer.max_st"),
+    ({"trainer": {"min_steps": 5, "max_steps": 2}}, "trainer.min_steps is 5, but training ends at trainer.max_st"),
     ({"trainer": {"limit_val_batches": 0.5}, "task": "link"}, "trainer.limit_val_batches is 0.5, but the whole graph"),
     ({"trainer": {"limit_predict_batches": 2}, "mode": "predict"}, "trainer.limit_predict_batches is 2, but the whole"),
     ({"timeline": True, "callbacks": RECORD, "model": EMBEDDER}, "timeline is true, but model=node2vec has no such st"),
@@ -104,7 +106,10 @@ ALIKE: list[tuple[dict[str, Any], str]] = [  # the same rules for other options
         "embeddings is true, but only mode=predict",
     ),
 ]
-CASES = [*((of_parts, *case) for case in PARTS), *((of_values, *case) for case in [*VALUES, *ALIKE])]
+CASES = [
+    *((of_parts, *case) for case in [*PARTS, *ALIKE_PARTS]),
+    *((of_values, *case) for case in [*VALUES, *ALIKE_VALUES]),
+]
 
 
 @pytest.mark.parametrize(("rules", "changes", "message"), CASES)

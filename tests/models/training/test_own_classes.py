@@ -179,7 +179,7 @@ def test_models_without_exact_test_are_tested_on_samples(composed: Composer, nam
         ("Foreign", r"exact_test is true, but own_of_test.Foreign has no infer\(whole\), .*; give exact_test=false$"),
         ("NoLayer", "which has no layer; add what it lacks"),
         ("NoTest", "which has no test_step, configure_optimizers; add what it lacks, or derive it from models.trai"),
-        ("NoDepth", "NoDepth takes no num_layers; add it, or give sampler.num_hops=..."),
+        ("NoDepth", "NoDepth takes no num_layers, of hops; add it or give sampler.num_hops=..."),
         ("NoSizes", "whose __init__ takes no num_features, multilabel; each model is given num_features, num_classes,"),
         ("NoModule", "NoModule, which is none; it must make a LightningModule"),
         ("Plain", "Plain, which is none; it must make a LightningModule, e.g. of a class derived from models.train"),

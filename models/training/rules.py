@@ -151,16 +151,9 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
                 f"callbacks.{name}.save_top_k is {entry['save_top_k']}, but its checkpoints would replace each other, "
                 f"as all have the name {entry['filename']}; give 'callbacks.{name}.filename=\"best-{{epoch}}\"'"
             )
-    interval = cfg.trainer.get("val_check_interval")
     for name, entry in entries(cfg, "callbacks"):
-        watched = str(entry.get("monitor"))
-        if entry.get("save_on_train_epoch_end") and watched.startswith("val/") and interval not in (None, 1.0):
-            yield (
-                f"callbacks.{name}.save_on_train_epoch_end is true, but with trainer.val_check_interval={interval} "
-                f"{watched} is of weights amid an epoch, not of those that would be kept; leave it out, so that "
-                "weights are kept after each validation"
-            )
-        if entry.get("save_on_exception") and "{" not in str(entry.get("filename") or "{epoch}"):
+        best = entry.get("monitor") is not None and entry.get("save_top_k", 1) != 0
+        if best and entry.get("save_on_exception") and "{" not in str(entry.get("filename") or "{epoch}"):
             yield (
                 f"callbacks.{name}.save_on_exception is true, but its checkpoint would replace the best one, as both "
                 f"have the name {entry['filename']}; leave it out: callbacks.step saves what training goes on from"

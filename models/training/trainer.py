@@ -67,7 +67,7 @@ def make_trainer(cfg: DictConfig) -> Trainer:
     if any(isinstance(callback, EarlyStopping) for callback in callbacks):
         callbacks.append(_GivenPatience())
     if any(isinstance(callback, ModelCheckpoint) for callback in callbacks):
-        callbacks.append(_SameBest())
+        callbacks += [_SameBest(), _SameWeights()]
     if averaging := [callback for callback in callbacks if _averages([callback])]:
         for callback in averaging:
             callbacks.insert(callbacks.index(callback) + 1, _InTheirPlaces(callback))
@@ -181,6 +181,24 @@ class _SameBest(Callback):
                 del states[callback.state_key]
                 if trainer.is_global_zero:
                     log.warning("%s, so the best one is chosen anew from the validations that follow", why)
+
+
+class _SameWeights(Callback):
+    """Refuses to keep the weights of the end of an epoch with the score of those amid it."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        every: Any = trainer.val_check_batch  # None: by time
+        if every is not None and (every == math.inf or trainer.num_training_batches % every == 0):
+            return  # the last validation of an epoch is at its end
+        for callback in _callbacks_of(trainer):
+            watched = str(getattr(callback, "monitor", None))
+            if watched.startswith("val/") and getattr(callback, "_save_on_train_epoch_end", None):
+                raise ValueError(
+                    f"save_on_train_epoch_end of the checkpoints of best {watched} is true, but the last validation of "
+                    f"an epoch of {trainer.num_training_batches} mini-batches is amid it, of other weights than those "
+                    "that would be kept (trainer.val_check_interval); leave it out, so that weights are kept after "
+                    "each validation"
+                )
 
 
 class _InTheirPlaces(Callback):

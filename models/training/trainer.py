@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,12 @@ def _look_after_epochs(callbacks: list[Any]) -> None:
 def _callbacks_of(trainer: Trainer) -> list[Callback]:
     callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # Lightning's class does not declare it
     return callbacks
+
+
+def _callbacks_by(model: LightningModule) -> Sequence[Callback]:
+    """The callbacks that a model adds to those of its trainer."""
+    given = model.configure_callbacks()
+    return given if isinstance(given, Sequence) else [given]
 
 
 class _GivenPatience(Callback):
@@ -271,7 +277,7 @@ def fit(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamodule: L
     """
     if cfg.ckpt_path is not None:
         saved = check_checkpoint(Path(cfg.ckpt_path), model, dict(model.hparams))
-        if "current_model_state" in saved and not _averages(_callbacks_of(trainer)):
+        if "current_model_state" in saved and not _averages([*_callbacks_of(trainer), *_callbacks_by(model)]):
             raise ValueError(
                 f"ckpt_path is {cfg.ckpt_path}, of a run with WeightAveraging, so without it training would go on from "
                 "the averages; give the callback that the run had"

@@ -163,6 +163,7 @@ class TreeCudaSession(TypedCudaSession):
         new_by_type, rows = more
         assert isinstance(begun, TreeBegun)
         nodes, hops, tree = self._arrays_of(begun, frontiers, edges, rows)
+        assert tree is not None
         blocks, graph = typed_blocks(frontiers, hops, True), self._graph
         return TreeMiniBatch(
             nodes, new_by_type, blocks, graph.node_types, graph.edge_types, begun.epoch, begun.index,

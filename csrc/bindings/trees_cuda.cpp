@@ -182,7 +182,7 @@ class TreeEngine {
           });
           args.trees_capacity = seeds_;
           args.groups_capacity = 1 << tree_group_bits(seeds_);
-          args.vertices_capacity = seeds_ + picks_;
+          args.vertices_capacity = vertices();
           args.rows_capacity = rows_;
           args.picks_capacity = picks_;
           args.table_capacity = table_;
@@ -293,6 +293,9 @@ class TreeEngine {
     static constexpr const char* name() { return dtype_name<Entry>() + sizeof("torch.") - 1; }
   };
 
+  // Of a mini-batch: each plan has so few, though one may have the most seeds and another one the most picks.
+  int64_t vertices() const { return std::min(seeds_ + picks_, kMostTreeEntries); }
+
   // The arrays of the workspace: calls `f(name, pointer, entries, whether they are zero at first and between
   // launches)`.
   template <typename Choice, typename F>
@@ -312,8 +315,8 @@ class TreeEngine {
     f("edges", args.edges, by_type);
     f("sums", args.sums, kSumsAt + 2 * tree_sums(args.hops, args.lists.num_types, groups), true);
     f("tree_bounds", args.tree_bounds, args.times.are_there ? seeds_ : 0);
-    f("nodes", args.vertices, seeds_ + picks_);
-    f("node_bounds", args.vertex_bounds, args.bounds.of_edge ? seeds_ + picks_ : 0);
+    f("nodes", args.vertices, vertices());
+    f("node_bounds", args.vertex_bounds, args.bounds.of_edge ? vertices() : 0);
     f("row_begin", args.row_begin, rows_);
     f("row_degree", args.row_degree, rows_);
     f("row_first", args.row_first, rows_);

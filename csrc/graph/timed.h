@@ -63,11 +63,12 @@ struct TimedLists : TypedLists<P, N> {
       begin = after_third ? third + 1 : after_second ? second + 1 : after_first ? first + 1 : begin;
       end = after_third ? end : after_second ? third : after_first ? second : first;
     }
+    const P left = end - begin;
     P before = 0;
 #ifdef __CUDACC__
 #pragma unroll
 #endif
-    for (P i = 0; i < kFew; ++i) before += begin + i < end && load(at + begin + i) < rank;
+    for (P i = 0; i < kFew; ++i) before += i < left && load(at + begin + i) < rank;
     return begin + before;
   }
 };

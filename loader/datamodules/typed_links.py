@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+
 import torch
 from torch import Tensor
 
 from loader.datamodules.link_split import LinkSplit, check_on_cpu, check_shares, shared_out
 from loader.graph import EdgeType, Graph, HeteroGraph
+
+log = logging.getLogger(__name__)
+
+_NEARLY = 0.9  # of the links of two relations, beyond which one is a copy
 
 
 def split_typed_links(
@@ -26,8 +32,7 @@ def split_typed_links(
 
     Raises:
         TypeError, ValueError: a share is none, or the shares leave no links for a part; another relation has the
-            reverses of more than half of the links, or is nearly the same one, so that a model would see those held
-            out.
+            reverses of more than half of the links, or nearly the same links, so that a model would see those held out.
     """
     val, test = check_shares(val, test)
     check_on_cpu(graph)
@@ -72,15 +77,22 @@ def split_typed_links(
 
 
 def _check_no_copy(edge_type: EdgeType, links: Tensor, key: EdgeType, others: Tensor) -> None:
-    """Raises ValueError if most links of a relation are links of another one, and most of that one's are of the first.
+    """Raises ValueError if another relation has nearly the same links, and warns if the two share more than half of
+    those of each.
 
-    A relation of many more links, such as "clicks" beside "buys", tells a model less, and may be known in advance.
+    The links of "likes" beside "follows", and those of many more "clicks" beside "buys", may be known in advance.
     """
-    shown = int(torch.isin(links, others).sum())
-    if 2 * shown > max(links.numel(), others.numel()):
+    shown, most = int(torch.isin(links, others).sum()), max(links.numel(), others.numel())
+    what = f"the relation {key} has {shown} of the {links.numel()} links of {edge_type} among its {others.numel()}"
+    if shown > _NEARLY * most:
         raise ValueError(
-            f"the relation {key} has {shown} of the {links.numel()} links of {edge_type} among its {others.numel()}, "
-            "more than half of both, so a model would see links that are held out: leave it out of the graph"
+            f"{what}, nearly the same ones, so a model would see links that are held out: leave it out of the graph"
+        )
+    if 2 * shown > most:
+        log.warning(
+            "%s, so a model sees many of those that are held out; unless they are known in advance, leave it out of "
+            "the graph",
+            what,
         )
 
 

@@ -122,7 +122,7 @@ class HeteroDataset:
             "timed": [*self.graph.timed_types, *map("__".join, self.graph.timed_relations)],
             "digest": digest_of(lists.indptr, lists.indices, self.labels),
             "times": digest_of(lists.node_times, lists.edge_times),
-            "features": [one for table in self.features.values() for one in sums_of(table)],
+            "features": [one for name in sorted(self.features) for one in sums_of(self.features[name])],
         }
 
     def require(self, identity: Mapping[str, Any], what: str) -> None:

@@ -46,7 +46,9 @@ def keep_options_of_own_classes(cfg: DictConfig, overrides: Sequence[str]) -> No
                 if taken is None or key in taken or f"{group}.{key}" in given:
                     continue
                 if (group, key) == ("model", "num_layers") and "sampler.num_hops" not in given:
-                    raise ValueError(f"{cfg.model._target_} takes no num_layers, of hops; add it or give sampler.num_hops=...")
+                    raise ValueError(
+                        f"{cfg.model._target_} takes no num_layers, of hops; add it or give sampler.num_hops=..."
+                    )
                 del cfg[group][key]
 
 

@@ -107,11 +107,8 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
         if cfg.mode == "train" and several and "{" not in pattern:
             way = f"give '{part}.filename=\"best-{{epoch}}\"'"
             yield f"{part}.save_top_k is {top_k}, but all checkpoints have the name {pattern}, so one is left; {way}"
-        interval = trainer.get("val_check_interval")
-        if entry.get("save_on_train_epoch_end") and watched.startswith("val/") and interval not in (None, 1.0):
-            why = f"with trainer.val_check_interval={interval} {watched} is of other weights than would be kept"
-            yield f"{part}.save_on_train_epoch_end is true, but {why}; leave it out"
-        if entry.get("save_on_exception") and "{" not in pattern:
+        best = entry.get("monitor") is not None and top_k != 0
+        if best and entry.get("save_on_exception") and "{" not in pattern:
             why = f"its checkpoint would replace the best one, as both have the name {pattern}"
             yield f"{part}.save_on_exception is true, but {why}; leave it out: callbacks.step saves the last step"
     option = "features.dtype" if cfg.features.get("dtype") else "features.storage_dtype"

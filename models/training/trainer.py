@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def make_trainer(cfg: DictConfig) -> Trainer:
     if any(isinstance(callback, EarlyStopping) for callback in callbacks):
         callbacks.append(_GivenPatience())
     if any(isinstance(callback, ModelCheckpoint) for callback in callbacks):
-        callbacks.append(_SameBest())
+        callbacks += [_SameBest(), _SameWeights()]
     if averaging := [callback for callback in callbacks if _averages([callback])]:
         for callback in averaging:
             callbacks.insert(callbacks.index(callback) + 1, _InTheirPlaces(callback))
@@ -119,6 +119,12 @@ def _callbacks_of(trainer: Trainer) -> list[Callback]:
     return callbacks
 
 
+def _callbacks_by(model: LightningModule) -> Sequence[Callback]:
+    """The callbacks that a model adds to those of its trainer."""
+    given = model.configure_callbacks()
+    return given if isinstance(given, Sequence) else [given]
+
+
 class _GivenPatience(Callback):
     """Keeps the patience that a resumed run is given. Lightning would replace it by the checkpoint's."""
 
@@ -171,6 +177,21 @@ class _SameBest(Callback):
                 del states[callback.state_key]
                 if trainer.is_global_zero:
                     log.warning("%s, so the best one is chosen anew from the validations that follow", why)
+
+
+class _SameWeights(Callback):
+    """Refuses to keep the weights of the end of an epoch with the score of those amid it."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        every: Any = trainer.val_check_batch  # None: by time
+        if every is not None and (every == math.inf or trainer.num_training_batches % every == 0):
+            return  # the last validation of an epoch is at its end
+        for callback in _callbacks_of(trainer):
+            watched = str(getattr(callback, "monitor", None))
+            if watched.startswith("val/") and getattr(callback, "_save_on_train_epoch_end", None):
+                why = f"of an epoch of {trainer.num_training_batches} mini-batches is amid it, of other weights"
+                way = "leave it out, so that weights are kept after each validation"
+                raise ValueError(f"save_on_train_epoch_end is true, but the last {watched} {why}; {way}")
 
 
 class _InTheirPlaces(Callback):
@@ -243,7 +264,7 @@ def fit(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamodule: L
     """
     if cfg.ckpt_path is not None:
         saved = check_checkpoint(Path(cfg.ckpt_path), model, dict(model.hparams))
-        if "current_model_state" in saved and not _averages(_callbacks_of(trainer)):
+        if "current_model_state" in saved and not _averages([*_callbacks_of(trainer), *_callbacks_by(model)]):
             raise ValueError(
                 f"ckpt_path is {cfg.ckpt_path}, of a run with WeightAveraging, so without it training would go on from "
                 "the averages; give the callback that the run had"

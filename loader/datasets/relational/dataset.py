@@ -193,6 +193,7 @@ class RelationalDataset(HeteroEdgesDataset):
             "items": new,
             "columns": sha256(repr(columns).encode()).hexdigest()[:16] if columns else None,
             "missing": "of any type",  # an earlier version's conversions knew missing texts only
+            "cells": "as written",  # and had those that differ as one key or label
         }
 
     def convert(self, writer: CacheWriter, progress: ConversionProgress) -> None:

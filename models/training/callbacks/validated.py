@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
 
 
 class Validated(Callback):
@@ -19,7 +21,9 @@ class Validated(Callback):
         super().setup(trainer, pl_module, stage)
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
         if not any(isinstance(callback, _AfterTheModule) for callback in callbacks):
-            callbacks.append(_AfterTheModule())
+            # Lightning has those that save last.
+            before = sum(not isinstance(callback, Checkpoint) for callback in callbacks)
+            callbacks.insert(before, _AfterTheModule())
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_validation_end(trainer, pl_module)
@@ -35,12 +39,18 @@ class Validated(Callback):
         return {name: float(value) for name, value in metrics if validated or not name.startswith("val/")}
 
 
-class _AfterTheModule(Checkpoint):
-    """Tells of the end of an epoch after the module, which may log its metrics only then. Lightning calls no callbacks
-    that late but those that save or stop, so it is one of these.
+class _AfterTheModule(EarlyStopping):
+    """Tells of the end of an epoch after the module, which may log its metrics only then, and before a checkpoint is
+    saved. Lightning calls no callbacks that late but those that stop or save, so it is one that stops, but never does.
     """
+
+    def __init__(self) -> None:
+        super().__init__("", check_on_train_epoch_end=True)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, Validated):
                 callback.on_epoch_logged(trainer, pl_module)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}

@@ -31,7 +31,7 @@ def test_digests_do_not_depend_on_strides(length: int) -> None:
 def test_features_are_known_but_for_last_bits(num_rows: int) -> None:
     x = torch.randn(num_rows, 7, generator=torch.Generator().manual_seed(0))
     x[:, 0] = x[:, 0] * 10 + 1e6  # large numbers do not hide others
-    x[1::2, 3] = torch.nan
+    x[:, 3] = torch.nan
     sums = sums_of(x)
     assert all(isinstance(one, float) for one in sums)
     assert are_alike(sums, sums_of(x * (1 + 1e-6)))

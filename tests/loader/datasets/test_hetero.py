@@ -96,7 +96,9 @@ def test_a_checkpoint_knows_its_dataset() -> None:
     for changed, what in ((other, "edge_types"), (turned, "digest")):
         with pytest.raises(ValueError, match=f"the checkpoint is of dataset mine whose {what} is"):
             replace(data, graph=changed).require(identity, "the checkpoint")
-    rows = data.features["paper"]
+    rows, more = data.features["paper"], {"author": torch.ones(2, 1)}
+    one, other = (replace(data, features=of) for of in ({"paper": rows, **more}, {**more, "paper": rows}))
+    one.require(other.identity(), "the checkpoint")
     for changed_rows in (rows / 2, rows.flip(1)):
         with pytest.raises(ValueError, match="the checkpoint is of other features than dataset mine has now; give the"):
             replace(data, features={"paper": changed_rows}).require(identity, "the checkpoint")

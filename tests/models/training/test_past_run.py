@@ -21,6 +21,7 @@ from loader.datasets import DatasetError
 from models.inference import layerwise_inference
 from models.training.errors import Interrupted
 from models.training.link_predictor import LinkPredictor
+from models.training.module import NodeClassifier
 from models.training.past_run import with_choices_of_past_run
 
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -130,11 +131,15 @@ def test_an_ended_run_goes_on_from_its_weights(tmp_path: Path, composed: Compose
 
 
 @averages
-def test_averages_are_not_trained(tmp_path: Path, composed: Composer) -> None:
+@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
+@pytest.mark.filterwarnings("ignore:You're using the WeightAveraging callback, but loading a checkpoint outside")
+def test_averages_are_not_trained(tmp_path: Path, composed: Composer, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = trained(tmp_path, composed, AVERAGE)
-    data = f"dataset.path={tmp_path / 'graph.npz'}"
+    options = f"dataset.path={tmp_path / 'graph.npz'}", f"ckpt_path={folder / 'checkpoints' / 'step.ckpt'}"
     with pytest.raises(ValueError, match="of a run with WeightAveraging, so without it training would go on from the"):
-        in_process(composed, "dataset=npz", data, f"ckpt_path={folder / 'checkpoints' / 'step.ckpt'}")
+        in_process(composed, "dataset=npz", *options)
+    monkeypatch.setattr(NodeClassifier, "configure_callbacks", lambda _: callbacks.EMAWeightAveraging())
+    assert in_process(composed, "dataset=npz", *options) > 0
 
 
 class PressingAtTheEnd(callbacks.Callback):

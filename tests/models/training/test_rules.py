@@ -71,14 +71,7 @@ VALUES: list[tuple[dict[str, Any], str]] = [
         "callbacks.best.save_top_k is 3, but all checkpoints have the name best, so one is left; give 'callbacks.",
     ),
     (
-        {
-            "callbacks": {"best": {"monitor": "val/acc", "save_on_train_epoch_end": True}},
-            "trainer": {"val_check_interval": 0.4},
-        },
-        "callbacks.best.save_on_train_epoch_end is true, but with trainer.val_check_interval=0.4 val/acc is of other weights",
-    ),
-    (
-        {"callbacks": {"best": {"filename": "best", "save_on_exception": True}}},
+        {"callbacks": {"best": {"filename": "best", "monitor": "val/acc", "save_on_exception": True}}},
         "callbacks.best.save_on_exception is true, but its checkpoint would replace the best one, as both have the na",
     ),
     ({"features": {"dtype": "torch.float16"}}, "features.dtype is torch.float16, but the model's layers have float32"),
@@ -145,8 +138,9 @@ def test_options_that_go_together_are_taken() -> None:
         {"callbacks": {"best": {"filename": "best", "save_top_k": 3}}},  # Lightning numbers them
         {"callbacks": {"best": {"filename": "a", "dirpath": "x"}, "step": {"filename": "a", "dirpath": "y"}}},
         {"callbacks": {"step": {"every_n_train_steps": 2}}},
-        {"callbacks": {"best": {"monitor": "val/acc", "save_on_train_epoch_end": True}}},
-        {"callbacks": {"best": {"filename": "b-{step}", "save_on_exception": True}}},
+        {"callbacks": {"best": {"filename": "b-{step}", "monitor": "val/acc", "save_on_exception": True}}},
+        {"callbacks": {"last": {"filename": "last", "save_on_exception": True}}},
+        {"callbacks": {"own": {"filename": "x", "monitor": "val/acc", "save_top_k": 0, "save_on_exception": True}}},
         {"trainer": {"min_epochs": 5, "max_epochs": -1, "min_steps": 3, "max_steps": 3}},
         {"trainer": {"gradient_clip_algorithm": "value", "gradient_clip_val": 0.5}},
         {"trainer": {"limit_val_batches": 0.5, "limit_test_batches": 0, "limit_predict_batches": 2}},

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import RichProgressBar
+from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 from lightning.pytorch.demos.boring_classes import BoringModel
 from torch.utils.data import DataLoader
 
@@ -90,11 +90,15 @@ def test_what_ends_an_epoch_is_of_that_epoch(
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
     loader = DataLoader(torch.utils.data.TensorDataset(torch.randn(4, 32)), collate_fn=lambda rows: rows[0][0][None])
-    record = EpochRecord()
-    Trainer(
-        accelerator="cpu", max_epochs=3, callbacks=[ProgressBar(), record], logger=False,
-        enable_checkpointing=False, enable_model_summary=False, default_root_dir=tmp_path,
-    ).fit(LoggingLast(), loader)  # fmt: skip
+    record, saving = EpochRecord(), ModelCheckpoint(tmp_path, save_top_k=-1)
+    trainer = Trainer(
+        accelerator="cpu", max_epochs=3, callbacks=[saving, ProgressBar(), record], logger=False,
+        enable_model_summary=False, default_root_dir=tmp_path,
+    )  # fmt: skip
+    trainer.fit(LoggingLast(), loader)
+    assert trainer.checkpoint_callbacks == [saving]
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch ")]
     assert [line.partition("train/loss ")[2] for line in lines] == ["1.0000", "2.0000", "3.0000"]
     assert [row["train/loss"] for row in record.epochs] == [1.0, 2.0, 3.0]
+    saved = [torch.load(path)["callbacks"]["EpochRecord"]["epochs"] for path in sorted(tmp_path.glob("*.ckpt"))]
+    assert saved == [record.epochs[:epoch] for epoch in (1, 2, 3)]

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from _common import RESULTS, write_json
 from _gpu_batches import products_shaped
-from _nexts import by_weight, deepwalk, node2vec
+from _walk_functions import by_weight, deepwalk, node2vec
 
 import loader
 from loader.graph import Graph

@@ -13,7 +13,6 @@ from loader.machine.arguments import as_flag, as_fraction, as_size
 from loader.machine.optional import import_optional
 from loader.machine.renamed import renamed_arguments
 from loader.ops import aggregate_sum
-from loader.ops.apart import with_dense_gradient
 from loader.ops.autocast import working_dtype
 from loader.ops.branches import Beside, are_open, beside
 from loader.ops.first_layers import halves
@@ -24,6 +23,7 @@ from loader.ops.mapped_rows import MappedRows
 from loader.ops.tiles import Spread
 from loader.ops.times_since import encode_since
 from loader.ops.tree_layout import TreeLayout
+from loader.ops.weight_gradients import with_dense_gradient
 from loader.samples.base import Rows
 from loader.samples.lazy_rows import LazyFeatures, LazyRows, gathered
 from loader.samples.segments import EdgeType, Segments

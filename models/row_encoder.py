@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from loader.machine.optional import import_optional
-from loader.ops.apart import with_dense_gradient
 from loader.ops.first_layers import FirstLayer, write_to
+from loader.ops.weight_gradients import with_dense_gradient
 
 
 class RowEncoder(nn.Module):

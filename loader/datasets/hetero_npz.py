@@ -31,7 +31,7 @@ from loader.datasets.splits import (
     stratified_split,
     time_split,
 )
-from loader.datasets.unread import tell_unread
+from loader.datasets.unread_parts import tell_unread
 from loader.graph import EdgeType
 from loader.machine.arguments import kind_of, shown
 

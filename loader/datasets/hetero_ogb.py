@@ -12,7 +12,7 @@ from loader.datasets.library_reader import ReaderFiles
 from loader.datasets.node_dataset import SPLITS
 from loader.datasets.ogb import ogb_reader
 from loader.datasets.splits import ids_of
-from loader.datasets.unread import tell_unread
+from loader.datasets.unread_parts import tell_unread
 
 _RELATIONS = (
     "author___affiliated_with___institution",

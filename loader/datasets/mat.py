@@ -13,7 +13,7 @@ from loader.datasets.edge_list_base import EdgeList, EdgeListDataset
 from loader.datasets.errors import DatasetError
 from loader.datasets.locations import fingerprint
 from loader.datasets.splits import check_fractions, random_split
-from loader.datasets.unread import tell_unread
+from loader.datasets.unread_parts import tell_unread
 from loader.machine.arguments import as_size
 from loader.machine.optional import import_optional
 

@@ -20,7 +20,7 @@ from loader.datasets.locations import fingerprint, given_file, require_file
 from loader.datasets.node_dataset import SPLITS, checked_num_classes
 from loader.datasets.numbers import as_int64, is_text
 from loader.datasets.splits import as_split_seed, check_fractions, ids_of, random_split, stratified_split
-from loader.datasets.unread import tell_unread
+from loader.datasets.unread_parts import tell_unread
 
 _VALUES = ("edge_weights", "edge_times", "edge_types", "node_times")
 _OPTIONAL = (*_VALUES, "node_types", "node_type_sizes", "num_classes", "num_nodes", "features", "labels")

@@ -23,7 +23,7 @@ from loader.datasets.numbers import as_int64
 from loader.datasets.papers import NUM_CLASSES, PapersFiles
 from loader.datasets.progress import ConversionProgress
 from loader.datasets.splits import ids_of
-from loader.datasets.unread import tell_unread
+from loader.datasets.unread_parts import tell_unread
 from loader.machine.optional import import_optional
 
 _CSV_FILES = tuple(

@@ -13,7 +13,7 @@ from loader.datasets.edge_list_base import EdgeList
 from loader.datasets.library_reader import ReaderDataset
 from loader.datasets.splits import ids_of, per_class_split
 from loader.datasets.transforms import l1_normalize
-from loader.datasets.unread import tell_data
+from loader.datasets.unread_parts import tell_data
 from loader.machine.arguments import as_flag, as_size
 from loader.machine.optional import import_optional
 

@@ -13,16 +13,16 @@ from loader.datasets.digests import digest_of
 from loader.dgl.edges import EdgePredictionSampler, links_of
 from loader.dgl.features import Rows, store_of
 from loader.dgl.graphs import DGLS, blocks_of, edge_types, fill, graph_of, node_types, of_one_type
+from loader.dgl.originals import dataloading, drawn
 from loader.dgl.plain import epoch_of, own_methods, tell
 from loader.dgl.samplers import BlockSampler, FanoutSampler, LaborSampler
 from loader.dgl.subgraphs import ClusterGCNSampler, SAINTSampler, ShaDowKHopSampler, SubgraphSampler
-from loader.dgl.theirs import dataloading, drawn
 from loader.dgl.typed import by_type, key_of, numbered, of_types, put_rows, ranges_of, typed_blocks
 from loader.items import EdgeItems, Items, NodeItems, TypedNodeItems
 from loader.items.items import as_nodes
-from loader.loaders.asked import AskedSampler
 from loader.loaders.base import Loader
 from loader.loaders.options import are_distinct
+from loader.loaders.own_batches import AskedSampler
 from loader.loaders.torch_options import as_ids, device_of, read_options, refuse
 from loader.machine.arguments import as_flag, kind_of, shown
 from loader.machine.memo import Seen

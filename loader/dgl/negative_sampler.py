@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from loader.dgl.originals import dataloading
 from loader.dgl.sampling import global_uniform_negative_sampling
-from loader.dgl.theirs import dataloading
 from loader.items import as_size
 from loader.machine.arguments import kind_of
 from loader.samplers import Negatives

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from loader.dgl.edges import EdgePredictionSampler
+from loader.dgl.originals import dataloading, drawn_by_torch
 from loader.dgl.samplers import BlockSampler, FanoutSampler
-from loader.dgl.theirs import dataloading, drawn_by_torch
-from loader.loaders.asked import Asked, seeded
+from loader.loaders.own_batches import Asked, seeded
 from loader.machine.optional import import_dgl
 
 _log = logging.getLogger("loader")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from loader.dgl import theirs
+from loader.dgl import originals
 from loader.dgl.graphs import (
     DGLS,
     blocks_of,
@@ -20,8 +20,8 @@ from loader.dgl.graphs import (
     with_copies,
     without_edges,
 )
+from loader.dgl.originals import dataloading, drawn
 from loader.dgl.sampling.neighbors import labor_frontier, labor_weights
-from loader.dgl.theirs import dataloading, drawn
 from loader.dgl.typed import (
     by_node_type,
     by_type,
@@ -415,7 +415,7 @@ class LaborSampler(FanoutSampler):
 
     def _blocks_by_hop(self, g: Any, seed_nodes: Any, exclude_eids: Any) -> tuple[Any, Any, list[Any]]:
         self.picking(None)  # looks at the options
-        dgl, epoch, nodes = theirs.dgl(), drawn(), seed_nodes
+        dgl, epoch, nodes = originals.dgl(), drawn(), seed_nodes
         blocks: list[Any] = []
         how = {"prob": self.prob, "importance_sampling": self.importance_sampling, "exclude_edges": exclude_eids}
         for hop, fanout in enumerate(reversed(as_fanouts("fanouts", self.fanouts))):

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from loader.datasets.digests import digest_of
 from loader.dgl.graphs import DGLS, graph_of
+from loader.dgl.originals import dataloading, drawn
 from loader.dgl.samplers import NeighborSampler
 from loader.dgl.sampling.frontier import refusing_as_dgl, require_graph
 from loader.dgl.sampling.walks import random_walk
-from loader.dgl.theirs import dataloading, drawn
 from loader.dgl.typed import by_edge_type, by_node_type, fill_typed
 from loader.graph import HeteroGraph, induced_edges, induced_subgraph
 from loader.graph.metis import metis_parts

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from loader.ops.apart import apart
 from loader.ops.autocast import working_dtype
 from loader.ops.tiles import (
     Norm,
@@ -22,6 +21,7 @@ from loader.ops.tiles import (
     norm_of_tiles,
     spread_over_tiles,
 )
+from loader.ops.weight_gradients import apart
 
 
 class _Part(Protocol):

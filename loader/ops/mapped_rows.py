@@ -16,8 +16,8 @@ from torch import Tensor
 
 from loader import _core
 from loader.machine.gpu import launch_place
-from loader.ops.apart import apart
 from loader.ops.hop_layout import HopLayout
+from loader.ops.weight_gradients import apart
 
 
 class MappedRows:

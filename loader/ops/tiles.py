@@ -11,7 +11,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.machine.gpu import launch_place
-from loader.ops.apart import apart
+from loader.ops.weight_gradients import apart
 
 EPSILON = 1e-5  # of the norm, as in torch.nn.LayerNorm
 _ROWS_OF_PART = 64  # of a thread block of the norm's gradient: with more, multiprocessors have unequal work

@@ -15,8 +15,8 @@ from torch.utils.data import DistributedSampler
 
 from loader.graph import EdgeType, Graph, HeteroGraph
 from loader.items import Items, NodeItems
-from loader.loaders.asked import AskedSampler, seeded
 from loader.loaders.base import Loader
+from loader.loaders.own_batches import AskedSampler, seeded
 from loader.loaders.torch_options import DataLoaderOptions
 from loader.machine.arguments import as_size, kind_of, shown
 from loader.pyg.attributes import Attributes, MakeStore, check_attributes

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from loader.datasets.digests import digest_of
 from loader.graph import Graph, induced_edges
-from loader.loaders.asked import seeded
+from loader.loaders.own_batches import seeded
 from loader.machine.arguments import as_flag, as_size, kind_of
 from loader.pyg.edges_read import EdgesRead
 from loader.pyg.neighbor_loader import graph_of, place_of

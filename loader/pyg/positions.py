@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from loader.graph import Graph
-from loader.loaders.asked import seeded
 from loader.loaders.base import Loader
+from loader.loaders.own_batches import seeded
 from loader.machine.arguments import as_index, kind_of, shown
 
 NO_GRAPH = Graph(torch.zeros(2, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from loader.machine.hosts import Hosts
-from loader.machine.lost import LostProcessError, named_losses
+from loader.machine.lost_processes import LostProcessError, named_losses
 
 
 class RowExchange:

@@ -20,7 +20,7 @@ from loader.machine.cpus import available_cpus
 from loader.machine.devices import as_device
 from loader.machine.pages import advise_random
 from loader.stores.host import HostFeatures
-from loader.stores.in_file import RowsInFile
+from loader.stores.narrow_file import RowsInFile
 from loader.stores.rows import RowFormat, RowOptions, StoreOfRows, as_dtype
 from loader.stores.staged import StagedFeatures
 

@@ -14,7 +14,7 @@ from loader.machine.arguments import as_number, as_size, shown
 from loader.machine.devices import as_device
 from loader.machine.forks import ForkSafeLock
 from loader.machine.hosts import Hosts, hosts_of_run
-from loader.machine.lost import LostProcessError
+from loader.machine.lost_processes import LostProcessError
 from loader.machine.pages import advise_random
 from loader.machine.shared import shared_block
 from loader.stores.abilities import Abilities

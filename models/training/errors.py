@@ -163,7 +163,7 @@ def _mendable(error: BaseException) -> BaseException | None:
 
 
 def _is_loss(error: BaseException) -> bool:
-    from loader.machine.lost import LostProcessError
+    from loader.machine.lost_processes import LostProcessError
 
     return isinstance(error, LostProcessError)
 

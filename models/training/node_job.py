@@ -14,7 +14,7 @@ from models.training.job_result import JobResult
 from models.training.node_types import check_types, takes_types
 from models.training.own_classes import datamodule_of, model_of
 from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value, warn_of_sampling
-from models.training.watched import check_metrics, watch_loss
+from models.training.watched_metrics import check_metrics, watch_loss
 
 
 def train_nodes(cfg: DictConfig, why: str, job: JobResult) -> float:

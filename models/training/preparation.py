@@ -78,7 +78,7 @@ def check_classes(cfg: DictConfig, given: Sequence[str]) -> None:
     from models.training.relational_job import watch_task
     from models.training.targets import check_targets
     from models.training.tested_job import draw_score
-    from models.training.watched import check_monitors
+    from models.training.watched_metrics import check_monitors
 
     keep_options_of_own_classes(cfg, given)
     check_targets(cfg)

@@ -24,7 +24,7 @@ from lightning.pytorch.callbacks import (
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig
 
-from loader.machine.lost import LostProcessError, is_lost
+from loader.machine.lost_processes import LostProcessError, is_lost
 from models.training.callbacks import StepCheckpoint
 from models.training.checkpoints import check_checkpoint, read_checkpoint
 from models.training.console import announce_resume

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from cuda_on_host import OPTIONS
-from nexts import NEXTS, by_weight, importance
 from sanitizers import ROOT, build, run, skip_unless_it_runs
+from walk_functions import NEXTS, by_weight, importance
 
 from loader import Next
 

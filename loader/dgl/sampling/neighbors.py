@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from loader.dgl.originals import drawn
 from loader.dgl.sampling.frontier import (
     EdgeType,
     by_relation,
@@ -19,7 +20,6 @@ from loader.dgl.sampling.frontier import (
     weights_by_type,
 )
 from loader.dgl.sampling.lists import Picked, lists_of
-from loader.dgl.theirs import drawn
 from loader.graph.checks import check_weights
 from loader.loaders.torch_options import refuse
 from loader.machine.arguments import as_flag, as_index, shown

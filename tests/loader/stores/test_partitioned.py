@@ -20,7 +20,7 @@ from torch import Tensor
 from loader.graph import Graph
 from loader.loaders.nodes import NodeLoader
 from loader.machine.hosts import Hosts
-from loader.machine.lost import LostProcessError
+from loader.machine.lost_processes import LostProcessError
 from loader.samplers import HopwiseSampler
 from loader.stores import HostFeatures, PartitionedFeatures, StoreContext, Traffic
 from loader.stores.exchange import RowExchange

@@ -14,7 +14,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import OmegaConf
 
 from loader.datasets import DatasetError
-from loader.machine.lost import LostProcessError
+from loader.machine.lost_processes import LostProcessError
 from models.training import errors
 from models.training.errors import Interrupted, one_line_errors
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from graphs import WIDTHS, messy_graph, widen
 from marks import needs_gpu
-from nexts import NEXTS, by_weight, deepwalk, importance, node2vec
+from walk_functions import NEXTS, by_weight, deepwalk, importance, node2vec
 
 import loader
 from loader import Next

@@ -10,8 +10,8 @@ import torch
 from graphs import WIDTHS, messy_graph, widen
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from nexts import NEXTS, by_python, by_weight, deepwalk, importance, node2vec, self_avoiding
 from statistics_of_counts import LEVEL, p_expected, p_same
+from walk_functions import NEXTS, by_python, by_weight, deepwalk, importance, node2vec, self_avoiding
 
 import loader
 from loader import Next

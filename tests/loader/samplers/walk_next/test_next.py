@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import messy_graph
-from nexts import by_python, deepwalk, importance, node2vec, odd
+from walk_functions import by_python, deepwalk, importance, node2vec, odd
 
 import loader
 from loader import Next

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 from graphs import WIDTHS, messy_graph, widen
-from nexts import by_python, by_weight, deepwalk, importance, node2vec, odd, self_avoiding, stopping
+from walk_functions import by_python, by_weight, deepwalk, importance, node2vec, odd, self_avoiding, stopping
 
 import loader
 from loader.graph import Graph

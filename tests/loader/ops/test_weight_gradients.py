@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from loader.ops.apart import apart, with_dense_gradient
+from loader.ops.weight_gradients import apart, with_dense_gradient
 
 
 def test_gradients_are_made_of_what_arrives() -> None:

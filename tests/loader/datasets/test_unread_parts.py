@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from loader.datasets import MatDataset, NpzDataset
-from loader.datasets.unread import tell_data, tell_unread
+from loader.datasets.unread_parts import tell_data, tell_unread
 
 
 @pytest.fixture(autouse=True)

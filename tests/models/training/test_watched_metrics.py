@@ -10,7 +10,7 @@ import run_options
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from models.training.watched import check_metrics, check_monitors, computed_metrics, watch_loss
+from models.training.watched_metrics import check_metrics, check_monitors, computed_metrics, watch_loss
 
 NODES, NONE = torch.arange(3), torch.arange(0)
 

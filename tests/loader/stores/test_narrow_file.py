@@ -16,7 +16,7 @@ import torch
 
 from loader.machine.hosts import Hosts
 from loader.machine.pages import file_behind
-from loader.stores import HostFeatures, MemmapFeatures, PartitionedFeatures, in_file
+from loader.stores import HostFeatures, MemmapFeatures, PartitionedFeatures, narrow_file
 from loader.stores.rows import RowFormat
 
 KINDS = ("float16", "bfloat16", "int8", "float8")
@@ -42,7 +42,7 @@ def rows_of(path: Path, kind: str) -> torch.Tensor:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_converted_rows_equal_those_in_memory(path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_file, "_PART", 25 * 4 * 7)
+    monkeypatch.setattr(narrow_file, "_PART", 25 * 4 * 7)
     x = torch.from_numpy(np.load(path))
     wanted = HostFeatures(x, 1, storage_dtype=kind, dtype="float32").gather(IDS)
     store = MemmapFeatures(path, num_threads=1, storage_dtype=kind, dtype="float32")
@@ -57,13 +57,13 @@ def test_converted_rows_equal_those_in_memory(path: Path, kind: str, monkeypatch
 @pytest.mark.parametrize("kind", ["bfloat16", "int8"])
 def test_rows_are_converted_once(path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted, written = rows_of(path, kind), []
-    write = in_file._write
+    write = narrow_file._write
 
     def counted(*arguments: Any) -> None:
         written.append(1)
         write(*arguments)
 
-    monkeypatch.setattr(in_file, "_write", counted)
+    monkeypatch.setattr(narrow_file, "_write", counted)
     assert torch.equal(rows_of(path, kind), wanted)
     assert not written
     np.save(path, np.load(path) + np.float32(1))  # another content of the same length
@@ -154,7 +154,7 @@ def test_what_cannot_be_written_is_refused(path: Path, monkeypatch: pytest.Monke
         def refuse(path: Path) -> int:
             raise PermissionError(13, "Permission denied", str(path))
 
-        patch.setattr(in_file, "open_lock", refuse)
+        patch.setattr(narrow_file, "open_lock", refuse)
         with pytest.raises(OSError, match=r"storage_dtype is bfloat16, .* cannot be written .*; make the folder writ"):
             rows_of(path, "bfloat16")
     x = np.load(path)
@@ -176,4 +176,4 @@ def test_a_replaced_file_is_not_converted(path: Path) -> None:
     os.unlink(path.with_name("old.npy"))
     rows = RowFormat(mapped, storage_dtype="int8")
     with pytest.raises(ValueError, match="was replaced since its rows were mapped"):
-        in_file.stored_in_file(mapped, rows)
+        narrow_file.stored_in_file(mapped, rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch.distributed as dist
 
-from loader.machine.lost import LostProcessError, is_lost, named_losses
+from loader.machine.lost_processes import LostProcessError, is_lost, named_losses
 
 GLOO = "[/__w/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:29618. This is"
 

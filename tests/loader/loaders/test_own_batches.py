@@ -5,7 +5,7 @@ import time
 
 import torch
 
-from loader.loaders.asked import seeded
+from loader.loaders.own_batches import seeded
 
 
 def test_the_key_decides_numbers_for_a_while():

@@ -138,6 +138,9 @@ def concat_of(
     both = torch.empty(edges.num_dst, 2 * dim + padding, dtype=dtype, device=device)
     if edges.num_dst and dim:
         _forward(_rows(x), edges, both, dim, 0, padding, activation, nodes, scales)
+    elif padding:
+        both.zero_()
+        both[:, 2 * dim].fill_(1)
     return both
 
 
@@ -193,11 +196,12 @@ def order_by_source(indptr: Tensor, indices: Tensor, num_src: int) -> tuple[Tens
 
 
 def _sorted_sources(indptr: Tensor, indices: Tensor, num_src: int) -> tuple[Tensor, Tensor]:
-    """The sorted sources of all entries, and the entries they belong to, by a stable sort. Entries behind the last row,
-    which a padded mini-batch has, go behind those of all sources.
+    """The sorted sources of all entries, and the entries they belong to, by a stable sort. Entries before the first row
+    and behind the last one, which a padded mini-batch has, go behind those of all sources.
     """
     entry = torch.arange(len(indices), device=indices.device)
-    return torch.sort(torch.where(entry < indptr[-1], indices, num_src), stable=True)
+    of_rows = (entry >= indptr[0]) & (entry < indptr[-1])
+    return torch.sort(torch.where(of_rows, indices, num_src), stable=True)
 
 
 def sum_of_entries(x: Tensor, entries: Entries) -> Tensor:

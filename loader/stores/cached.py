@@ -125,7 +125,8 @@ class CachedFeatures(KernelStore):
             slots = slots.to(self.device)
             table = PinnedTensor(stored, copy=copy and not rows.coded)  # codes begin on a line
             self.in_place = table.tensor is tensor
-            self._hits = torch.zeros(1, dtype=torch.int64, device=self.device)
+            with torch.inference_mode(False):  # so that it can be cleared outside of it
+                self._hits = torch.zeros(1, dtype=torch.int64, device=self.device)
             self._start(
                 table.tensor,
                 table.address,

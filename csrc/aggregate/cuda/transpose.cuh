@@ -16,7 +16,7 @@ __device__ __forceinline__ P fetch_add(P* p, P x) {
   return static_cast<P>(atomicAdd(reinterpret_cast<Unsigned<P>*>(p), static_cast<Unsigned<P>>(x)));
 }
 
-// Edges beyond the last row's belong to none: a padded mini-batch has some.
+// Edges before the first row's and beyond the last one's belong to none: a padded mini-batch has some.
 template <typename P, typename I>
 __device__ __forceinline__ int64_t edges_of_rows(const DeviceBlock<P, I>& block) {
   return min(block.num_edges, static_cast<int64_t>(block.indptr[block.num_dst]));
@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(kTransposeThreads)
   const DeviceBlock<P, I> block = settled(found);
   const int64_t e = int64_t{blockIdx.x} * kTransposeThreads + threadIdx.x;
   const I source = e < block.num_edges ? block.indices[e] : I(0);  // on its way beside the number of edges
-  if (e < edges_of_rows(block)) rank[e] = fetch_add(length + source, P(1));
+  if (e < edges_of_rows(block) && e >= static_cast<int64_t>(block.indptr[0]))
+    rank[e] = fetch_add(length + source, P(1));
 }
 
 __device__ __forceinline__ void list_if_long(int64_t source, int64_t length, unsigned long long* counters,
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(kTransposeThreads) fill(DeviceBlock<P, I> foun
     bound[threadIdx.x] = row_of_edge(block.indptr, edge, 0, block.num_dst);
   }
   __syncthreads();
-  if (e >= num_edges) return;
+  if (e >= num_edges || e < static_cast<int64_t>(block.indptr[0])) return;
   const int64_t row = row_of_edge(block.indptr, e, bound[0], bound[1] + 1);
   t.destinations[t.begin[block.indices[e]] + t.rank[e]] = static_cast<I>(row);
 }

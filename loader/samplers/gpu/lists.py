@@ -9,10 +9,11 @@ from torch import Tensor
 
 from loader.graph import Graph, ListCache
 from loader.machine.forks import ForkSafeLock
-from loader.samplers.gpu.reads import is_uniform
+from loader.samplers.gpu.reads import is_uniform, unit_bytes
 from loader.samplers.gpu.sizes import GpuOptions
 
 _AUTO = "sectors"  # of a graph in pinned memory
+_MOST_UNITS = 2**32  # that kernels number
 
 _lock = ForkSafeLock()
 # Each with the state of the graph that it is of.
@@ -45,13 +46,25 @@ def choose_reads(sampler: GpuOptions, graph: Graph) -> str:
     """How a sampler reads the lists of a graph, see `CudaSampler`.
 
     Picks that scan lists read them whole, so that a warp's requests are for whole lines already.
+
+    Raises:
+        ValueError: the lists have more lines, or sectors, than 32 bits number.
     """
-    if sampler.reads != "auto":
-        return sampler.reads
-    if graph.indices.device == sampler.device or sampler.picking.scans:
+    is_auto, one_launch = sampler.reads == "auto", sampler.schedule == "cooperative"
+    if is_auto and (graph.indices.device == sampler.device or sampler.picking.scans):
         return "naive"
-    one_launch = sampler.schedule == "cooperative"
-    return "naive" if one_launch and (sampler.node_set == "hash" or not is_uniform(sampler)) else _AUTO
+    if is_auto and one_launch and (sampler.node_set == "hash" or not is_uniform(sampler)):
+        return "naive"
+    reads = _AUTO if is_auto else sampler.reads
+    units = graph.indices.nbytes // unit_bytes(reads)
+    if reads == "naive" or units < _MOST_UNITS:
+        return reads
+    if is_auto:
+        return "naive"
+    raise ValueError(
+        f"reads is {reads!r}, but the lists have {units} units of {unit_bytes(reads)} bytes, and kernels number "
+        f"{_MOST_UNITS - 1}; leave reads out"
+    )
 
 
 def list_cache_of(sampler: GpuOptions, graph: Graph) -> ListCache | None:

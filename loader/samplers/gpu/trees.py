@@ -120,7 +120,7 @@ class TreeCudaSession(TypedCudaSession):
             ids, at = sight.split(self._sampler, seeds)
             assert at is not None
             seeds = torch.stack([ids.long(), at], 1).to(self._device, non_blocking=True)
-        read = seeds if sight.sees_times else seeds[:, 0].to(self._dtype).contiguous()
+        read = seeds if sight.sees_times else self._as_seeds(seeds[:, 0])
         return TreeBegun(self, read, seeds.size(0), request.epoch, request.batch, ahead, seeds, request.numbers)
 
     def _launch(self, space: Workspace, together: list[Begun]) -> None:

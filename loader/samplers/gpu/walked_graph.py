@@ -92,8 +92,9 @@ class CudaWalkedGraph:
             cells = None if cells is None else cells.to(device)
             self._bad = torch.zeros(2, dtype=torch.int64).pin_memory()
             self._weights: Tensor | None = None  # as integers
-            self._fault = torch.zeros(5, dtype=torch.int64).pin_memory()  # of walks by a next
-            self._reported = torch.zeros(1, dtype=torch.int32, device=device)  # whether it is another's
+            with torch.inference_mode(False):  # so that they can be cleared outside of it
+                self._fault = torch.zeros(5, dtype=torch.int64).pin_memory()  # of walks by a next
+                self._reported = torch.zeros(1, dtype=torch.int32, device=device)  # whether it is another's
             self._step: Next | None = None  # whose walks may be under way
             self._engine = _core.CudaWalkEngine(indptr, indices, self._sorted, cells, groups, self._bad, device.index)
             if searches:

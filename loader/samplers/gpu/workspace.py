@@ -157,7 +157,8 @@ class Workspace(Sizes):
         for name, dtype, length, zero in arrays:
             if name not in self._arrays:
                 make = torch.zeros if zero else torch.empty
-                self._arrays[name] = make(length, dtype=getattr(torch, dtype), device=self.device)
+                with torch.inference_mode(False):  # so that they can be cleared outside of it
+                    self._arrays[name] = make(length, dtype=getattr(torch, dtype), device=self.device)
 
     def learn(self, frontiers: list[int], edges: list[int], lines: int, *, did_fit: bool) -> None:
         """Remembers the largest sizes so far. Of a mini-batch that did not fit, these are the sizes of its first

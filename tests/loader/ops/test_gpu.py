@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import reference_dropout
@@ -10,7 +11,14 @@ import torch
 from marks import HAS_GPU, needs_gpu
 from torch import Tensor
 
-from loader.ops import aggregate_mean, concat_self_mean, linear_self_mean, self_and_mean
+from loader.ops import (
+    aggregate_mean,
+    aggregate_row_mean,
+    aggregate_sum,
+    concat_self_mean,
+    linear_self_mean,
+    self_and_mean,
+)
 from loader.ops.live import draw_keys
 from loader.samples import Block
 
@@ -121,6 +129,34 @@ class TestOnGPU:
             weights = torch.randn(2, 5, 20, generator=torch.Generator("cuda").manual_seed(1), device="cuda")
             grads += torch.autograd.grad((torch.stack((own, mean)) * weights).sum(), x)
         torch.testing.assert_close(grads[1], grads[0], rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.parametrize("sort", [False, True])
+    @pytest.mark.parametrize("of_rows", [aggregate_sum, aggregate_row_mean])
+    def test_entries_before_the_first_row_count_nowhere(
+        self, of_rows: Any, sort: bool, request: pytest.FixtureRequest
+    ) -> None:
+        if sort:
+            request.getfixturevalue("deterministic")
+        indptr = torch.tensor([700, 700, 703, 1500], dtype=torch.int32)
+        indices = torch.randint(90, (2000,), generator=torch.Generator().manual_seed(0)).int()
+        x = torch.randn(90, 20, generator=torch.Generator().manual_seed(1))
+        weights = torch.randn(3, 20, generator=torch.Generator().manual_seed(2))
+        grads = []
+        for device in ("cpu", "cuda"):
+            leaf = x.to(device).requires_grad_()
+            out = of_rows(leaf, indptr.to(device), indices.to(device))
+            grads.append(torch.autograd.grad((out * weights.to(device)).sum(), leaf)[0].cpu())
+        torch.testing.assert_close(grads[1], grads[0], rtol=1e-4, atol=1e-5)
+
+    def test_linear_without_columns_has_the_bias_and_its_gradient(self) -> None:
+        block = mixed_block()
+        x, bias = torch.ones(block.num_src, 0, device="cuda"), torch.ones(3, device="cuda", requires_grad=True)
+        none = torch.ones(3, 0, device="cuda")
+        torch.full((1 << 20,), float("nan"), device="cuda")  # memory that may be handed out next
+        out = linear_self_mean(x, block, none, none, bias)
+        out.sum().backward()
+        torch.testing.assert_close(out, torch.ones_like(out))
+        torch.testing.assert_close(bias.grad, torch.full_like(bias, block.num_dst))
 
     @pytest.mark.parametrize("needed", range(4))
     def test_linear_computes_the_gradients_that_are_asked_for(self, needed: int) -> None:

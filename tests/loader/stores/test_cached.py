@@ -100,6 +100,15 @@ def test_hits_are_counted() -> None:
     store.close()
 
 
+def test_a_store_of_inference_mode_serves_outside() -> None:
+    with torch.inference_mode():
+        store = CachedFeatures(torch.rand(1000, 100), fraction=0.1, hotness=torch.zeros(1000))
+        store.gather(torch.arange(1000))
+    store.reset_hit_rate()
+    assert np.isnan(store.hit_rate)
+    store.close()
+
+
 @gpu
 def test_the_cache_holds_the_hottest_rows() -> None:
     generator = torch.Generator().manual_seed(0)

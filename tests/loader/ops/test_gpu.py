@@ -148,7 +148,7 @@ class TestOnGPU:
             grads.append(torch.autograd.grad((out * weights.to(device)).sum(), leaf)[0].cpu())
         torch.testing.assert_close(grads[1], grads[0], rtol=1e-4, atol=1e-5)
 
-    def test_linear_without_columns_has_the_bias_and_its_gradient(self) -> None:
+    def test_without_columns_the_bias_has_its_gradient(self) -> None:
         block = mixed_block()
         x, bias = torch.ones(block.num_src, 0, device="cuda"), torch.ones(3, device="cuda", requires_grad=True)
         none = torch.ones(3, 0, device="cuda")

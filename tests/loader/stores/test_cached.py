@@ -100,7 +100,7 @@ def test_hits_are_counted() -> None:
     store.close()
 
 
-def test_a_store_of_inference_mode_serves_outside() -> None:
+def test_stores_of_inference_mode_serve_outside() -> None:
     with torch.inference_mode():
         store = CachedFeatures(torch.rand(1000, 100), fraction=0.1, hotness=torch.zeros(1000))
         store.gather(torch.arange(1000))

@@ -41,7 +41,7 @@ class TestOptions:
         FakeGPU(monkeypatch)
         assert choose_reads(CudaSampler(3, 2, **options), graph_of(0)) == reads
 
-    def test_lists_of_too_many_units_are_read_by_entries(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_too_many_units_are_read_by_entries(self, monkeypatch: pytest.MonkeyPatch) -> None:
         FakeGPU(monkeypatch)
         graph = graph_of(0)
         graph.indices = torch.empty(2**34, dtype=torch.int64, device="meta")  # 2**32 sectors

@@ -223,7 +223,7 @@ def test_a_validation_beyond_the_epochs_is_refused(composed: Composer) -> None:
 def test_scores_of_other_weights_are_refused(composed: Composer) -> None:
     options = "logger=none", "+callbacks.best.save_on_train_epoch_end=true"
     assert in_process(composed, *options, "trainer.val_check_interval=5") > 0  # an epoch has 5 mini-batches
-    why = "of best val/acc is true, but the last validation of an epoch of 5 mini-batches is amid it"
+    why = "is true, but the last val/acc of an epoch of 5 mini-batches is amid it, of other weights; leave it out"
     with pytest.raises(ValueError, match=why):
         in_process(composed, *options, "trainer.val_check_interval=2")
 

@@ -44,12 +44,12 @@ class TypedWorkspace(TypedSizes, Workspace):
     def _make_engine(self, sampler: GpuOptions, graph: Graph, picks: Any) -> Any:
         edge_bits, node_bits = (8 * t.itemsize for t in (self._edge_dtype, self._node_dtype))
         make: Any = getattr(_core, f"TypedCudaSampler_i{edge_bits}_i{node_bits}")
-        self._relation_fanouts = self._fanouts_on_device()
+        fanouts = self._fanouts_on_device()
         return make(
             self._indptr,
             graph.indices,
             fanouts=self._by_relation,
-            relation_fanouts=self._relation_fanouts,
+            relation_fanouts=fanouts,
             types=node_types_of(self._typed),
             once=self._once,
             replace=self._replace,
@@ -60,7 +60,9 @@ class TypedWorkspace(TypedSizes, Workspace):
 
     def _fanouts_on_device(self) -> Tensor:
         """`[hops, relations]` int16, flat. The workspace keeps it, as the kernels read it."""
-        return torch.tensor(self._by_relation, dtype=torch.int16).view(-1).to(self.device)
+        self._read.append(torch.tensor(self._by_relation, dtype=torch.int16).view(-1).to(self.device))
+        fanouts: Tensor = self._read[-1]
+        return fanouts
 
 
 class TypedCudaSession(CudaSession):

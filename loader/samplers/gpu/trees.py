@@ -36,16 +36,15 @@ class TreeWorkspace(TreeSizes, TypedWorkspace):
         trees = self._sampler
         edge_bits, node_bits = (8 * t.itemsize for t in (self._edge_dtype, self._node_dtype))
         make: Any = getattr(_core, f"TreeCudaSampler_i{edge_bits}_i{node_bits}")
-        # Kept, as the kernels read them.
-        self._relation_fanouts = self._fanouts_on_device()
-        self._core_times = self.sight.core_times(trees, self.device)
+        fanouts, times = self._fanouts_on_device(), self.sight.core_times(trees, self.device)
+        self._read.append(times)
         return make(
             self._indptr,
             graph.indices,
             fanouts=self._by_relation,
-            relation_fanouts=self._relation_fanouts,
+            relation_fanouts=fanouts,
             types=node_types_of(self._typed),
-            times=self._core_times,
+            times=times,
             paths=trees.trees == "paths",
             last=trees.last,
             replace=trees.replace,

@@ -59,15 +59,15 @@ class Workspace(Sizes):
         reads = self._choose_reads(sampler, graph)
         super().__init__(sampler, graph, reads, cached=cache is not None, multiprocessors=multiprocessors)
         self.device, self._together = device, sampler.batches_per_launch
-        self._picks = picks  # keeps the arrays that the kernels read
-        self._indptr = indptr_on(graph, device)  # kept, as the kernels read it
-        self._cache = cache  # kept, as the kernels read it
+        self._indptr, self._cache = indptr_on(graph, device), cache
+        self._read: list[Any] = [graph.indices, self._indptr, cache, picks]  # by kernels, beside the arrays
         self.engine = self._make_engine(sampler, graph, picks)
         self._arrays: dict[str, Tensor] = {}
         self._zero: list[str] = []  # those of them that are zero between launches
         self._unclean = False  # they are not: a launch failed
         # Mini-batches that were begun and dropped may still be sampled, and arrays and headers be written then.
-        self.close = weakref.finalize(self, free_when_done, device, partial(_free, self._arrays, [self.engine]))
+        in_use = [self.engine, *self._read]
+        self.close = weakref.finalize(self, free_when_done, device, partial(_free, self._arrays, in_use))
         self.close.atexit = False
         self._stream = current_stream(device.index)
         self._plans: dict[tuple[int, bool], Plan] = {}
@@ -185,6 +185,6 @@ class Workspace(Sizes):
         return self._graph_edge_ids
 
 
-def _free(arrays: dict[str, Tensor], engine: list[Any]) -> None:
+def _free(arrays: dict[str, Tensor], in_use: list[Any]) -> None:
     arrays.clear()
-    engine.clear()
+    in_use.clear()

@@ -55,8 +55,8 @@ inline void bind_times(py::module_& m) {
              return Times{std::move(ranks), std::move(coarse), std::move(always), std::move(values),
                           strict,           std::move(window), of_edge,           std::move(first_of)};
            }),
-           py::arg("ranks"), py::arg("coarse"), py::arg("always"), py::arg("values"), py::kw_only(), py::arg("strict"),
-           py::arg("window"), py::arg("of_edge"), py::arg("first_of"));
+           py::arg("ranks"), py::arg("coarse"), py::arg("always"), py::arg("values"), py::kw_only(),
+           py::arg("strict"), py::arg("window"), py::arg("of_edge"), py::arg("first_of"));
 }
 
 // The graph of these lists; `times`: Times or None.

@@ -100,6 +100,7 @@ def test_hits_are_counted() -> None:
     store.close()
 
 
+@gpu
 def test_stores_of_inference_mode_serve_outside() -> None:
     with torch.inference_mode():
         store = CachedFeatures(torch.rand(1000, 100), fraction=0.1, hotness=torch.zeros(1000))

@@ -150,6 +150,7 @@ class PressingAtTheEnd(callbacks.Callback):
 
 
 @averages
+@pytest.mark.usefixtures("ctrl_c")
 def test_weights_survive_ctrl_c_in_the_last_step(tmp_path: Path, composed: Composer) -> None:
     data = ["dataset=npz", f"dataset.path={write_graph(tmp_path / 'graph.npz')}", "callbacks.progress=null"]
     watched = ["optimized_metric=train/acc", "callbacks.best=null", "callbacks.early_stopping=null"]

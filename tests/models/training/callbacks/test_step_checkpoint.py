@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,13 +15,7 @@ from small_datamodule import NUM_BATCHES, Recorder, lines, make_datamodule, make
 
 from models.training.callbacks import StepCheckpoint
 
-
-@pytest.fixture(autouse=True)
-def ctrl_c() -> Iterator[None]:
-    """Python's own handler of SIGINT, which a shell that starts a command in the background leaves out."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+pytestmark = pytest.mark.usefixtures("ctrl_c")
 
 
 def saved_steps(every: int, steps: list[int], **changes: Any) -> list[tuple[int, int]]:

@@ -76,7 +76,7 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
         exclude: "none", as in torch_geometric; "self": leave the edges of the mini-batch's own positive links out of
             the sample, so that a model cannot see the answer; "reverse": and those in the opposite direction. Of
             several types these are edges of the links' type, and of the type `reverse` in the opposite direction.
-            "bidirectional" subgraphs with `disjoint`, or of several types with reverses, need "reverse".
+            "bidirectional" subgraphs, of one type or of several with reverses, need "reverse".
         reverse: of several types, with `exclude="reverse"`: the edge type of the links' reverses.
         strict: negatives are no edges of `data` and no loops; of several types no edges of the links' type. False: they
             may be, as in torch_geometric.
@@ -152,7 +152,7 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
             hops = hops_by_type(num_neighbors, edge_types or [self._type])
             comes_back = any((key[2], key[0]) == (self._type[0], self._type[2]) for key in edge_types)
         else:
-            hops, comes_back = hops_of(num_neighbors), of_times.disjoint
+            hops, comes_back = hops_of(num_neighbors), True
             if isinstance(data, tuple):
                 raise TypeError(
                     f"data is a feature store and a graph store; {who} takes a Data or HeteroData: make one of them"
@@ -160,8 +160,8 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
             links = data.edge_index if edge_label_index is None else edge_label_index
         if exclude == "self" and shape == "bidirectional" and comes_back:
             raise ValueError(
-                "exclude is 'self', and subgraph_type 'bidirectional' adds the reverse of each edge, also of a link's "
-                "reverse, which is the link: give exclude='reverse', or subgraph_type='directional'"
+                "exclude is 'self', and subgraph_type 'bidirectional' adds the reverses of all edges, so a link is seen "
+                "in the opposite direction: give exclude='reverse', or subgraph_type='directional'"
             )
         links = links.as_tensor() if hasattr(links, "as_tensor") else links
         if not isinstance(links, Tensor) or links.dim() != 2 or links.shape[0] != 2:

@@ -48,6 +48,11 @@ class LinkOptions(Sampler):
             )
         if not isinstance(exclude, str) or exclude not in EXCLUDE:
             raise ValueError(f"exclude is {shown(exclude)}; it must be one of {', '.join(EXCLUDE)}")
+        if exclude == "self" and edge_type is None and sampler.spec().get("subgraph_type") == "bidirectional":
+            raise ValueError(
+                "exclude is 'self', and the sampler's subgraphs are 'bidirectional': they have the reverses of all edges, "
+                "so a link is seen in the opposite direction; give exclude='reverse', or subgraph_type='directional'"
+            )
         if known is not None:
             require_graph(known, "known")
         if known is not None and (negatives is None or not negatives.strict):

@@ -278,6 +278,11 @@ def test_known_edges_that_are_replaced_are_seen(in_trees):
         (lambda: LinkSampler(None), TypeError, "must be a Sampler that takes nodes"),
         (lambda: LinkSampler(LinkSampler(FusedSampler([1]))), TypeError, "must be a Sampler that takes nodes"),
         (lambda: LinkSampler(FusedSampler([1]), exclude="all"), ValueError, "one of none, self, reverse"),
+        (
+            lambda: LinkSampler(SubgraphSampler([1], subgraph_type="bidirectional"), exclude="self"),
+            ValueError,
+            "so a link is seen in the opposite direction; give exclude='reverse'",
+        ),
         (lambda: LinkSampler(FusedSampler([1]), known=graph_of(edges_of(0))), ValueError, "known is of use for strict"),
         (lambda: EdgeItems(torch.zeros(3, 3)), TypeError, "must be an integer type"),
         (lambda: EdgeItems(torch.zeros(3, dtype=torch.int64)), ValueError, r"it must be \[n, 2\]"),

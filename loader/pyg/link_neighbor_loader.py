@@ -160,8 +160,8 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
             links = data.edge_index if edge_label_index is None else edge_label_index
         if exclude == "self" and shape == "bidirectional" and comes_back:
             raise ValueError(
-                "exclude is 'self', and subgraph_type 'bidirectional' adds the reverses of all edges, so a link is seen "
-                "in the opposite direction: give exclude='reverse', or subgraph_type='directional'"
+                "exclude is 'self', and subgraph_type 'bidirectional' adds the reverses of all edges, so a link is "
+                "seen in the opposite direction: give exclude='reverse', or subgraph_type='directional'"
             )
         links = links.as_tensor() if hasattr(links, "as_tensor") else links
         if not isinstance(links, Tensor) or links.dim() != 2 or links.shape[0] != 2:

@@ -50,8 +50,9 @@ class LinkOptions(Sampler):
             raise ValueError(f"exclude is {shown(exclude)}; it must be one of {', '.join(EXCLUDE)}")
         if exclude == "self" and edge_type is None and sampler.spec().get("subgraph_type") == "bidirectional":
             raise ValueError(
-                "exclude is 'self', and the sampler's subgraphs are 'bidirectional': they have the reverses of all edges, "
-                "so a link is seen in the opposite direction; give exclude='reverse', or subgraph_type='directional'"
+                "exclude is 'self', and the sampler's subgraphs are 'bidirectional': they have the reverses of all "
+                "edges, so a link is seen in the opposite direction; give exclude='reverse', or "
+                "subgraph_type='directional'"
             )
         if known is not None:
             require_graph(known, "known")

@@ -58,8 +58,8 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
     are in `batch[source type]` and `batch[destination type]`. Ids are local within their types.
 
     `P` is the number of positive links of the mini-batch, `N` that of its negatives. With "binary" negatives, it has
-    `edge_label_index` `[2, P + N]`, positive links first, and `edge_label` `[P + N]`. The label of a negative is 0. The
-    label of a positive link is the one that you gave, or this plus 1 if the smallest given label is 0.
+    `edge_label_index` `[2, P + N]`, positive links first, and `edge_label` `[P + N]`. A negative has the label 0. A
+    positive link has the label that you gave it, plus 1 if the smallest of all labels that you gave is 0.
     Without given labels, `edge_label` is float32, and 1 for a positive link. Without negatives, the mini-batch has
     `edge_label_index` `[2, P]`, and `edge_label` only if you gave labels, which are then unchanged.
 

@@ -14,6 +14,7 @@ from models.training.job_result import JobResult
 from models.training.node_types import check_types, takes_types
 from models.training.own_classes import datamodule_of, model_of
 from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value, warn_of_sampling
+from models.training.trainer_callbacks import callbacks_of
 from models.training.watched_metrics import check_metrics, watch_loss
 
 
@@ -65,7 +66,7 @@ def train_nodes(cfg: DictConfig, why: str, job: JobResult) -> float:
     warn_of_sampling(metrics, trainer)
     if trainer.is_global_zero:
         print(folders(cfg))
-    return job.write(optimized_value(cfg.optimized_metric, metrics, trainer), metrics, trainer.callbacks)  # type: ignore[attr-defined]
+    return job.write(optimized_value(cfg.optimized_metric, metrics, trainer), metrics, callbacks_of(trainer))
 
 
 def check_read(datamodule: Any) -> None:

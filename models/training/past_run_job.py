@@ -34,6 +34,7 @@ from models.training.node_types import check_types, takes_tables
 from models.training.own_classes import check_methods, model_of
 from models.training.relational_job import WrittenItems, keep_label_range, with_columns_of_past_run
 from models.training.trainer import make_trainer
+from models.training.trainer_callbacks import callbacks_of
 
 _ROWS = 2**16  # of a part of the file
 _OF_EXTENDED = ("num_features", "num_classes", "multilabel", "classes", "columns", "categories")
@@ -98,7 +99,7 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
     model.to(trainer.strategy.root_device).eval()
     with file, torch.no_grad(), trainer.precision_plugin.forward_context():
         if of_tables:
-            trainer.callbacks.append(WrittenItems(file, datamodule.data))  # type: ignore[attr-defined]
+            callbacks_of(trainer).append(WrittenItems(file, datamodule.data))
             trainer.predict(model, datamodule=datamodule, return_predictions=False)
             how = "trees of the rows up to the time of each item"
         elif of_links:
@@ -182,7 +183,7 @@ def _write_links(file: PredictionFile, model: Any, datamodule: Any, count: int, 
 
 
 def _write_sampled(file: PredictionFile, trainer: Trainer, model: LightningModule, datamodule: Any) -> str:
-    trainer.callbacks.append(_Written(file, datamodule.data))  # type: ignore[attr-defined]
+    callbacks_of(trainer).append(_Written(file, datamodule.data))
     trainer.predict(model, datamodule=datamodule, return_predictions=False)
     return "sampled neighbors"
 

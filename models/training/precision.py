@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from models.training.trainer_callbacks import callbacks_of
+
 _PRECISIONS = ("highest", "high", "medium")
 
 
@@ -32,7 +34,7 @@ class MatmulPrecision(LightningModule):
             self._precision_before = torch.get_float32_matmul_precision()
             torch.set_float32_matmul_precision(self.matmul_precision)
             # Lightning's class does not declare them.
-            callbacks: list[Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
+            callbacks = callbacks_of(self.trainer)
             if not any(isinstance(one, _AfterAnError) for one in callbacks):
                 callbacks.append(_AfterAnError())
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from models.training.console import announce, folders, tested_weights
 from models.training.job_result import JobResult
 from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value
+from models.training.trainer_callbacks import callbacks_of
 
 
 def options_named(given: Sequence[str]) -> set[str]:
@@ -62,5 +63,5 @@ def train_and_test(
         Console().print(table(metrics, datamodule, tested_weights(best)))
         print(folders(cfg))
     datamodule.close()
-    callbacks = trainer.callbacks  # type: ignore[attr-defined]
+    callbacks = callbacks_of(trainer)
     return job.write(optimized_value(cfg.optimized_metric, metrics, trainer), metrics, callbacks)

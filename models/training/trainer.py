@@ -33,6 +33,7 @@ from models.training.errors import INTERRUPTED, Interrupted
 from models.training.ranks import number_of_devices
 from models.training.short_steps import ShortEpochLoop
 from models.training.strategy import OneExchangeStrategy
+from models.training.trainer_callbacks import callbacks_of
 
 log = logging.getLogger(__name__)
 
@@ -114,11 +115,6 @@ def _look_after_epochs(callbacks: list[Any]) -> None:
                     setattr(callback, when, True)
 
 
-def _callbacks_of(trainer: Trainer) -> list[Callback]:
-    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # Lightning's class does not declare it
-    return callbacks
-
-
 def _callbacks_by(model: LightningModule) -> Sequence[Callback]:
     """The callbacks that a model adds to those of its trainer."""
     given = model.configure_callbacks()
@@ -130,7 +126,7 @@ class _GivenPatience(Callback):
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         states = checkpoint["callbacks"]
-        for callback in _callbacks_of(trainer):
+        for callback in callbacks_of(trainer):
             if isinstance(callback, EarlyStopping) and callback.state_key in states:
                 states[callback.state_key]["patience"] = callback.patience
 
@@ -168,7 +164,7 @@ class _SameBest(Callback):
         if trainer.state.fn != "fit":
             return
         states = checkpoint["callbacks"]
-        for callback in _callbacks_of(trainer):
+        for callback in callbacks_of(trainer):
             if not isinstance(callback, ModelCheckpoint) or callback.monitor is None:
                 continue
             path = states.get(callback.state_key, {}).get("best_model_path")
@@ -186,7 +182,7 @@ class _SameWeights(Callback):
         every: Any = trainer.val_check_batch  # None: by time
         if every is not None and (every == math.inf or trainer.num_training_batches % every == 0):
             return  # the last validation of an epoch is at its end
-        for callback in _callbacks_of(trainer):
+        for callback in callbacks_of(trainer):
             watched = str(getattr(callback, "monitor", None))
             if watched.startswith("val/") and getattr(callback, "_save_on_train_epoch_end", None):
                 why = f"of an epoch of {trainer.num_training_batches} mini-batches is amid it, of other weights"
@@ -226,7 +222,7 @@ class _WeightsBesideAverages(Callback):
     """
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        for callback in _callbacks_of(trainer):
+        for callback in callbacks_of(trainer):
             if isinstance(callback, StepCheckpoint):
                 callback.on_train_end(trainer, pl_module)  # again later, when nothing is left to do
 
@@ -264,7 +260,7 @@ def fit(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamodule: L
     """
     if cfg.ckpt_path is not None:
         saved = check_checkpoint(Path(cfg.ckpt_path), model, dict(model.hparams))
-        if "current_model_state" in saved and not _averages([*_callbacks_of(trainer), *_callbacks_by(model)]):
+        if "current_model_state" in saved and not _averages([*callbacks_of(trainer), *_callbacks_by(model)]):
             raise ValueError(
                 f"ckpt_path is {cfg.ckpt_path}, of a run with WeightAveraging, so without it training would go on from "
                 "the averages; give the callback that the run had"
@@ -354,7 +350,7 @@ def _how_to_go_on(cfg: DictConfig, trainer: Trainer, what: str) -> str:
     checkpoint = Path(cfg.checkpoint_dir) / "step.ckpt"
     if not checkpoint.is_file():
         return f"{where}; no checkpoint was written (callbacks.step writes them), so a new run begins from the start"
-    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+    callbacks = callbacks_of(trainer)
     saved = next((callback.saved for callback in callbacks if isinstance(callback, StepCheckpoint)), 0)
     way = f"{where}; to go on{f' from step {saved}' if saved else ''}, give the same options again and"
     if re.search(r"[^\w./-]", str(checkpoint)):  # quotes for Hydra, within those of the shell

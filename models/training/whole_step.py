@@ -19,6 +19,7 @@ from loader.machine.freeing import capturing
 from loader.ops.branches import Beside, Branches, beside
 from models.training.graphed import PRIORITY
 from models.training.strategy import OneExchangeStrategy
+from models.training.trainer_callbacks import callbacks_of
 
 # What happens between the loss and the optimiser's step, for who asks to be told.
 _BETWEEN = ("on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step")
@@ -127,7 +128,7 @@ class WholeStep:
 def is_possible(plain: type[LightningModule], module: LightningModule, trainer: Trainer, closure: Any) -> bool:
     """Whether nobody could tell a `WholeStep` from Lightning's way, see there."""
     strategy: Any = trainer.strategy
-    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]  # Lightning's class does not declare them
+    callbacks = callbacks_of(trainer)
     return (
         isinstance(closure, Closure)
         and closure._zero_grad_fn is not None

@@ -60,8 +60,8 @@ class TypedWorkspace(TypedSizes, Workspace):
 
     def _fanouts_on_device(self) -> Tensor:
         """`[hops, relations]` int16, flat. The workspace keeps it, as the kernels read it."""
-        self._read.append(torch.tensor(self._by_relation, dtype=torch.int16).view(-1).to(self.device))
-        fanouts: Tensor = self._read[-1]
+        fanouts = torch.tensor(self._by_relation, dtype=torch.int16).view(-1).to(self.device)
+        self._read.append(fanouts)
         return fanouts
 
 

@@ -8,6 +8,7 @@ from lightning.pytorch.callbacks import EarlyStopping
 from models.training.callbacks.stage_times import StageTimes
 from models.training.console import BEST, tested_weights, wrapped
 from models.training.metrics import ERRORS, SPLITS
+from models.training.trainer_callbacks import callbacks_of
 
 
 class RunSummary(Callback):
@@ -28,7 +29,7 @@ class RunSummary(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Not after the test, for which Lightning puts the callbacks back into their state at the best checkpoint. Its
         # Trainer does not declare `callbacks`.
-        self._early = _stopped_early(trainer.callbacks)  # type: ignore[attr-defined]
+        self._early = _stopped_early(callbacks_of(trainer))
         best = getattr(trainer, "checkpoint_callback", None)
         if (
             getattr(best, "monitor", None) == "val/acc"
@@ -41,7 +42,7 @@ class RunSummary(Callback):
             return
         tested = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("test/")}
         accuracies = {k: v for k, v in tested.items() if k != "test/loss"}
-        times = next((c for c in trainer.callbacks if isinstance(c, StageTimes)), None)  # type: ignore[attr-defined]
+        times = next((c for c in callbacks_of(trainer) if isinstance(c, StageTimes)), None)
         tested_by = getattr(pl_module, "TESTED_BY", None)
         typed = bool(getattr(pl_module, "hparams", {}).get("edge_types"))  # which is tested with sampled neighbors
         of = tested_weights(getattr(trainer, "ckpt_path", None))

@@ -7,6 +7,8 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
 
+from models.training.trainer_callbacks import callbacks_of
+
 
 class Validated(Callback):
     """Is told of the end of an epoch once all its metrics are logged, and whether the model was validated in it.
@@ -19,7 +21,7 @@ class Validated(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
-        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
+        callbacks = callbacks_of(trainer)
         if not any(isinstance(callback, _AfterTheModule) for callback in callbacks):
             # Lightning has those that save last.
             before = sum(not isinstance(callback, Checkpoint) for callback in callbacks)
@@ -48,7 +50,7 @@ class _AfterTheModule(EarlyStopping):
         super().__init__("", check_on_train_epoch_end=True)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        for callback in callbacks_of(trainer):
             if isinstance(callback, Validated):
                 callback.on_epoch_logged(trainer, pl_module)
 

@@ -57,7 +57,8 @@ class MiniBatches:
         """Begins the i-th group; what it returns waits for its mini-batches."""
         count, size, first = self._order.numel() // self._size, self._size, i * self.together
         numbers = range(first, first + self.together)
-        given = [Request(self._order[n % count * size :][:size], 0, n) for n in numbers]
+        places = [n % count * size for n in numbers]
+        given = [Request(self._order[at : at + size], 0, n) for at, n in zip(places, numbers, strict=True)]
         return list(self._session.begin(given))
 
     def __call__(self, i: int) -> list[Any]:

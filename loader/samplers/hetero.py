@@ -33,38 +33,19 @@ class HeteroSession(CoreSession):
 
     def _build(self, nodes: Tensor, frontiers: list[int], hops: list[Hop], request: Request) -> HeteroMiniBatch:
         sizes = sizes_by_type(nodes.numpy(), frontiers, self._starts.numpy())
-        return typed_mini_batch(self._graph, nodes, sizes, frontiers, hops, self._once, (request.epoch, request.batch))
-
-
-def typed_mini_batch(
-    graph: HeteroGraph,
-    nodes: Tensor,
-    sizes: Sequence[Sequence[int]],
-    frontiers: Sequence[int],
-    hops: Sequence[Hop],
-    once: bool,
-    place: tuple[int, int],
-) -> HeteroMiniBatch:
-    """The mini-batch of the arrays of its hops, from the seeds outward.
-
-    Args:
-        sizes: numbers of new nodes, `[hops + 1][node types]`.
-        frontiers: nodes within each number of hops.
-        once: each hop expands only what the hop before found.
-        place: epoch and mini-batch.
-    """
-    return HeteroMiniBatch(
-        nodes,
-        tuple(map(tuple, sizes)),
-        typed_blocks(frontiers, hops, once),
-        graph.node_types,
-        graph.edge_types,
-        *place,
-    )
+        types = self._graph.node_types, self._graph.edge_types
+        blocks = typed_blocks(frontiers, hops, self._once)
+        return HeteroMiniBatch(nodes, tuple(map(tuple, sizes)), blocks, *types, request.epoch, request.batch)
 
 
 def typed_blocks(frontiers: Sequence[int], hops: Sequence[Hop], once: bool) -> tuple[HeteroBlock, ...]:
-    """The blocks of the arrays of hops, in the order a model applies them; see `typed_mini_batch`."""
+    """The blocks of a mini-batch, in the order a model applies them.
+
+    Args:
+        frontiers: nodes within each number of hops.
+        hops: their arrays, from the seeds outward.
+        once: each hop expands only what the hop before found.
+    """
     blocks = []
     for h, (indptr, indices, edge_ids) in enumerate(hops):
         first = frontiers[h - 1] if h and once else 0

@@ -11,13 +11,13 @@ from loader import _core
 from loader.graph import Graph, HeteroGraph
 from loader.machine.gpu import current_stream
 from loader.samplers.base import as_seeds
-from loader.samplers.core_session import Hop
 from loader.samplers.gpu.session import Begun, CudaSession
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samplers.gpu.typed_sizes import TypedSizes, require_typed
 from loader.samplers.gpu.workspace import Workspace
-from loader.samplers.hetero import typed_mini_batch
 from loader.samplers.relations import node_types_of
+from loader.samples.hetero import HeteroMiniBatch
+from loader.samples.hetero_block import HeteroBlock
 
 
 class TypedWorkspace(TypedSizes, Workspace):
@@ -65,10 +65,19 @@ class TypedWorkspace(TypedSizes, Workspace):
         return fanouts
 
 
+class TypedBegun(Begun):
+    """A typed mini-batch that was launched."""
+
+    __slots__ = ("batch",)
+
+    batch: Any  # a HeteroMiniBatch without its arrays and sizes, until it is finished
+
+
 class TypedCudaSession(CudaSession):
     """Samples a `HeteroGraph` on the GPU, see `CudaSession`."""
 
     workspace: type[TypedWorkspace] = TypedWorkspace
+    begun: type[TypedBegun] = TypedBegun
     _space: TypedWorkspace | None
 
     def __init__(self, sampler: GpuOptions, graph: HeteroGraph) -> None:
@@ -79,19 +88,40 @@ class TypedCudaSession(CudaSession):
     def _as_seeds(self, seeds: Tensor) -> Tensor:
         return as_seeds(self._graph, seeds)
 
-    def build(self, begun: Begun, frontiers: list[int], edges: list[int], *more: Any) -> Any:
-        new_by_type, rows = more
-        nodes, hops, _ = self._arrays_of(begun, frontiers, edges, rows)
-        place = begun.epoch, begun.index
-        return typed_mini_batch(self._graph, nodes, new_by_type, frontiers, hops, self._once, place)
+    def _launch(self, space: Workspace, together: list[Begun]) -> None:
+        super()._launch(space, together)
+        for begun in together:  # while the GPU samples
+            assert isinstance(begun, TypedBegun)
+            begun.batch = self._empty_batch(begun)
 
-    def _arrays_of(
-        self, begun: Begun, frontiers: list[int], edges: list[int], rows: list[int]
-    ) -> tuple[Tensor, list[Hop], Tensor | None]:
-        """The nodes of a mini-batch, the arrays of its hops, from the seeds outward, and the tree of each node."""
-        space = self._opened()
+    def _empty_batch(self, begun: Any) -> HeteroMiniBatch:
+        """The mini-batch, to which `build` gives its arrays and sizes."""
+        return HeteroMiniBatch(
+            begun.memory, (), self._empty_blocks(begun), self._graph.node_types, self._graph.edge_types,
+            begun.epoch, begun.index,
+        )  # fmt: skip
+
+    def _empty_blocks(self, begun: Begun) -> tuple[HeteroBlock, ...]:
+        memory = begun.memory
+        return tuple([HeteroBlock(memory, memory, 0, 0, 0) for _ in begun.plan.edges])
+
+    def build(self, begun: Begun, frontiers: list[int], edges: list[int], *more: Any) -> Any:
+        assert isinstance(begun, TypedBegun)
+        new_by_type, rows = more
+        space, batch = self._opened(), begun.batch
         nodes, indices, indptr, ids, tree = begun.plan.layout.fit(begun.room, frontiers, edges, rows)
         if ids and space.graph.edge_ids is not None:
             begun.memory.record_stream(current_stream(self._index))
             ids = [space.edge_ids()[i] for i in ids]
-        return nodes, [(indptr[h], indices[h], ids[h] if ids else None) for h in range(len(edges))], tree
+        first = 0
+        for h, block in enumerate(reversed(batch.blocks)):
+            block.indptr, block.indices, block.edge_ids = indptr[h], indices[h], ids[h] if ids else None
+            known = frontiers[h]
+            block.first_dst, block.num_dst, block.num_src = first, known - first, frontiers[h + 1]
+            if self._once:
+                first = known
+        batch.nodes, batch.sizes = nodes, new_by_type
+        batch.segments.sizes = new_by_type
+        if tree is not None:
+            batch.tree = tree
+        return batch

@@ -34,6 +34,85 @@ def check_launches(launches: int, num_seeds: int) -> None:
         )
 
 
+class Begun:
+    """A mini-batch that was launched. Keeps the seeds while the kernel may read them."""
+
+    __slots__ = (
+        "ahead",
+        "counts",
+        "epoch",
+        "index",
+        "memory",
+        "num_seeds",
+        "plan",
+        "result",
+        "room",
+        "seeds",
+        "session",
+        "sizes",
+        "stream",
+    )
+
+    plan: Plan
+    memory: Tensor
+    room: list[Tensor]  # of each array in it
+    sizes: Tensor  # of a padded one
+    counts: bool  # the lines of its launch: the first of those that share it
+    stream: torch.cuda.Stream  # where it was launched
+    result: Any  # of the extension: what tells the sizes
+
+    def __init__(
+        self, session: CudaSession, seeds: Tensor, num_seeds: int, epoch: int, index: int, ahead: bool
+    ) -> None:
+        self.session, self.seeds, self.num_seeds = session, seeds, num_seeds
+        self.epoch, self.index, self.ahead = epoch, index, ahead
+
+    def outputs(self) -> list[Tensor]:
+        """The memory that its launch writes."""
+        return [self.memory]
+
+    def finish(self) -> Any:
+        session = self.session
+        space = session._opened()
+        if session._pad:
+            return session.build(self, list(self.plan.frontiers), list(self.plan.edges))
+        with made_current(session._device):  # else the default stream would be another GPU's
+            report = self.result.wait()
+            launches = 1
+            while report[0] != _OK:
+                self._again(space, report)
+                report = self.result.wait()
+                launches += 1
+                check_launches(launches, self.num_seeds)
+        frontiers, edges, _, grown, lines = report[3:8]
+        if grown:
+            with session._lock:
+                for rows in report[9:]:
+                    space.learn_rows(rows)
+                space.learn(frontiers, edges, lines, did_fit=True)
+        if self.counts:
+            session.lines += lines
+        return session.build(self, frontiers, edges, *report[8:])
+
+    def _again(self, space: Workspace, report: Sequence[Any]) -> None:
+        """Launches this mini-batch, which did not fit, once more: alone, with more room, on its own stream."""
+        session, before = self.session, self.plan
+        with session._lock:
+            session._outgrew(space, report)
+            with torch.cuda.stream(self.stream):
+                session._launch(space, [self])
+        stream = current_stream(session._index)
+        if stream is not self.stream:  # it waited for the first launch alone
+            stream.wait_stream(self.stream)
+            for t in self.outputs():
+                t.record_stream(stream)
+        if before.node_set == "hash" and self.plan.has_room_of(before):
+            raise RuntimeError(
+                f"a mini-batch of at most {before.frontiers[-1]} nodes does not fit a hash set for them, which "
+                "should not happen: report it, and use node_set='bitmap'"
+            )
+
+
 class CudaSession(Session):
     """Samples one graph on the GPU. Calls from several threads take turns.
 
@@ -54,6 +133,7 @@ class CudaSession(Session):
     """
 
     workspace: type[Any] = Workspace
+    begun: type[Begun] = Begun
 
     def __init__(self, sampler: GpuOptions, graph: AnyGraph) -> None:
         self.together = sampler.batches_per_launch
@@ -127,7 +207,7 @@ class CudaSession(Session):
         seeds, epoch, batch, _ = request
         if seeds.device != self._device or seeds.dtype != self._dtype or not seeds.is_contiguous():
             seeds = self._as_seeds(seeds).to(self._device, non_blocking=True)
-        return Begun(self, seeds, seeds.numel(), epoch, batch, ahead)
+        return self.begun(self, seeds, seeds.numel(), epoch, batch, ahead)
 
     def _extra_output(self, begun: Begun) -> Tensor | None:
         """What else its launch writes to: its sizes, if it is padded."""
@@ -245,82 +325,3 @@ class _Unchecked(NamedTuple):
     seeds: Tensor
     epoch: int
     batch: int
-
-
-class Begun:
-    """A mini-batch that was launched. Keeps the seeds while the kernel may read them."""
-
-    __slots__ = (
-        "ahead",
-        "counts",
-        "epoch",
-        "index",
-        "memory",
-        "num_seeds",
-        "plan",
-        "result",
-        "room",
-        "seeds",
-        "session",
-        "sizes",
-        "stream",
-    )
-
-    plan: Plan
-    memory: Tensor
-    room: list[Tensor]  # of each array in it
-    sizes: Tensor  # of a padded one
-    counts: bool  # the lines of its launch: the first of those that share it
-    stream: torch.cuda.Stream  # where it was launched
-    result: Any  # of the extension: what tells the sizes
-
-    def __init__(
-        self, session: CudaSession, seeds: Tensor, num_seeds: int, epoch: int, index: int, ahead: bool
-    ) -> None:
-        self.session, self.seeds, self.num_seeds = session, seeds, num_seeds
-        self.epoch, self.index, self.ahead = epoch, index, ahead
-
-    def outputs(self) -> list[Tensor]:
-        """The memory that its launch writes."""
-        return [self.memory]
-
-    def finish(self) -> Any:
-        session = self.session
-        space = session._opened()
-        if session._pad:
-            return session.build(self, list(self.plan.frontiers), list(self.plan.edges))
-        with made_current(session._device):  # else the default stream would be another GPU's
-            report = self.result.wait()
-            launches = 1
-            while report[0] != _OK:
-                self._again(space, report)
-                report = self.result.wait()
-                launches += 1
-                check_launches(launches, self.num_seeds)
-        frontiers, edges, _, grown, lines = report[3:8]
-        if grown:
-            with session._lock:
-                for rows in report[9:]:
-                    space.learn_rows(rows)
-                space.learn(frontiers, edges, lines, did_fit=True)
-        if self.counts:
-            session.lines += lines
-        return session.build(self, frontiers, edges, *report[8:])
-
-    def _again(self, space: Workspace, report: Sequence[Any]) -> None:
-        """Launches this mini-batch, which did not fit, once more: alone, with more room, on its own stream."""
-        session, before = self.session, self.plan
-        with session._lock:
-            session._outgrew(space, report)
-            with torch.cuda.stream(self.stream):
-                session._launch(space, [self])
-        stream = current_stream(session._index)
-        if stream is not self.stream:  # it waited for the first launch alone
-            stream.wait_stream(self.stream)
-            for t in self.outputs():
-                t.record_stream(stream)
-        if before.node_set == "hash" and self.plan.has_room_of(before):
-            raise RuntimeError(
-                f"a mini-batch of at most {before.frontiers[-1]} nodes does not fit a hash set for them, which "
-                "should not happen: report it, and use node_set='bitmap'"
-            )

@@ -19,19 +19,23 @@ _BLOCKS_PER_MULTIPROCESSOR = 16
 
 
 class _Block(NamedTuple):
-    """A block of the kernel, which has a tree at a time: the more small ones there are, the fewer trees wait."""
+    """A block of the kernel, which has a tree at a time. A tree takes longer in a small one, of which more are there at
+    once. Measured in docs/measurements/by_hand.md.
+    """
 
-    most_edges: float  # of a tree, on average
+    most_edges: float  # of a tree on average, if some trees wait for others
     threads: int
     places: int  # of the table of a tree in shared memory
     ordered: int  # room for new nodes there
+    least_edges: float  # of a tree on average, if all trees of a launch are on the GPU at once
 
 
 _BLOCKS: tuple[_Block, ...] = (
-    _Block(160, 64, 1024, 512),
-    _Block(400, 128, 1024, 1024),
-    _Block(math.inf, 256, 1024, 4096),
+    _Block(320, 64, 1024, 512, 0),
+    _Block(500, 128, 1024, 1024, 32),
+    _Block(math.inf, 256, 1024, 4096, 160),
 )
+_THREADS_AT_ONCE = 1024  # of a multiprocessor
 _MOST_NODES = 2**31 - 1  # of a mini-batch; 32 bits number its entries
 
 
@@ -87,8 +91,7 @@ class TreeSizes(TypedSizes):
         return [0, *(1 << bit for bit in range(6, max(found).bit_length()))]
 
     def asked(self, plan: Plan, num_seeds: int) -> dict[str, Any]:
-        of_tree = sum(plan.edges) / max(num_seeds, 1)
-        block = next(block for block in _BLOCKS if of_tree <= block.most_edges)
+        block = self._block_for(sum(plan.edges) / max(num_seeds, 1), num_seeds * self.slots)
         blocks = _BLOCKS_PER_MULTIPROCESSOR * self._multiprocessors
         if self._table:
             blocks = max(self.slots, min(blocks, _MOST_TABLES // (_BYTES_OF_PLACE * self._table)))
@@ -111,6 +114,13 @@ class TreeSizes(TypedSizes):
             "shared_places": block.places,
             "shared_sorted": block.ordered,
         }
+
+    def _block_for(self, edges: float, trees: int) -> _Block:
+        """The block for `trees` trees per launch with room for `edges` edges each."""
+        at_once = _THREADS_AT_ONCE * self._multiprocessors
+        fit = [block for block in _BLOCKS if trees * block.threads <= at_once and block.least_edges < edges]
+        waits = next(block for block in _BLOCKS if edges <= block.most_edges)
+        return max([waits, *fit], key=lambda block: block.threads)
 
     def _capacities_by_hop(self, num_seeds: int) -> tuple[list[int], list[int], list[int]]:
         """Room for the nodes within each number of hops, and for the rows and edges of each hop.

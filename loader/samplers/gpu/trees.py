@@ -11,12 +11,11 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph, HeteroGraph
 from loader.samplers.base import Request
-from loader.samplers.gpu.hetero import TypedCudaSession, TypedWorkspace
+from loader.samplers.gpu.hetero import TypedBegun, TypedCudaSession, TypedWorkspace
 from loader.samplers.gpu.session import Begun, check_launches
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samplers.gpu.tree_sizes import TreeSizes
 from loader.samplers.gpu.workspace import Workspace
-from loader.samplers.hetero import typed_blocks
 from loader.samplers.relations import node_types_of
 from loader.samplers.tree_options import Sight, TreeOptions
 from loader.samples.trees import TreeMiniBatch
@@ -94,10 +93,24 @@ class TreeWorkspace(TreeSizes, TypedWorkspace):
         return held["row_first"].numel() // self.slots, held["picks"].numel() // self.slots
 
 
+class TreeBegun(TypedBegun):
+    """Trees that were launched."""
+
+    __slots__ = ("numbers", "pairs")
+
+    def __init__(
+        self, session: TreeCudaSession, seeds: Tensor, num_seeds: int, epoch: int, index: int, ahead: bool,
+        pairs: Tensor | None = None, numbers: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(session, seeds, num_seeds, epoch, index, ahead)
+        self.pairs = pairs  # ids and times of the seeds
+        self.numbers = numbers  # of the seeds in a loader's list
+
+
 class TreeCudaSession(TypedCudaSession):
     """Samples trees of a `HeteroGraph` on the GPU, see `CudaSession`."""
 
-    workspace = TreeWorkspace
+    workspace, begun = TreeWorkspace, TreeBegun
     _space: TreeWorkspace | None
 
     def __init__(self, sampler: TreeOptions, graph: HeteroGraph) -> None:
@@ -111,8 +124,7 @@ class TreeCudaSession(TypedCudaSession):
         if sight.timed is None:
             if seeds.dim() != 1:
                 sight.split(self._sampler, seeds)  # says what is wrong
-            plain = super()._take(request, ahead)
-            return TreeBegun(self, plain.seeds, plain.num_seeds, plain.epoch, plain.index, ahead)
+            return super()._take(request, ahead)
         # Pairs on the GPU are read as they are, and the kernel checks their ids.
         pairs = seeds.dim() == 2 and seeds.size(1) == 2 and seeds.dtype == torch.int64
         if not (pairs and seeds.get_device() == self._index and seeds.is_contiguous()):
@@ -128,10 +140,6 @@ class TreeCudaSession(TypedCudaSession):
         if not space.is_learnt and first.num_seeds > 0:
             self._learn_from_few(space, first)
         super()._launch(space, together)
-        for begun in together:  # while the GPU samples
-            assert isinstance(begun, TreeBegun)
-            if begun.pairs is not None:
-                begun.times = begun.pairs.select(1, 1)
 
     def _learn_from_few(self, space: TreeWorkspace, begun: Begun) -> None:
         """Learns the sizes of mini-batches from a part of this one, and waits for it."""
@@ -158,28 +166,9 @@ class TreeCudaSession(TypedCudaSession):
             return super()._outgrew(space, report)
         self._raise_for(status, detail) if status != 1 else space.outgrew(detail, picks, rows)
 
-    def build(self, begun: Begun, frontiers: list[int], edges: list[int], *more: Any) -> TreeMiniBatch:
-        new_by_type, rows = more
-        assert isinstance(begun, TreeBegun)
-        nodes, hops, tree = self._arrays_of(begun, frontiers, edges, rows)
-        assert tree is not None
-        blocks, graph = typed_blocks(frontiers, hops, True), self._graph
+    def _empty_batch(self, begun: Any) -> TreeMiniBatch:
+        graph, memory, pairs = self._graph, begun.memory, begun.pairs
         return TreeMiniBatch(
-            nodes, new_by_type, blocks, graph.node_types, graph.edge_types, begun.epoch, begun.index,
-            tree=tree, seed_times=begun.times, items=begun.numbers,
+            memory, (), self._empty_blocks(begun), graph.node_types, graph.edge_types, begun.epoch, begun.index,
+            tree=memory, seed_times=None if pairs is None else pairs.select(1, 1), items=begun.numbers,
         )  # fmt: skip
-
-
-class TreeBegun(Begun):
-    """Trees that were launched."""
-
-    __slots__ = ("numbers", "pairs", "times")
-
-    def __init__(
-        self, session: TreeCudaSession, seeds: Tensor, num_seeds: int, epoch: int, index: int, ahead: bool,
-        pairs: Tensor | None = None, numbers: Tensor | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(session, seeds, num_seeds, epoch, index, ahead)
-        self.pairs = pairs  # ids and times of the seeds
-        self.numbers = numbers  # of the seeds in a loader's list
-        self.times: Tensor | None = None

@@ -233,3 +233,25 @@ def test_seeds_of_several_types_keep_headroom() -> None:
     seeds = {"a": torch.arange(10), "b": torch.arange(10)}
     learnt(sizes, FusedSampler([10], expand="new", num_threads=1).sample(graph, seeds))
     assert sizes.new_plan(20, ahead=False).frontiers[-1] == min(with_headroom(40), graph.num_nodes)
+
+
+@pytest.mark.parametrize(
+    ("edges", "trees", "threads"),
+    [
+        (10, 100, 64),  # few edges for a larger block
+        (110, 450, 128),
+        (110, 1800, 64),
+        (270, 256, 256),  # all trees at once in blocks of 256, or of 128 threads, or of none
+        (270, 1024, 128),
+        (270, 8192, 64),
+        (376, 512, 256),
+        (376, 4096, 128),
+        (564, 1024, 256),
+        (3000, 8192, 256),
+    ],
+)
+def test_blocks_follow_edges_and_trees(edges: int, trees: int, threads: int) -> None:
+    """As was fastest on an H200, which has 132 multiprocessors."""
+    sizes: Any = sizes_of(TreeOptions([3]), graph_of(1))
+    assert sizes._block_for(edges, trees).threads == threads
+    assert sizes.asked(sizes.new_plan(0, ahead=False), 0)["threads"] == 64

@@ -12,7 +12,8 @@ mini-batches of one type: Y1 and Y3 with bitmaps on a graph of the size of ogbn-
 (10, 10, 10) x 2,048, H1 and H3 the same with hash sets on a graph of 2.5 million nodes of degree 12. Of each case but
 "igb", whose lists a CPU takes minutes to sort, it is looked whether the CPU's mini-batch has the same bytes.
 Rows with "large" blocks are those of trees that have small ones by default: of the kernel's blocks, which sample a tree
-at a time, fewer are there at once.
+at a time, fewer are there at once. Rows with "per_launch" have that many mini-batches per launch, and ask for all of a
+group at once: the GPU samples while the host prepares the next launch.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ QUERIES: list[tuple[list[int], int, int, str, dict[str, Any]]] = [
     ([10], 1800, 1, "Y1", {"last": True}),
     ([10, 10], 1800, 1, "Y1", {}),
     ([10], 1800, 16, "Y1", {"trees": "paths", "last": True}),
+    ([10], 1800, 16, "Y1", {"trees": "paths", "last": True, "per_launch": 8}),
     ([10, 10], 1800, 1, "Y1", {"trees": "paths", "blocks": "large"}),
 ]
 
@@ -127,7 +129,8 @@ def main() -> None:
             if options.pop("blocks", None):
                 tree_sizes._BLOCKS = blocks[-1:]
             of = items[:, 0].contiguous() if options["times"] == "none" else items
-            session = TreeSampler(fanouts, device="cuda", batches_per_launch=together, **options).open(graph)
+            each = options.pop("per_launch", together)
+            session = TreeSampler(fanouts, device="cuda", batches_per_launch=each, **options).open(graph)
             sample = MiniBatches(session, of, size, together)
             (found, *_) = sample(0)
             for i in range(1, 31):  # by then the plan is made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
@@ -171,16 +172,15 @@ class CudaSession(Session):
             space.graph.require_sound()
             if self._unchecked:
                 self._check_padded()
+            for request in group:
+                check_position(request.epoch, request.batch)
+            begun = list[Begun]()
             with made_current(self._device):
-                begun = []
-                for request in group:
-                    check_position(request.epoch, request.batch)
-                    begun.append(self._take(request, ahead))
-                if len(begun) <= self.together and not self._pad:
-                    self._launch(space, begun)
-                else:
-                    for together in self._launches(begun):
+                for first in range(0, len(group), self.together):  # the GPU samples while the next ones are taken
+                    taken = [self._take(request, ahead) for request in group[first : first + self.together]]
+                    for together in self._launches(taken):
                         self._launch(space, together)
+                    begun += taken
         return [b.finish for b in begun]
 
     def check(self) -> None:
@@ -238,12 +238,11 @@ class CudaSession(Session):
 
     def _launches(self, begun: list[Begun]) -> Iterator[list[Begun]]:
         """What shares a launch: padded mini-batches only if they have as many seeds, which decide their capacity."""
-        first = 0
-        for i in range(1, len(begun) + 1):
-            size = begun[first].num_seeds
-            if i == len(begun) or i - first == self.together or (self._pad and begun[i].num_seeds != size):
-                yield begun[first:i]
-                first = i
+        if not self._pad:
+            yield begun
+            return
+        for _, same in groupby(begun, lambda b: b.num_seeds):
+            yield list(same)
 
     def _launch(self, space: Workspace, together: list[Begun]) -> None:
         """Launches them, on the current stream. The lock is held."""

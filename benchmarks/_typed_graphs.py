@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from loader.graph import HeteroGraph
-from models.synthetic.typed import SHAPES, Shape
+from models.synthetic.hetero import SHAPES, Shape
 
 SECONDS = 315_360_000  # ten years
 

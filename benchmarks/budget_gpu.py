@@ -55,9 +55,9 @@ from loader.loaders.nodes import NodeLoader
 from loader.machine.pinning import PinnedTensor, host_memory
 from loader.memory import budget as budget_of_memory
 from loader.memory.budget import MemoryBudget
+from loader.memory.hetero_plan import HeteroPlan
 from loader.memory.plan import MemoryPlan
 from loader.memory.split import LINE_BYTES
-from loader.memory.typed_plan import TypedPlan
 from loader.samplers import fused
 from loader.samplers.gpu.sizes import TOGETHER, GpuOptions
 from loader.stores import (
@@ -319,7 +319,7 @@ def measure(
     synchronize(device)
     setup_s = time.perf_counter() - begin
     plan = datamodule.memory_plan or (None if wanted is None else plan_of(data, wanted, options))
-    assert not isinstance(plan, TypedPlan)  # the shapes have one type
+    assert not isinstance(plan, HeteroPlan)  # the shapes have one type
     log(f"budget {budget}: ready after {setup_s:.1f} s; {plan or datamodule.placement()['sample']}")
     held_epochs = 1 if wanted is None else shape.held_epochs
     for epoch in range(1, held_epochs):

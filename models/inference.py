@@ -144,7 +144,7 @@ def _outputs(
     progress: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """Layer after layer by `compute`; `width` is that of the features, if it is known. Else as `layerwise_outputs`."""
-    require_graph(graph, typed=False)
+    require_graph(graph, hetero=False)
     if not isinstance(features, Tensor):
         raise TypeError(f"features is {kind_of(features)}; it must be a torch tensor (torch.from_numpy)")
     needed = (graph.num_nodes, features.shape[-1] if width is None else width)

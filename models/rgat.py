@@ -18,12 +18,12 @@ from loader.ops.hop_layout import HopLayout
 from loader.ops.live_hops import LiveHops
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.segments import EdgeType
-from models.typed_net import TypedNet, uniform
+from models.hetero_block_net import HeteroBlockNet, uniform
 
 SLOPE = 0.2  # of scores below 0, as in the paper of graph attention networks
 
 
-class RGAT(TypedNet):
+class RGAT(HeteroBlockNet):
     """Relational graph attention, as MLPerf's R-GAT: graph attention (Veličković et al. 2018,
     https://arxiv.org/abs/1710.10903) with weights of its own per relation, and a linear layer for the classes.
 
@@ -38,12 +38,12 @@ class RGAT(TypedNet):
     features has 1 as its only feature.
 
     Args:
-        in_dims, edge_types, target: see `TypedNet`.
+        in_dims, edge_types, target: see `HeteroBlockNet`.
         hidden_channels: width of the layers, which the heads share.
         out_dim: number of classes.
         num_layers: depth; the sampler needs as many hops.
         heads: of the attention.
-        dropout, input_dropout, norm: see `TypedNet`.
+        dropout, input_dropout, norm: see `HeteroBlockNet`.
 
     Raises:
         ValueError: a value out of its range, or no relation leads to the target.
@@ -104,7 +104,7 @@ class RGAT(TypedNet):
         """Logits of the seeds, `[batch_size, out_dim]`.
 
         Raises:
-            ValueError: see `TypedNet.check`; or the mini-batch lacks features of a type.
+            ValueError: see `HeteroBlockNet.check`; or the mini-batch lacks features of a type.
         """
         self.check(batch)
         layout = batch.layout if isinstance(batch, LiveHops) else HopLayout.of(batch)

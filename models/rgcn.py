@@ -18,14 +18,14 @@ from loader.ops.live_hops import LiveHops
 from loader.ops.packed_means import packed_means
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.segments import EdgeType
+from models.hetero_block_net import HeteroBlockNet, uniform
 from models.trained_rows import OneHotLayer, TrainedRows, check_trained_rows, nodes_without_features
-from models.typed_net import TypedNet, uniform
 
 _WIDE = 8  # times the hidden width: wider features are narrowed before means are taken
 
 
 @renamed({"hidden": "hidden_channels"})
-class RGCN(TypedNet):
+class RGCN(HeteroBlockNet):
     """Relational graph convolutions (Schlichtkrull et al. 2018, https://arxiv.org/abs/1703.06103), as for ogbn-mag.
 
     A linear layer per node type brings features to one width. A type without features has one learned row for all its
@@ -217,7 +217,7 @@ class RGCN(TypedNet):
         return x
 
     def check(self, batch: HeteroMiniBatch | LiveHops) -> None:
-        """See `TypedNet.check`. Also raises ValueError if trained rows were made for another number of nodes."""
+        """See `HeteroBlockNet.check`. Also raises ValueError if trained rows were made for another number of nodes."""
         super().check(batch)
         for name, learned in self.learned.items():
             has = len(batch.segments.node_types[name])

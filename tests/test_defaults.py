@@ -33,7 +33,7 @@ SHAPES = {
 MEANT: dict[str, set[str]] = {
     "SyntheticDataset": SHAPES,
     "LargeSyntheticDataset": SHAPES,
-    "TypedSyntheticDataset": {*SHAPES, "shape", "num_paper_features", "check_features"},
+    "HeteroSyntheticDataset": {*SHAPES, "shape", "num_paper_features", "check_features"},
     "CachedFeatures": {"fraction"},  # the class wants a fraction or a budget, and has a default for neither
     "PartitionedFeatures": {"fraction"},
     "DeviceFeatures": {"lazy"},  # a loop of one's own gets rows; train.py's models read them in the table

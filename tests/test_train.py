@@ -38,9 +38,9 @@ def options(group: str) -> list[str]:
 
 # Configurations
 
-TYPED_MODELS = ("to_hetero", "hgt", "rgcn", "rgat")
+HETERO_MODELS = ("to_hetero", "hgt", "rgcn", "rgat")
 TABLES = ("relational", "rel-f1")
-TYPED_DATASETS = ("dblp", "imdb", "aifb", "mutag", "ogbn-mag", "hetero_npz", "synthetic-mag", "synthetic-igb")
+HETERO_DATASETS = ("dblp", "imdb", "aifb", "mutag", "ogbn-mag", "hetero_npz", "synthetic-mag", "synthetic-igb")
 
 
 @pytest.mark.parametrize("experiment", options("experiment"))
@@ -58,9 +58,9 @@ def test_every_experiment_composes_and_instantiates(composed: Composer, experime
 )
 def test_every_option_of_every_group_instantiates(composed: Composer, tmp_path: Path, group: str, option: str) -> None:
     overrides = [f"{group}={option}", "device=cpu"]
-    if group == "model" and option in TYPED_MODELS:  # which take datasets with types only
+    if group == "model" and option in HETERO_MODELS:  # which take datasets with types only
         overrides.append("dataset=dblp")
-    if group == "dataset" and option in TYPED_DATASETS:
+    if group == "dataset" and option in HETERO_DATASETS:
         overrides.append("model=to_hetero")
     if (group == "dataset" and option in TABLES) or (group, option) == ("model", "rsage"):
         pytest.importorskip("torch_frame")
@@ -97,7 +97,7 @@ def check_instantiates(cfg: DictConfig) -> None:
     if of_tables:
         watch_task(cfg, [])
     typed = takes_types(cfg) or of_tables
-    model = instantiate(cfg.model, **(datamodule.typed_trial_sizes if typed else datamodule.trial_sizes))
+    model = instantiate(cfg.model, **(datamodule.hetero_trial_sizes if typed else datamodule.trial_sizes))
     assert isinstance(model, (Classifier, NodeEmbedder, TaskPredictor))
     assert cfg.optimized_metric in model.METRICS
     check_features(cfg.features, "cuda")

@@ -42,7 +42,7 @@ def split_links(graph: Graph, *, val: float = 0.05, test: float = 0.10, seed: in
     Raises:
         TypeError, ValueError: a share is none, or the shares leave no links for a part.
     """
-    require_graph(graph, typed=False)
+    require_graph(graph, hetero=False)
     val, test = check_shares(val, test)
     check_on_cpu(graph)
     n = graph.num_nodes

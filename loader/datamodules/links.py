@@ -13,9 +13,9 @@ from torch import Tensor
 from loader import _core
 from loader.datamodules.base import DatasetModule
 from loader.datamodules.checkpoint_io import use_safe_checkpoints
+from loader.datamodules.hetero import open_features, stores_of
+from loader.datamodules.hetero_links import split_hetero_links
 from loader.datamodules.link_split import LinkSplit, check_shares, split_links
-from loader.datamodules.typed import open_features, stores_of
-from loader.datamodules.typed_links import split_typed_links
 from loader.datasets import DatasetError, DistanceFeatures, HeteroDataset
 from loader.graph import EdgeType, Graph, HeteroGraph
 from loader.loaders.base import MAX_PREFETCH
@@ -74,7 +74,7 @@ class LinkDataModule(DatasetModule):
     `LinkSampler`. Negatives are strict: no negative is a link of any split. The negatives of validation and test are
     the same in every epoch.
 
-    Of a dataset with types, links are the edges of one relation, see `split_typed_links`. An epoch has each link from
+    Of a dataset with types, links are the edges of one relation, see `split_hetero_links`. An epoch has each link from
     its source to its destination; if the relation is its own reverse, in both directions.
 
     Args:
@@ -194,9 +194,9 @@ class LinkDataModule(DatasetModule):
         """Downloads and converts the dataset, once per machine."""
         if self.data is None:
             data = self.dataset.load() if hasattr(self.dataset, "load") else self.dataset
-            typed = isinstance(data, HeteroDataset)
-            known = ["__".join(key) for key in data.graph.edge_types] if typed else []
-            if missed := relation_missed(f"dataset {data.name}", typed, self._relations["edge_type"], known):
+            hetero = isinstance(data, HeteroDataset)
+            known = ["__".join(key) for key in data.graph.edge_types] if hetero else []
+            if missed := relation_missed(f"dataset {data.name}", hetero, self._relations["edge_type"], known):
                 raise DatasetError(missed)
             self._sampler(self.around).ends(data.graph)
             self.data = data
@@ -211,7 +211,7 @@ class LinkDataModule(DatasetModule):
             sampler = self._sampler(self.around)
             assert sampler.edge_type is not None
             relations = sampler.edge_type, sampler.reverse
-            self.split = split_typed_links(self.data.graph, *relations, **self.shares, seed=self.seed)
+            self.split = split_hetero_links(self.data.graph, *relations, **self.shares, seed=self.seed)
         elif self.split is None:
             assert isinstance(self.data.graph, Graph)
             self.split = split_links(self.data.graph, **self.shares, seed=self.seed)
@@ -340,7 +340,7 @@ class LinkDataModule(DatasetModule):
             self._features = None
 
 
-def relation_missed(what: str, typed: bool, edge_type: Any, relations: Sequence[str] = ()) -> str | None:
+def relation_missed(what: str, hetero: bool, edge_type: Any, relations: Sequence[str] = ()) -> str | None:
     """What is said unless the links of a dataset with types, and only these, have a relation.
 
     Args:
@@ -349,9 +349,9 @@ def relation_missed(what: str, typed: bool, edge_type: Any, relations: Sequence[
         edge_type: the relation that was given.
         relations: of the dataset, if they are known.
     """
-    if typed == (edge_type is not None):
+    if hetero == (edge_type is not None):
         return None
-    if not typed:
+    if not hetero:
         return f"{what} has one type of nodes and edges, and datamodule.edge_type is {shown(edge_type)}; leave it out"
     known = f": {', '.join(relations)}" if relations else ""
     return (

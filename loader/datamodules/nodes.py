@@ -13,7 +13,7 @@ from torch import Tensor
 
 from loader.datamodules.base import DatasetModule, check_labelled, refuse_types
 from loader.datamodules.checkpoint_io import use_safe_checkpoints
-from loader.datamodules.typed import TRIAL_SIZES, check_typed, open_features, seeds_of, sizes_of, stores_of, times_of
+from loader.datamodules.hetero import TRIAL_SIZES, check_hetero, open_features, seeds_of, sizes_of, stores_of, times_of
 from loader.datasets.classes import check_split_classes
 from loader.datasets.hetero import HeteroDataset
 from loader.datasets.node_dataset import NodeDataset
@@ -24,9 +24,9 @@ from loader.loaders.options import check_dataset, check_sampler
 from loader.machine.arguments import as_flag, as_seed, as_size
 from loader.memory.budget import MemoryBudget, StoreMakers
 from loader.memory.graph import GraphMemory
+from loader.memory.hetero import SplitSeeds
+from loader.memory.hetero_plan import HeteroPlan
 from loader.memory.plan import MemoryPlan
-from loader.memory.typed import SplitSeeds
-from loader.memory.typed_plan import TypedPlan
 from loader.samplers import Sampler, Session
 from loader.samples import Sample
 from loader.stores import FeatureStore, HostFeatures, TensorRows
@@ -73,7 +73,7 @@ class GraphDataModule(DatasetModule):
             most per byte in 100 mini-batches, which are sampled for that (`loader.samplers.list_hotness`).
         memory: GPU memory in GiB for graph, features, sampler and mini-batches in flight, or "auto" for three quarters
             of what is free beside the model. It decides which neighbor lists and feature rows lie in GPU memory, so
-            that the fewest bytes cross from the host to the GPU. See `loader.memory.plan`, and `loader.memory.typed`
+            that the fewest bytes cross from the host to the GPU. See `loader.memory.plan`, and `loader.memory.hetero`
             for a dataset with types. It requires graph="auto", `features` None or `auto_features`, and a
             `CudaSampler`, or a `TreeSampler` on a GPU, that picks uniformly. None: `graph` and `features` decide.
         prioritize_loading: see `NodeLoader`.
@@ -119,7 +119,7 @@ class GraphDataModule(DatasetModule):
                 check_sampler(name, value, self.items_kind)
         samplers = [s for s in (sampler, eval_sampler) if s is not None]
         self.budget = MemoryBudget.checked(memory, graph, features, edge_features, samplers)
-        self.memory_plan: MemoryPlan | TypedPlan | None = None
+        self.memory_plan: MemoryPlan | HeteroPlan | None = None
         self.graph_memory.check(samplers)
         check_dataset(dataset)
         features = HostFeatures if features is None else features
@@ -148,7 +148,7 @@ class GraphDataModule(DatasetModule):
 
     # What a model is told of the data, to try whether it can be had before they are read.
     trial_sizes: ClassVar[dict[str, Any]] = {"num_features": 1, "num_classes": 2}
-    typed_trial_sizes: ClassVar[dict[str, Any]] = TRIAL_SIZES  # of a dataset with types
+    hetero_trial_sizes: ClassVar[dict[str, Any]] = TRIAL_SIZES  # of a dataset with types
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -297,7 +297,7 @@ class GraphDataModule(DatasetModule):
             if self.items_kind == "walker":
                 refuse_types(data, "model=node2vec")
             if isinstance(data, HeteroDataset):
-                check_typed(data.name, self.graph_memory.kind)
+                check_hetero(data.name, self.graph_memory.kind)
             if self.items_kind == "node":
                 check_labelled(data)
                 for sampler in (self.sampler, self.eval_sampler):

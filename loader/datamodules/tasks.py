@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from loader.datamodules.hetero import check_hetero
 from loader.datamodules.nodes import GraphDataModule
-from loader.datamodules.typed import check_typed
 from loader.datasets.errors import DatasetError
 from loader.datasets.node_dataset import require_identity
 from loader.datasets.relational import RelationalData, TaskItems
 from loader.loaders.base import Loader
 from loader.loaders.nodes import NodeLoader
 from loader.machine.arguments import kind_of
-from loader.memory.typed import SplitSeeds
+from loader.memory.hetero import SplitSeeds
 from loader.samplers import Sampler
 from loader.stores import TensorRows
 from loader.stores.rows import as_dtype
@@ -41,7 +41,7 @@ class TaskDataModule(GraphDataModule):
         TypeError, ValueError: an argument is not as said above.
     """
 
-    typed_trial_sizes: ClassVar[dict[str, Any]] = {
+    hetero_trial_sizes: ClassVar[dict[str, Any]] = {
         "columns": {"node": [{"name": "x", "kind": "number", "width": 1, "categories": 0, "first_year": 0}]},
         "edge_types": [("node", "to", "node")],
         "target": "node",
@@ -112,7 +112,7 @@ class TaskDataModule(GraphDataModule):
                 raise DatasetError(
                     f"dataset {data.name} is {kind_of(data)}, which has no task on tables; give dataset=relational"
                 )
-            check_typed(data.name, self.graph_memory.kind)
+            check_hetero(data.name, self.graph_memory.kind)
             for sampler in (self.sampler, self.eval_sampler):
                 if not sampler.timed and data.graph.timed_types:
                     raise DatasetError(

@@ -57,7 +57,7 @@ class NodeDataset:
         return self.features.shape[1]
 
     def __post_init__(self) -> None:
-        require_graph(self.graph, typed=False)
+        require_graph(self.graph, hetero=False)
         for name, array in (("features", self.features), ("labels", self.labels)):
             require_dense(array, f"{self.name}: {name}")
         object.__setattr__(self, "num_classes", checked_num_classes(self.num_classes, self.name, least=0))

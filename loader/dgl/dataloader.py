@@ -13,12 +13,12 @@ from loader.datasets.digests import digest_of
 from loader.dgl.edges import EdgePredictionSampler, links_of
 from loader.dgl.features import Rows, store_of
 from loader.dgl.graphs import DGLS, blocks_of, edge_types, fill, graph_of, node_types, of_one_type
+from loader.dgl.hetero import by_type, hetero_blocks, key_of, numbered, of_types, put_rows, ranges_of
 from loader.dgl.originals import dataloading, drawn
 from loader.dgl.plain import epoch_of, own_methods, tell
 from loader.dgl.samplers import BlockSampler, FanoutSampler, LaborSampler
 from loader.dgl.subgraphs import ClusterGCNSampler, SAINTSampler, ShaDowKHopSampler, SubgraphSampler
-from loader.dgl.typed import by_type, key_of, numbered, of_types, put_rows, ranges_of, typed_blocks
-from loader.items import EdgeItems, Items, NodeItems, TypedNodeItems
+from loader.items import EdgeItems, HeteroNodeItems, Items, NodeItems
 from loader.items.items import as_nodes
 from loader.loaders.base import Loader
 from loader.loaders.options import are_distinct
@@ -188,7 +188,7 @@ class DataLoader:
         ids = as_nodes("indices", self._seeds)
         items: Items = NodeItems(ids)
         if self._ranges is not None:
-            items = TypedNodeItems(ids, torch.tensor([of.start for of in self._ranges.values()], device=ids.device))
+            items = HeteroNodeItems(ids, torch.tensor([of.start for of in self._ranges.values()], device=ids.device))
         options = {"seed": meaning.seed, "device": self.device, **meaning.loader}
         sampler: Sampler = AskedSampler({"seed": self._seed, "methods": own}, self._digests)
         if own:
@@ -260,7 +260,7 @@ class DataLoader:
             self.loader.gather_from(self._stores_ahead())
         for sample in self.loader:
             if isinstance(sample, HeteroMiniBatch):
-                inputs, outputs, blocks = typed_blocks(self.graph, sample, self._near)
+                inputs, outputs, blocks = hetero_blocks(self.graph, sample, self._near)
                 for kind, name, _, store in self._rows:
                     put_rows(self.graph, sample, blocks, kind, name, store, self._ahead.get(kind) == name)
                 yield inputs, dict(outputs) if isinstance(self.indices, dict) else outputs, blocks

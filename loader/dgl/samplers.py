@@ -20,16 +20,16 @@ from loader.dgl.graphs import (
     with_copies,
     without_edges,
 )
-from loader.dgl.originals import dataloading, drawn
-from loader.dgl.sampling.neighbors import labor_frontier, labor_weights
-from loader.dgl.typed import (
+from loader.dgl.hetero import (
     by_node_type,
     by_type,
     fanouts_by_edge_type,
+    hetero_blocks,
     numbered,
-    typed_blocks,
-    without_typed_edges,
+    without_hetero_edges,
 )
+from loader.dgl.originals import dataloading, drawn
+from loader.dgl.sampling.neighbors import labor_frontier, labor_weights
 from loader.graph import HeteroGraph
 from loader.items.items import as_nodes
 from loader.loaders.torch_options import as_fanouts, as_ids, refuse
@@ -177,9 +177,9 @@ class FanoutSampler(BlockSampler):
             return self._blocks_by_hop(g, seed_nodes, exclude_eids)
         batch, places = self._sampled(g, seed_nodes)
         if isinstance(batch, HeteroMiniBatch):
-            inputs, _, blocks = typed_blocks(g, batch, near=True)
+            inputs, _, blocks = hetero_blocks(g, batch, near=True)
             if exclude_eids is not None:
-                inputs, blocks = without_typed_edges(g, seed_nodes, blocks, exclude_eids)
+                inputs, blocks = without_hetero_edges(g, seed_nodes, blocks, exclude_eids)
             return inputs, seed_nodes, blocks
         if exclude_eids is not None:
             ids = as_ids("exclude_eids", of_one_type("exclude_eids", exclude_eids, edge_types(g)))
@@ -208,8 +208,8 @@ class FanoutSampler(BlockSampler):
         """
         picking = self.picking(g)
         graph = graph_of(g, picking.prob, g.device)
-        typed = isinstance(graph, HeteroGraph)
-        if typed:
+        hetero = isinstance(graph, HeteroGraph)
+        if hetero:
             nodes = by_node_type("seed_nodes", g, seed_nodes)
             in_order = {name: nodes[name] for name in g.ntypes if name in nodes}
             seeds = numbered("seed_nodes", g, in_order, edges=False)
@@ -223,7 +223,7 @@ class FanoutSampler(BlockSampler):
         if self._opened is None or self._opened[0] != (picking, g.device):
             self._opened = (picking, g.device), picking.sampler(g.device)
         places = None
-        if not typed and seeds.numel():
+        if not hetero and seeds.numel():
             distinct, inverse = torch.unique(as_nodes("seed_nodes", seeds), return_inverse=True)
             if distinct.numel() < seeds.numel():  # others stay in the order that they were given in
                 seeds, places = distinct, inverse
@@ -231,14 +231,14 @@ class FanoutSampler(BlockSampler):
 
     def _fanouts(self, g: Any) -> Any:
         given = as_fanouts("fanouts", self.fanouts)
-        typed = [layer for layer in given if isinstance(layer, Mapping)]
-        for key, number in (pair for layer in typed for pair in layer.items()):
+        hetero = [layer for layer in given if isinstance(layer, Mapping)]
+        for key, number in (pair for layer in hetero for pair in layer.items()):
             as_fanout(key, number)
         if g is None:  # only the graph says which types there are
             given = [1 if isinstance(layer, Mapping) else layer for layer in given]
         elif g.is_homogeneous:
             given = [of_one_type("fanouts", layer, edge_types(g)) for layer in given]
-        elif typed:
+        elif hetero:
             return fanouts_by_edge_type(g, given)
         return resolve_fanouts(given)[::-1]
 

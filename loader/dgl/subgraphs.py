@@ -13,11 +13,11 @@ from torch import Tensor
 
 from loader.datasets.digests import digest_of
 from loader.dgl.graphs import DGLS, graph_of
+from loader.dgl.hetero import by_edge_type, by_node_type, fill_hetero
 from loader.dgl.originals import dataloading, drawn
 from loader.dgl.samplers import NeighborSampler
 from loader.dgl.sampling.frontier import refusing_as_dgl, require_graph
 from loader.dgl.sampling.walks import random_walk
-from loader.dgl.typed import by_edge_type, by_node_type, fill_typed
 from loader.graph import HeteroGraph, induced_edges, induced_subgraph
 from loader.graph.metis import metis_parts
 from loader.loaders.torch_options import as_ids, refuse
@@ -327,5 +327,5 @@ def induced(g: Any, nodes: Any) -> Any:
         made.nodes[name].data[dgl.NID] = of.to(g.idtype)
     for key, of in edge_ids.items():
         made.edges[key].data[dgl.EID] = of.to(g.idtype)
-    fill_typed(g, made)
+    fill_hetero(g, made)
     return made

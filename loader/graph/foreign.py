@@ -9,7 +9,7 @@ from loader.graph.hetero import HeteroGraph
 from loader.machine.arguments import kind_of
 
 
-def require_graph(graph: Any, what: str = "graph", *, typed: bool = True) -> None:
+def require_graph(graph: Any, what: str = "graph", *, hetero: bool = True) -> None:
     """Raises TypeError unless `graph` is a `Graph` or a `HeteroGraph`. For a graph of another library the message says
     how to convert it. Raises ValueError if its lists were written to and are none any more, see `Graph.require_sound`.
 
@@ -18,12 +18,12 @@ def require_graph(graph: Any, what: str = "graph", *, typed: bool = True) -> Non
         what: its name in the message.
         typed: whether a `HeteroGraph` will do.
     """
-    if isinstance(graph, Graph) or (typed and isinstance(graph, HeteroGraph)):
+    if isinstance(graph, Graph) or (hetero and isinstance(graph, HeteroGraph)):
         graph.require_sound()
         return
     kind = type(graph)
     library = kind.__module__.partition(".")[0]
-    one = "" if typed else ".relation(edge_type)"
+    one = "" if hetero else ".relation(edge_type)"
     if isinstance(graph, HeteroGraph):
         way = f"{what}.relation(edge_type)"
     elif library == "torch_geometric" and hasattr(graph, "node_types") and hasattr(graph, "edge_types"):
@@ -39,5 +39,5 @@ def require_graph(graph: Any, what: str = "graph", *, typed: bool = True) -> Non
     else:
         way = "Graph.from_edges(src, dst, num_nodes), or Graph(indptr, indices)"
     full = kind_of(graph) if library == "builtins" else f"a {library}.{kind.__name__}"
-    wanted = "loader.Graph or a loader.HeteroGraph" if typed and way.startswith("HeteroGraph") else "loader.Graph"
+    wanted = "loader.Graph or a loader.HeteroGraph" if hetero and way.startswith("HeteroGraph") else "loader.Graph"
     raise TypeError(f"{what} is {full}; it must be a {wanted}: {way}")

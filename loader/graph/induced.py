@@ -73,7 +73,7 @@ def induced_edges(
         TypeError: `graph` is no `Graph`, or `nodes` no tensor of integers.
         ValueError: a node is given twice in a set, or is none; the graph is bipartite, or lies elsewhere than `nodes`.
     """
-    require_graph(graph, typed=False)
+    require_graph(graph, hetero=False)
     require_square(graph, "an induced subgraph")
     device, nodes = _where(graph, nodes, "nodes")
     if sets is not None:
@@ -110,7 +110,7 @@ def induced_subgraph(graph: Any, nodes: Any, *, num_threads: int | None = None) 
     """
     require_graph(graph)
     if isinstance(graph, HeteroGraph):
-        return _typed(graph, nodes, num_threads)
+        return _hetero(graph, nodes, num_threads)
     found = induced_edges(graph, nodes, num_threads=num_threads)
     ids = nodes.to(found.places.device).long()
     return _lists(graph, found, ids.numel(), ids.numel(), ids)
@@ -135,7 +135,7 @@ def induced_edges_by_type(
     """
     if not isinstance(graph, HeteroGraph):
         raise TypeError(f"graph is {kind_of(graph)}; it must be a HeteroGraph, or take induced_edges")
-    found, sizes, *_ = _typed_edges(graph, nodes, num_threads)
+    found, sizes, *_ = _hetero_edges(graph, nodes, num_threads)
     begin, first_row, node, row = {}, {}, 0, 0
     for name, size in sizes.items():
         begin[name], first_row[name] = node, row
@@ -152,8 +152,8 @@ def induced_edges_by_type(
     return made
 
 
-def _typed(graph: HeteroGraph, nodes: Any, num_threads: int | None) -> HeteroGraph:
-    found, sizes, all_ids, num_rows = _typed_edges(graph, nodes, num_threads)
+def _hetero(graph: HeteroGraph, nodes: Any, num_threads: int | None) -> HeteroGraph:
+    found, sizes, all_ids, num_rows = _hetero_edges(graph, nodes, num_threads)
     made = _lists(graph.lists, found, all_ids.numel(), num_rows, all_ids)
     return HeteroGraph(
         made,
@@ -164,7 +164,7 @@ def _typed(graph: HeteroGraph, nodes: Any, num_threads: int | None) -> HeteroGra
     )
 
 
-def _typed_edges(
+def _hetero_edges(
     graph: HeteroGraph, nodes: Any, num_threads: int | None
 ) -> tuple[InducedEdges, dict[str, int], Tensor, int]:
     """The edges among nodes of several types, whose targets are lists: a node has one for each relation into its type.
@@ -196,8 +196,8 @@ def _typed_edges(
         rows.append((of_type + graph.first_row[name]).flatten())
     all_ids, all_rows = torch.cat(ids), torch.cat(rows)
     lists = (graph.lists.indptr, graph.lists.indices)
-    typed = all_ids.to(graph.lists.indices.dtype)
-    question = _Question(lists, graph.num_nodes, typed, None, all_rows, None, 1)
+    as_ids = all_ids.to(graph.lists.indices.dtype)
+    question = _Question(lists, graph.num_nodes, as_ids, None, all_rows, None, 1)
 
     def said(v: int) -> str:
         name = next(name for name, of in graph.node_types.items() if v in of)

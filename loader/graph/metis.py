@@ -42,7 +42,7 @@ def metis_parts(
         ImportError: pymetis is missing.
         TypeError, ValueError: an argument is not as said above; the graph has 2**31 pairs of nodes or more.
     """
-    require_graph(graph, typed=False)
+    require_graph(graph, hetero=False)
     require_square(graph, wanted_by)
     num_parts, recursive = as_size("num_parts", num_parts, most=_MOST), as_flag("recursive", recursive)
     if node_weights is not None and node_weights.shape != (graph.num_nodes,):

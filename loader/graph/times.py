@@ -22,7 +22,7 @@ _NEVER = 2**31 - 1  # rank of what no bound lets see
 _ALWAYS = -1
 
 
-class _TypedGraph(Protocol):
+class _GraphWithTimes(Protocol):
     """What is read of a `HeteroGraph`, which asks for its lists by time."""
 
     lists: Graph
@@ -202,7 +202,7 @@ class _Relation(NamedTuple):
     never: Tensor | None
 
 
-def lists_by_time(graph: _TypedGraph, times: str, missing_times: str) -> TimedLists:
+def lists_by_time(graph: _GraphWithTimes, times: str, missing_times: str) -> TimedLists:
     """See `HeteroGraph.by_time`."""
     check_times(times, missing_times)
     of_nodes = graph.timed_types if times != "edge" else ()
@@ -262,7 +262,7 @@ def lists_by_time(graph: _TypedGraph, times: str, missing_times: str) -> TimedLi
     return TimedLists(sorted_lists, ranks, values, always, times, missing_times)
 
 
-def _require_all(graph: _TypedGraph, types: Sequence[str], relations: Sequence[EdgeType]) -> None:
+def _require_all(graph: _GraphWithTimes, types: Sequence[str], relations: Sequence[EdgeType]) -> None:
     """Raises ValueError if a time is missing."""
     lists = graph.lists
     for name in types:
@@ -283,7 +283,7 @@ def _refuse_missing(name: str, times: Tensor) -> None:
         )
 
 
-def _relation(graph: _TypedGraph, key: EdgeType, by_node: bool, by_edge: bool, missing_times: str) -> _Relation:
+def _relation(graph: _GraphWithTimes, key: EdgeType, by_node: bool, by_edge: bool, missing_times: str) -> _Relation:
     lists, device = graph.lists, graph.device
     places, rows = graph.entries(key)
     parts = []
@@ -310,7 +310,7 @@ def _known(relation: _Relation) -> Tensor:
 
 
 def _order(
-    graph: _TypedGraph, relation: _Relation, rank: Tensor, num_values: int, by_edge: Mapping[str, Tensor]
+    graph: _GraphWithTimes, relation: _Relation, rank: Tensor, num_values: int, by_edge: Mapping[str, Tensor]
 ) -> Tensor:
     """`[E]` an order of a relation's entries by list, rank, source and edge id."""
     rows, num_rows = relation.rows, len(graph.node_types[relation.key[2]])

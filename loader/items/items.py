@@ -163,7 +163,7 @@ class NodeItems(Items):
         return digest.hexdigest()[:16]
 
 
-class TypedNodeItems(NodeItems):
+class HeteroNodeItems(NodeItems):
     """Nodes of several types, by ids of a `HeteroGraph`'s one range. Those of a mini-batch come type after type, as
     samplers take them, and within a type in the order of the epoch.
 
@@ -182,5 +182,5 @@ class TypedNodeItems(NodeItems):
 
         return [Seeds(ordered(part.ids)) for part in super().take(positions, sizes)]
 
-    def to(self, device: torch.device, dtype: torch.dtype) -> TypedNodeItems:
-        return TypedNodeItems(super().to(device, dtype).ids, self.starts.to(device, dtype))
+    def to(self, device: torch.device, dtype: torch.dtype) -> HeteroNodeItems:
+        return HeteroNodeItems(super().to(device, dtype).ids, self.starts.to(device, dtype))

@@ -10,9 +10,9 @@ from torch import Tensor
 from loader.graph import Graph, HeteroGraph, require_graph, require_square
 from loader.items import EdgeItems
 from loader.loaders.base import Loader
+from loader.loaders.hetero import check_links_not_later, node_stores
 from loader.loaders.options import check_labels, check_options, check_timed
 from loader.loaders.own_edges import check_own_edges, check_unseen
-from loader.loaders.typed import check_links_not_later, node_stores
 from loader.machine.arguments import kind_of
 from loader.samplers.links import LinkSampler
 from loader.samplers.tree_links import require_use_of_ids
@@ -94,10 +94,10 @@ class LinkLoader(Loader):
 def _check_trees(sampler: LinkSampler, graph: Graph | HeteroGraph, items: EdgeItems) -> None:
     """Raises ValueError if the trees of the links would see what they must not."""
     around: Any = sampler.around
-    typed = around.typed(graph)
-    edge_type = typed.edge_types[0] if sampler.edge_type is None else sampler.edge_type
-    check_links_not_later(typed, edge_type, items, around.times)
+    hetero = around.as_hetero(graph)
+    edge_type = hetero.edge_types[0] if sampler.edge_type is None else sampler.edge_type
+    check_links_not_later(hetero, edge_type, items, around.times)
     if items.edge_ids is not None:
-        check_own_edges(typed, edge_type, items)
+        check_own_edges(hetero, edge_type, items)
     if items.times is not None:
-        check_unseen(sampler, typed, edge_type, items)
+        check_unseen(sampler, hetero, edge_type, items)

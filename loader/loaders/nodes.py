@@ -10,8 +10,8 @@ from torch import Tensor
 from loader.graph import EdgeType, Graph, HeteroGraph, require_graph, require_square
 from loader.items import NodeItems
 from loader.loaders.base import Loader
+from loader.loaders.hetero import check_not_later, edge_stores, hetero_items, node_stores
 from loader.loaders.options import check_distinct, check_labels, check_options, check_sampler, check_timed
-from loader.loaders.typed import check_not_later, edge_stores, node_stores, typed_items
 from loader.samplers.base import Sampler
 from loader.stores import FeatureStore, TensorRows, as_store
 
@@ -66,7 +66,7 @@ class NodeLoader(Loader):
             require_graph(graph)
             check_sampler("sampler", sampler, "node")
             check_timed(sampler, times)
-            self.node_type, items = typed_items(graph, seeds, times, distinct=not sampler.in_trees)
+            self.node_type, items = hetero_items(graph, seeds, times, distinct=not sampler.in_trees)
             if times is not None:
                 check_not_later(graph, self.node_type, items, getattr(sampler, "times", "both"))
             self.features, self.edge_features = node_stores(graph, features), edge_stores(graph, edge_features, sampler)

@@ -17,10 +17,10 @@ from loader.machine.devices import as_device
 from loader.machine.gpu import counted_bytes, free_bytes
 from loader.memory.counting import COUNTED_OF_SPLIT, first_batches, most_rows
 from loader.memory.graph import COUNTED, GraphMemory
+from loader.memory.hetero import SplitSeeds, locked_bytes, plan_types
+from loader.memory.hetero_plan import HeteroPlan
 from loader.memory.plan import MemoryNeeds, MemoryPlan, NarrowerPlan, as_memory, check_budget, readable
 from loader.memory.split import Reads
-from loader.memory.typed import SplitSeeds, locked_bytes, plan_types
-from loader.memory.typed_plan import TypedPlan
 from loader.samplers import Sampler
 from loader.samplers.gpu.needs import SamplerNeeds, check_counted
 from loader.samplers.gpu.sizes import GpuOptions
@@ -191,7 +191,7 @@ class MemoryBudget:
         prefetch: int,
         seed: int,
         available: int | None = None,
-    ) -> TypedPlan:
+    ) -> HeteroPlan:
         """`plan` for a graph with types.
 
         Args:
@@ -232,7 +232,7 @@ class MemoryBudget:
         prefetch: int,
         seed: int,
         trainer: Any,
-    ) -> tuple[MemoryPlan | TypedPlan, GraphMemory, StoreMakers]:
+    ) -> tuple[MemoryPlan | HeteroPlan, GraphMemory, StoreMakers]:
         """Plans for the GPU of the samplers, says in one line of the log what was chosen, and returns the plan, where
         it has the graph, and what makes the store of the rows, of a graph with types for each type that has some.
 
@@ -243,14 +243,14 @@ class MemoryBudget:
         """
         device = samplers[0][0].device
         available = available_bytes(self.memory, device, getattr(trainer, "lightning_module", None))
-        plan: MemoryPlan | TypedPlan
+        plan: MemoryPlan | HeteroPlan
         if isinstance(data, HeteroDataset):
             plan = self.plan_types(data, seeds, samplers, prefetch, seed, available)
         else:
             plan = self.plan(data, samplers, prefetch, seed, available)
         if trainer is None or trainer.is_global_zero:
             _log.info("%s", plan)
-        if isinstance(plan, TypedPlan):
+        if isinstance(plan, HeteroPlan):
             graph = GraphMemory(plan.lists, only_lists=True)
             return plan, graph, {name: self.store_of(plan, name, device) for name in plan.rows}
         return plan, self.lists(plan), self.store(plan, device)
@@ -270,7 +270,7 @@ class MemoryBudget:
         cache = {"host_threads": None, "lookahead": plan.lookahead}
         return self._opening(plan.rows, plan.split.rows, device, cache)
 
-    def store_of(self, plan: TypedPlan, node_type: str, device: torch.device) -> Callable[..., FeatureStore]:
+    def store_of(self, plan: HeteroPlan, node_type: str, device: torch.device) -> Callable[..., FeatureStore]:
         """Makes the store of the rows of a type as the plan has it."""
         return self._opening(plan.rows[node_type], plan.split.rows[node_type], device, {})
 

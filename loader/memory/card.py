@@ -10,8 +10,8 @@ from loader.machine.arguments import as_size
 from loader.machine.gpu import cuda_device, require_cuda
 from loader.machine.optional import import_optional
 from loader.memory.budget import MemoryBudget, available_bytes
+from loader.memory.hetero import seeds_of_splits
 from loader.memory.plan import readable
-from loader.memory.typed import seeds_of_splits
 from loader.samplers import resolve_fanouts
 from loader.samplers.gpu.needs import check_counted
 from loader.samplers.gpu.sizes import TOGETHER, GpuOptions
@@ -31,7 +31,7 @@ def memory_card(
     storage_dtype: str | None = None,
 ) -> dict[str, Any]:
     """What a `GraphDataModule` with this budget and `sampler=fused` on a GPU chooses, see `MemoryPlan.card`, or of a
-    dataset with types `TypedPlan.card`.
+    dataset with types `HeteroPlan.card`.
 
     Args:
         memory: bytes, or "auto" for those of the current GPU.

@@ -16,9 +16,9 @@ from loader.loaders.options import check_distinct
 from loader.machine.arguments import as_flag, kind_of
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.pyg.data_loader import DataLoader, Sampled
+from loader.pyg.hetero import hetero_graph_of, hetero_place_of, inputs_by_type
 from loader.pyg.neighbor_loader import inputs_of, numbers_by_node
 from loader.pyg.options import read_torchs
-from loader.pyg.typed import inputs_by_type, typed_graph_of, typed_place_of
 from loader.samplers.hgt import HGTSampler
 
 
@@ -75,11 +75,11 @@ class HGTLoader(DataLoader, theirs.HGTLoader):
         who = type(self).__name__
         if not isinstance(data, HeteroData):
             raise TypeError(f"data is {kind_of(data)}; {who} takes a torch_geometric.data.HeteroData")
-        place = typed_place_of(data, device)
+        place = hetero_place_of(data, device)
         drawn, meaning = read_torchs(who, place, {**options, "seed": seed})
         threads = meaning.num_threads if place.type == "cpu" else None
         sampler = HGTSampler(num_samples, edge_ids=True, seed=meaning.seed, device=place, num_threads=threads)
-        graph = typed_graph_of(data, None, None, place, False)
+        graph = hetero_graph_of(data, None, None, place, False)
         sampler.counts_of(graph)  # says what is wrong
         self._type, ids, given = inputs_by_type(graph, input_nodes)
         seeds, numbers = inputs_of(False, len(ids), given, input_id)

@@ -18,6 +18,16 @@ from loader.loaders.torch_options import as_ids
 from loader.machine.arguments import as_flag, as_number, shown
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.pyg.data_loader import DataLoader, Sampled
+from loader.pyg.hetero import (
+    counted_times,
+    edge_types_of,
+    hetero_graph_of,
+    hetero_place_of,
+    is_pinned,
+    placed,
+    shape_of_types,
+)
+from loader.pyg.hetero_links import LinksBetween, check_ends, graph_without_edges, links_of
 from loader.pyg.neighbor_loader import graph_of, place_of
 from loader.pyg.options import (
     TimeOptions,
@@ -31,16 +41,6 @@ from loader.pyg.options import (
     tree_sampler_of,
 )
 from loader.pyg.output_sampler import LinksInput, batch_of, labels_of, per_link, times_of
-from loader.pyg.typed import (
-    counted_times,
-    edge_types_of,
-    is_pinned,
-    placed,
-    shape_of_types,
-    typed_graph_of,
-    typed_place_of,
-)
-from loader.pyg.typed_links import LinksBetween, check_ends, graph_without_edges, links_of
 from loader.samplers import Negatives
 from loader.samplers.tree_subgraph import EDGES
 
@@ -140,7 +140,7 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
             time_attr, edge_label_time, temporal_strategy, disjoint, window, name="edge_label_time", needed=True
         )
         edge_types = edge_types_of(data)
-        place = place_of(data, device) if edge_types is None else typed_place_of(data, device)
+        place = place_of(data, device) if edge_types is None else hetero_place_of(data, device)
         drawn, meaning = read_torchs(who, place, {**options, "seed": seed})
         negatives = _negatives(neg_sampling, neg_sampling_ratio, strict)
         shape = subgraph_type_of(subgraph_type, directed)
@@ -176,11 +176,11 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
         else:
             pinned = is_pinned(graph, place)
             if edge_types:
-                typed = typed_graph_of(data, weight_attr, time_attr, place, pinned)
+                hetero = hetero_graph_of(data, weight_attr, time_attr, place, pinned)
             else:
-                typed = placed(graph_without_edges(data, self._type, time_attr), place, pinned)
-            check_ends(self._type, links, typed)
-            made = typed
+                hetero = placed(graph_without_edges(data, self._type, time_attr), place, pinned)
+            check_ends(self._type, links, hetero)
+            made = hetero
         around: Any
         if self._type is not None or of_times.disjoint:
             hops = large_as_all_of(made, hops, replace)

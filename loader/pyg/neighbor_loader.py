@@ -22,6 +22,16 @@ from loader.machine.arguments import kind_of
 from loader.machine.memo import Memo, version_of
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.pyg.data_loader import DataLoader, Sampled
+from loader.pyg.hetero import (
+    counted_times,
+    edge_types_of,
+    hetero_graph_of,
+    hetero_place_of,
+    inputs_by_type,
+    is_pinned,
+    placed,
+    shape_of_types,
+)
 from loader.pyg.options import (
     TimeOptions,
     hops_by_type,
@@ -32,16 +42,6 @@ from loader.pyg.options import (
     sampler_of,
     subgraph_type_of,
     tree_sampler_of,
-)
-from loader.pyg.typed import (
-    counted_times,
-    edge_types_of,
-    inputs_by_type,
-    is_pinned,
-    placed,
-    shape_of_types,
-    typed_graph_of,
-    typed_place_of,
 )
 from loader.samplers.tree_subgraph import EDGES
 
@@ -149,31 +149,31 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
         **options: Any,
     ) -> None:
         who, edge_types = type(self).__name__, edge_types_of(data)
-        typed = edge_types is not None
+        hetero = edge_types is not None
         of_times = TimeOptions.of(time_attr, input_time, temporal_strategy, disjoint, window)
-        place = typed_place_of(data, device) if typed else place_of(data, device)
+        place = hetero_place_of(data, device) if hetero else place_of(data, device)
         drawn, meaning = read_torchs(who, place, {**options, "seed": seed})
         shape = subgraph_type_of(subgraph_type, directed)
         hops: Any = hops_of(num_neighbors) if edge_types is None else hops_by_type(num_neighbors, edge_types)
         made: Graph | HeteroGraph
-        if typed:
-            made = typed_graph_of(data, weight_attr, time_attr, place, is_pinned(graph, place))
+        if hetero:
+            made = hetero_graph_of(data, weight_attr, time_attr, place, is_pinned(graph, place))
         else:
             made = graph_of(data, hops, weight_attr, place, graph, time_attr)
-        if typed or of_times.disjoint:
+        if hetero or of_times.disjoint:
             hops = large_as_all_of(made, hops, replace)
         if of_times.disjoint:
             if shape == "induced":
                 raise ValueError("subgraph_type is 'induced', which has no trees; take 'directional'")
-            counted, fanouts = counted_times(made, time_attr), hops if typed else {EDGES: hops or [0]}
+            counted, fanouts = counted_times(made, time_attr), hops if hetero else {EDGES: hops or [0]}
             picks = picks_by(weight_attr, hops)
             sampler: Any = tree_sampler_of(fanouts, shape, place, meaning, picks, replace, of_times, counted)
         else:
-            sampler = sampler_of(hops, shape_of_types(shape) if typed else shape, place, meaning, weight_attr, replace)
-            if not typed:
+            sampler = sampler_of(hops, shape_of_types(shape) if hetero else shape, place, meaning, weight_attr, replace)
+            if not hetero:
                 sampler.check_graph(made)
         self._type, ids, given = inputs_by_type(made, input_nodes)
-        seeds, numbers = inputs_of(not typed and isinstance(data, tuple), len(ids), given, input_id)
+        seeds, numbers = inputs_of(not hetero and isinstance(data, tuple), len(ids), given, input_id)
         times = None
         if time_attr is not None:
             times = _times_of(made, self._type, seeds, input_time, time_attr)

@@ -108,10 +108,10 @@ class MetaPath2Vec(torch_geometric.nn.MetaPath2Vec):
         from_ = [edge_index_dict[kind][0].cpu() + self.start[kind[0]] for kind in kinds]
         to = [edge_index_dict[kind][1].cpu() + self.start[kind[-1]] for kind in kinds]
         types = [torch.full((len(ends),), i) for i, ends in enumerate(to)]
-        self._typed = Graph.from_edges(torch.cat(to), torch.cat(from_), self.dummy_idx, edge_types=torch.cat(types))
+        self._hetero = Graph.from_edges(torch.cat(to), torch.cat(from_), self.dummy_idx, edge_types=torch.cat(types))
 
     def _pos_sample(self, batch: Tensor) -> Tensor:
-        graph, first = _on(self, "_walked", lambda: self._typed), self.metapath[0][0]
+        graph, first = _on(self, "_walked", lambda: self._hetero), self.metapath[0][0]
         check_range(f"batch, of type {first!r},", batch, self.end[first] - self.start[first])
         starts = batch.to(graph.device).repeat(self.walks_per_node) + self.start[first]
         walks = _walks(graph, starts, self.walk_length, metapath=self._path)

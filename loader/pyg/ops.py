@@ -17,7 +17,7 @@ from loader.graph import Graph
 from loader.machine.memo import Memo
 from loader.pyg.calls import drawn, on_gpu, refuse_induced
 from loader.pyg.checked import engine_of, num_threads
-from loader.pyg.typed_ops import hetero_neighbor_sample, sparse_hetero_neighbor_sample
+from loader.pyg.hetero_ops import hetero_neighbor_sample, sparse_hetero_neighbor_sample
 from loader.samplers.walk_call import random_walk as walk
 
 _SAMPLE = (
@@ -26,7 +26,7 @@ _SAMPLE = (
     "bool directed=True, bool disjoint=False, str temporal_strategy='uniform', bool return_edge_id=True) "
     "-> (Tensor, Tensor, Tensor, Tensor?, int[], int[])"
 )
-_SAMPLE_TYPED = (
+_SAMPLE_HETERO = (
     "hetero_neighbor_sample(str[] node_types, (str, str, str)[] edge_types, Dict(str, Tensor) rowptr_dict, "
     "Dict(str, Tensor) col_dict, Dict(str, Tensor) seed_dict, Dict(str, int[]) num_neighbors_dict, "
     "Dict(str, Tensor)? node_time_dict=None, Dict(str, Tensor)? edge_time_dict=None, "
@@ -39,7 +39,7 @@ _SPARSE_SAMPLE = (
     "neighbor_sample(Tensor colptr, Tensor row, Tensor input_node, int[] num_neighbors, bool replace, bool directed) "
     "-> (Tensor, Tensor, Tensor, Tensor)"
 )
-_SPARSE_SAMPLE_TYPED = (
+_SPARSE_SAMPLE_HETERO = (
     "hetero_neighbor_sample(str[] node_types, (str, str, str)[] edge_types, Dict(str, Tensor) colptr_dict, "
     "Dict(str, Tensor) row_dict, Dict(str, Tensor) input_node_dict, Dict(str, int[]) num_neighbors_dict, int num_hops, "
     "bool replace, bool directed) -> (Dict(str, Tensor), Dict(str, Tensor), Dict(str, Tensor), Dict(str, Tensor))"
@@ -64,11 +64,11 @@ def register() -> None:
         library.define(schema)
         library.impl("neighbor_sample", kernel, "CPU")
         library.impl("neighbor_sample", on_gpu, "CUDA")
-    typed: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
-        (pyg, _SAMPLE_TYPED, hetero_neighbor_sample),
-        (sparse, _SPARSE_SAMPLE_TYPED, sparse_hetero_neighbor_sample),
+    hetero: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+        (pyg, _SAMPLE_HETERO, hetero_neighbor_sample),
+        (sparse, _SPARSE_SAMPLE_HETERO, sparse_hetero_neighbor_sample),
     )
-    for library, schema, kernel in typed:
+    for library, schema, kernel in hetero:
         library.define(schema)
         # Dictionaries have no device to choose a kernel by.
         library.impl("hetero_neighbor_sample", kernel, "CompositeExplicitAutograd")

@@ -79,7 +79,7 @@ class OutputSampler(BaseSampler):
     def sample_from_nodes(self, inputs: NodeSamplerInput) -> SamplerOutput | HeteroSamplerOutput:
         """The subgraph around the nodes of `inputs`; see `torch_geometric.sampler.BaseSampler`."""
         if isinstance(self.graph, HeteroGraph):
-            return self._typed(inputs, self.graph)
+            return self._hetero(inputs, self.graph)
         out = self._output(self._trees(inputs) if self._in_trees else self._sample(inputs.node))
         out.metadata = inputs.input_id, inputs.time
         return out
@@ -106,8 +106,8 @@ class OutputSampler(BaseSampler):
         around = links.around
         if links.link_of_tree is not None:
             around = around.replace(tree=batch_of(links))
-        typed = isinstance(around, HeteroSubgraph)
-        out: Any = self._typed_output(around) if typed else self._output(around)
+        hetero = isinstance(around, HeteroSubgraph)
+        out: Any = self._hetero_output(around) if hetero else self._output(around)
         times = links.times
         if drawn is not None and drawn.mode == "triplet":
             assert links.negative_targets is not None
@@ -133,17 +133,17 @@ class OutputSampler(BaseSampler):
         epoch, batch = self._position()
         return self.sampler.sample(graph, seeds, times, epoch=epoch, batch=batch)
 
-    def _typed(self, inputs: NodeSamplerInput, graph: HeteroGraph) -> HeteroSamplerOutput:
+    def _hetero(self, inputs: NodeSamplerInput, graph: HeteroGraph) -> HeteroSamplerOutput:
         if self._in_trees:
             sample = self._trees(inputs)
         else:
             epoch, batch = self._position()
             sample = self.sampler.sample(graph, {inputs.input_type: inputs.node}, epoch=epoch, batch=batch)
-        out = self._typed_output(sample)
+        out = self._hetero_output(sample)
         out.metadata = inputs.input_id, inputs.time
         return out
 
-    def _typed_output(self, sample: HeteroSubgraph) -> HeteroSamplerOutput:
+    def _hetero_output(self, sample: HeteroSubgraph) -> HeteroSamplerOutput:
         out = HeteroSamplerOutput(
             node=sample.nodes,
             row={key: pairs[0] for key, pairs in sample.edges.items()},

@@ -49,7 +49,7 @@ class CoreSampler(NeighborSampler):
     """
 
     picks = "pick.h"  # of csrc/sampler/, as the GPU's
-    typed_engine: type[Any]  # that samples graphs with types
+    hetero_engine: type[Any]  # that samples graphs with types
     copies = False  # whether a node of such a graph may be a seed several times; each then picks by itself
 
     def __init__(
@@ -95,17 +95,17 @@ class CoreSampler(NeighborSampler):
         tell_ignored_times(self, graph)
         if isinstance(graph, HeteroGraph):
             lists, picks = self._prepared(graph.lists)
-            typed = self._make_typed_engine(graph, lists, picks)
-            return HeteroSession(graph, lists, typed, self, self.num_threads)
+            hetero = self._make_hetero_engine(graph, lists, picks)
+            return HeteroSession(graph, lists, hetero, self, self.num_threads)
         self.require_one_type()
         require_square(graph, type(self).__name__)
         lists, picks = self._prepared(graph)
         return CoreSession(lists, self._make_engine(lists, picks), self, self.num_threads)
 
-    def _make_typed_engine(self, graph: HeteroGraph, lists: Graph, picks: Any) -> Any:
+    def _make_hetero_engine(self, graph: HeteroGraph, lists: Graph, picks: Any) -> Any:
         """The object of the extension that samples these lists of the graph. `picks`: see `core_picks`."""
         options = {"copies": True} if self.copies else {}
-        return self.typed_engine(
+        return self.hetero_engine(
             lists.indptr,
             lists.indices,
             fanouts=fanouts_by_relation(graph, self.fanouts, self.relation_fanouts),
@@ -137,7 +137,7 @@ class HopwiseSampler(CoreSampler):
     with.
     """
 
-    typed_engine = _core.TypedHopwiseSampler
+    hetero_engine = _core.TypedHopwiseSampler
 
     def _make_engine(self, graph: Graph, picks: Any) -> _core.HopwiseSampler:
         return _core.HopwiseSampler(
@@ -157,7 +157,7 @@ class FusedSampler(CoreSampler):
     are read, so that the disk works on many at a time.
     """
 
-    typed_engine = _core.TypedFusedSampler
+    hetero_engine = _core.TypedFusedSampler
 
     def _make_engine(self, graph: Graph, picks: Any) -> _core.FusedSampler:
         return _core.FusedSampler(

@@ -62,7 +62,7 @@ class DGLSampler(NeighborSampler):
 
     def open(self, graph: Graph) -> Session:
         self.require_open()
-        require_graph(graph, typed=False)
+        require_graph(graph, hetero=False)
         self.require_one_type()
         return _DGLSession(self, graph)
 

@@ -80,7 +80,7 @@ class EgoSampler:
             device=device,
             num_threads=num_threads,
         )
-        self._typed: tuple[Graph, HeteroGraph] | None = None
+        self._hetero: tuple[Graph, HeteroGraph] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -93,10 +93,10 @@ class EgoSampler:
         Raises:
             TypeError, ValueError: `graph` is no `Graph` of one set of nodes, or lies elsewhere; a seed is no node.
         """
-        require_graph(graph, typed=False)
+        require_graph(graph, hetero=False)
         num_nodes, count = graph.num_nodes, len(seeds)
-        if self._typed is None or self._typed[0] is not graph:
-            self._typed = graph, HeteroGraph(graph, {EDGES[0]: num_nodes}, [EDGES])
+        if self._hetero is None or self._hetero[0] is not graph:
+            self._hetero = graph, HeteroGraph(graph, {EDGES[0]: num_nodes}, [EDGES])
         seeds = seeds.to(self.device)
         if self.depth == 0:
             seeds = integer_vector("seeds", seeds, seeds.device)  # else the sampler looks at them
@@ -105,7 +105,7 @@ class EgoSampler:
         first = tree * num_nodes + nodes  # what stands for a node of an ego graph: these ascend as `nodes` shall
         keys = first
         if self.depth and count:
-            made = self._sampler.sample(self._typed[1], seeds, epoch=epoch, batch=batch)
+            made = self._sampler.sample(self._hetero[1], seeds, epoch=epoch, batch=batch)
             keys = made.tree.long() * num_nodes + made.nodes.long()
         keys = torch.unique(keys)
         tree = torch.div(keys, max(num_nodes, 1), rounding_mode="floor")

@@ -34,11 +34,11 @@ class HeteroSession(CoreSession):
     def _build(self, nodes: Tensor, frontiers: list[int], hops: list[Hop], request: Request) -> HeteroMiniBatch:
         sizes = sizes_by_type(nodes.numpy(), frontiers, self._starts.numpy())
         types = self._graph.node_types, self._graph.edge_types
-        blocks = typed_blocks(frontiers, hops, self._once)
+        blocks = hetero_blocks(frontiers, hops, self._once)
         return HeteroMiniBatch(nodes, tuple(map(tuple, sizes)), blocks, *types, request.epoch, request.batch)
 
 
-def typed_blocks(frontiers: Sequence[int], hops: Sequence[Hop], once: bool) -> tuple[HeteroBlock, ...]:
+def hetero_blocks(frontiers: Sequence[int], hops: Sequence[Hop], once: bool) -> tuple[HeteroBlock, ...]:
     """The blocks of a mini-batch, in the order a model applies them.
 
     Args:

@@ -13,10 +13,10 @@ from loader.graph import EdgeType, Graph, HeteroGraph
 from loader.graph.checks import check_range
 from loader.samplers.base import AnyGraph
 from loader.samplers.link_ends import LinkEnds, Without
-from loader.samples.hetero_links import without_typed_links
+from loader.samples.hetero_links import without_hetero_links
 
 
-class TypedLinkEnds(LinkEnds):
+class HeteroLinkEnds(LinkEnds):
     """The ends of links of one relation, see `LinkEnds`. Links are numbered within their types.
 
     Args:
@@ -70,7 +70,7 @@ class TypedLinkEnds(LinkEnds):
         if exclude == "none":
             return None
         assert self.edge_type is not None
-        return partial(without_typed_links, edge_type=self.edge_type, reverse=self._reverse)
+        return partial(without_hetero_links, edge_type=self.edge_type, reverse=self._reverse)
 
     def within_types(self, around: Any, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
         assert self.edge_type is not None

@@ -12,7 +12,7 @@ from loader.graph import EdgeType, HeteroGraph, require_graph
 from loader.graph.relations import reversed_type
 from loader.machine.arguments import as_seed, shown
 from loader.samplers.base import AnyGraph, Sampler
-from loader.samplers.hetero_links import TypedLinkEnds
+from loader.samplers.hetero_links import HeteroLinkEnds
 from loader.samplers.link_ends import LinkEnds
 from loader.samplers.negatives import Negatives
 from loader.samplers.relations import edge_type_of
@@ -103,9 +103,9 @@ class LinkOptions(Sampler):
         """
         require_graph(graph)
         if isinstance(self.around, TreeSampler):
-            self.around.typed(graph)  # says what is wrong
+            self.around.as_hetero(graph)  # says what is wrong
         if isinstance(graph, HeteroGraph):
-            ends: LinkEnds = TypedLinkEnds(graph, self.edge_type, self.reverse)
+            ends: LinkEnds = HeteroLinkEnds(graph, self.edge_type, self.reverse)
         elif self.edge_type is not None:
             raise ValueError(f"edge_type is {self.edge_type}, but the graph has one type; leave it out")
         else:

@@ -164,7 +164,7 @@ class SubgraphSampler(NeighborSampler):
             if self.relation_fanouts is None:
                 raise ValueError("SubgraphSampler takes a graph with types if its fanouts are given by edge type")
             induced = self.subgraph_type == "induced"
-            find = partial(_all_typed_edges, graph, self) if induced else hetero_subgraph_of
+            find = partial(_all_hetero_edges, graph, self) if induced else hetero_subgraph_of
             return _FoundSession(self._sampler.open(graph), find)
         self.check_graph(graph)
         session = self._sampler.open(graph)
@@ -302,7 +302,7 @@ def induced_by_type(
     }
 
 
-def _all_typed_edges(graph: HeteroGraph, sampler: SubgraphSampler, batch: HeteroMiniBatch) -> HeteroSubgraph:
+def _all_hetero_edges(graph: HeteroGraph, sampler: SubgraphSampler, batch: HeteroMiniBatch) -> HeteroSubgraph:
     """The nodes of a subgraph with types, with all edges among them."""
     made, places = with_distinct_seeds(hetero_subgraph_of(batch))
     made = made.replace(**induced_by_type(graph, made.nodes, sampler.edge_ids))

@@ -81,7 +81,7 @@ class TreeLinkSession(Session):
     def __init__(self, sampler: LinkOptions, graph: AnyGraph, ends: LinkEnds) -> None:
         around: Any = sampler.around
         self._sampler, self._ends, self._given = sampler, ends, graph
-        self._graph: HeteroGraph = around.typed(graph)
+        self._graph: HeteroGraph = around.as_hetero(graph)
         self._edge_type = self._graph.edge_types[0] if ends.edge_type is None else ends.edge_type
         self._reverse = sampler.reverse
         if sampler.exclude == "reverse" and isinstance(graph, Graph):

@@ -116,7 +116,7 @@ class TreeOptions(GpuOptions):
         timed |= {"last": self.last, "missing_times": self.missing_times}
         return {**super().spec(), "trees": self.trees, **({} if self.times == "none" else timed)}
 
-    def typed(self, graph: AnyGraph) -> HeteroGraph:
+    def as_hetero(self, graph: AnyGraph) -> HeteroGraph:
         """The graph that is sampled for `graph`; raises TypeError if it has one type."""
         require_graph(graph)
         if isinstance(graph, Graph):

@@ -32,10 +32,10 @@ class TreeSubgraphSampler(TreeSampler):
     def spec(self) -> dict[str, Any]:
         return {**super().spec(), **({"subgraph_type": "bidirectional"} if self.both else {})}
 
-    def typed(self, graph: AnyGraph) -> HeteroGraph:
+    def as_hetero(self, graph: AnyGraph) -> HeteroGraph:
         """See `TreeSampler.typed`; a `Graph` gets a name for its nodes, and one for its edges."""
         if not isinstance(graph, Graph):
-            return super().typed(graph)
+            return super().as_hetero(graph)
         require_square(graph, type(self).__name__)
         return HeteroGraph(graph, {EDGES[0]: graph.num_nodes}, [EDGES])
 
@@ -47,7 +47,7 @@ class TreeSubgraphSampler(TreeSampler):
         return bidirectional(one) if self.both else one
 
     def open(self, graph: AnyGraph) -> Session:
-        return _Subgraphs(self.open_trees(self.typed(graph)), partial(self.shaped, graph=graph))
+        return _Subgraphs(self.open_trees(self.as_hetero(graph)), partial(self.shaped, graph=graph))
 
 
 class _Subgraphs(Session):

@@ -19,7 +19,7 @@ from loader.machine.mapped import prepare_random_reads
 from loader.machine.pages import use_huge_pages
 from loader.samplers.base import AnyGraph, Request, Session, check_position
 from loader.samplers.gpu.trees import TreeCudaSession
-from loader.samplers.hetero import typed_blocks
+from loader.samplers.hetero import hetero_blocks
 from loader.samplers.picks import batch_keys, weights_of
 from loader.samplers.relations import fanouts_by_relation, node_types_of, require_type_order, seeds_by_type
 from loader.samplers.tree_options import Sight, TreeOptions
@@ -79,7 +79,7 @@ class TreeSampler(TreeOptions):
             ValueError: it lies elsewhere, or lacks the times that count.
             RuntimeError: the sampler was closed.
         """
-        return self.open_trees(self.typed(graph))
+        return self.open_trees(self.as_hetero(graph))
 
     def open_trees(self, graph: HeteroGraph) -> Session:
         """`open`, whose session gives the trees as `TreeMiniBatch` objects, see `shaped`."""
@@ -206,7 +206,7 @@ class TreeSession(Session):
         return TreeMiniBatch(
             nodes,
             tuple(map(tuple, sizes)),
-            typed_blocks(frontiers, hops, True),
+            hetero_blocks(frontiers, hops, True),
             *(self._sight.graph.node_types, self._sight.graph.edge_types),
             *(request.epoch, request.batch),
             tree=tree,

@@ -73,7 +73,7 @@ def random_walk(
     """
     if not _NEGATIVES.isdisjoint(options):
         raise TypeError("random_walk draws no negatives; WalkSampler does")
-    require_graph(graph, typed=False)
+    require_graph(graph, hetero=False)
     if "device" not in options:
         options["device"] = graph.device
     metapath = options.get("metapath")

@@ -237,7 +237,7 @@ class WalkSampler(Sampler):
             RuntimeError: the sampler was closed; `next` cannot be compiled here.
         """
         self.require_open()
-        require_graph(graph, typed=False)
+        require_graph(graph, hetero=False)
         walked = walked_graph(self, graph)
         if self.next is not None:
             walked.prepare(self.next)

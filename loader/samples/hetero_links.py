@@ -13,7 +13,7 @@ from loader.samples.links import Among, edges_without, gone_of, lists_without, m
 from loader.samples.segments import EdgeType
 
 
-def without_typed_links(
+def without_hetero_links(
     sample: Any, sources: Tensor, targets: Tensor, *, edge_type: EdgeType, reverse: EdgeType | None
 ) -> Any:
     """A copy of a sample without the edges of one relation, or two, between some pairs of its seeds.
@@ -62,10 +62,10 @@ def _block_without(sample: HeteroMiniBatch, block: HeteroBlock, among: Among) ->
     first, gone = gone_of(block, rows, seeds, among)
     if gone.numel() == 0:
         return block
-    return typed_block_without(block, gone, rows, first)
+    return hetero_block_without(block, gone, rows, first)
 
 
-def typed_block_without(
+def hetero_block_without(
     block: HeteroBlock, gone: Tensor, rows: int | None = None, edges: int | None = None
 ) -> HeteroBlock:
     """The block without the edges at these positions, ascending, which are of the first `rows` rows and among the first

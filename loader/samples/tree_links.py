@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loader.samples.hetero_block import HeteroBlock
-from loader.samples.hetero_links import typed_block_without
+from loader.samples.hetero_links import hetero_block_without
 from loader.samples.segments import EdgeType
 from loader.samples.subgraph import edges_of
 from loader.samples.trees import TreeMiniBatch
@@ -60,7 +60,7 @@ def without_own_edges(sample: TreeMiniBatch, link: Tensor, own: Sequence[OwnEdge
         gone = torch.cat([_own_of(sample, block, link, way) for way in own])
         if len(own) > 1:
             gone = torch.unique(gone)
-        blocks.append(typed_block_without(block, gone) if gone.numel() else block)
+        blocks.append(hetero_block_without(block, gone) if gone.numel() else block)
     return sample.replace(blocks=tuple(blocks))
 
 

@@ -24,7 +24,7 @@ def degree_hotness(graph: Graph) -> Tensor:
     graph this is also its in-degree. It is a static estimate, as in PaGraph (Lin et al., "PaGraph: Scaling GNN Training
     on Large Graphs via Computation-aware Caching", SoCC 2020), and takes one pass over the edges.
     """
-    require_graph(graph, typed=False)
+    require_graph(graph, hetero=False)
     counts = torch.zeros(graph.num_nodes, dtype=torch.int64, device=graph.device)
     for part in graph.indices.split(_CHUNK):
         counts += torch.bincount(part, minlength=graph.num_nodes)
@@ -43,7 +43,7 @@ def pagerank_hotness(graph: Graph, seeds: Tensor | None = None) -> Tensor:
     Raises:
         ValueError: a seed is no node; and as `loader.traverse.pagerank`.
     """
-    require_graph(graph, typed=False)
+    require_graph(graph, hetero=False)
     own = None if seeds is None else _marked(seeds, graph.num_nodes).double()
     return pagerank(graph, personalization=own, reverse=True).cpu()
 
@@ -65,7 +65,7 @@ def k_hop_hotness(graph: Graph, seeds: Tensor, fanouts: Sequence[int], batch_siz
     Raises:
         ValueError: a seed is no node, or a number is too small.
     """
-    require_graph(graph, typed=False)
+    require_graph(graph, hetero=False)
     size = as_size("batch_size", batch_size)
     if isinstance(fanouts, (str, bytes)) or not isinstance(fanouts, Iterable):
         raise TypeError(f"fanouts is {shown(fanouts)}; it must be a list of integers, e.g. [15, 10, 5]")

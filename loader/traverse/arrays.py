@@ -62,7 +62,7 @@ def where(graph: Graph, device: torch.device | str | None, num_threads: int | No
             effect on that device.
         NoGpuError: a GPU was asked for, and there is none.
     """
-    require_graph(graph, typed=False)
+    require_graph(graph, hetero=False)
     require_square(graph, "a traversal")
     goal = graph.device if device is None else as_device(device)
     threads = available_cpus() if num_threads is None else as_threads(num_threads)

@@ -1,7 +1,7 @@
 """Datasets that are drawn at random, in the shapes of public ones: for measurements and for trying train.py."""
 
+from models.synthetic.hetero import HeteroSyntheticDataset
 from models.synthetic.large import LargeSyntheticDataset
 from models.synthetic.small import SyntheticDataset
-from models.synthetic.typed import TypedSyntheticDataset
 
-__all__ = ["LargeSyntheticDataset", "SyntheticDataset", "TypedSyntheticDataset"]
+__all__ = ["HeteroSyntheticDataset", "LargeSyntheticDataset", "SyntheticDataset"]

@@ -11,11 +11,11 @@ from loader.machine.arguments import as_flag
 from loader.ops.live_hops import LiveHops
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.segments import EdgeType
+from models.hetero_block_net import HeteroBlockNet
 from models.training.graphed import IGNORED_LABEL, GraphedLoss
 from models.training.hetero_classifier import HeteroClassifier
 from models.training.replayed import ReplayedSteps
 from models.training.whole_step import overrides
-from models.typed_net import TypedNet
 
 
 class GraphedHeteroClassifier(ReplayedSteps, HeteroClassifier):
@@ -35,7 +35,7 @@ class GraphedHeteroClassifier(ReplayedSteps, HeteroClassifier):
         RuntimeError: on the first training step, `cuda_graph` where graphs are not possible.
     """
 
-    net: TypedNet  # type: ignore[assignment]  # which is no HeteroNet, but has what is read of one here
+    net: HeteroBlockNet  # type: ignore[assignment]  # which is no HeteroNet, but has what is read of one here
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class GraphedHeteroClassifier(ReplayedSteps, HeteroClassifier):
         if self.cuda_graph and self.multilabel:
             raise ValueError("cuda_graph is true, but nodes have several labels here; leave it out")
 
-    def take(self, net: TypedNet, owner: type) -> None:
+    def take(self, net: HeteroBlockNet, owner: type) -> None:
         """Makes `net` the model. Graphs replay no step whose code a subclass of `owner` has replaced."""
         self.net, self._owner = net, owner
         self.graphed = GraphedLoss(self._loss, self.net, IGNORED_LABEL, live=LiveHops)

@@ -33,7 +33,7 @@ def train_nodes(cfg: DictConfig, why: str, job: JobResult) -> float:
     Raises:
         ValueError: something the user can mend, before work starts.
     """
-    datamodule = datamodule_of(cfg, typed=takes_types(cfg))
+    datamodule = datamodule_of(cfg, hetero=takes_types(cfg))
     trainer = make_trainer(cfg)
     announce(cfg, why, first=trainer.is_global_zero)
     datamodule.prepare_data()

@@ -84,7 +84,7 @@ def keywords(made: Any) -> set[str] | None:
     return None if any(p.kind is p.VAR_KEYWORD for p in found.values()) else set(found)
 
 
-def datamodule_of(cfg: DictConfig, *, typed: bool) -> Any:
+def datamodule_of(cfg: DictConfig, *, hetero: bool) -> Any:
     """The data module of a run, whose data are not read yet.
 
     Whatever can refuse its options does so before: the model through a trial of it with the smallest sizes of data.
@@ -99,9 +99,9 @@ def datamodule_of(cfg: DictConfig, *, typed: bool) -> Any:
     kind: Any = get_class(cfg.datamodule["_target_"])
     if not hasattr(kind, "trial_sizes"):
         raise ValueError(f"datamodule._target_ is {cfg.datamodule['_target_']}; it must be a GraphDataModule")
-    trial_sizes = kind.typed_trial_sizes if typed else kind.trial_sizes
-    check_takes(cfg, [*trial_sizes] if typed else [*trial_sizes, "multilabel"])
-    if typed:
+    trial_sizes = kind.hetero_trial_sizes if hetero else kind.trial_sizes
+    check_takes(cfg, [*trial_sizes] if hetero else [*trial_sizes, "multilabel"])
+    if hetero:
         check_sizes(cfg.model, ["num_nodes"])
     trial = instantiate(cfg.model, **trial_sizes)
     check_methods(cfg, trial)

@@ -71,7 +71,7 @@ def train_task(cfg: DictConfig, why: str, job: JobResult) -> float:
     Raises:
         ValueError: something the user can mend, before work starts.
     """
-    return train_and_test(cfg, why, job, datamodule_of(cfg, typed=True), _table)
+    return train_and_test(cfg, why, job, datamodule_of(cfg, hetero=True), _table)
 
 
 def with_columns_of_past_run(datamodule: Any, saved: Mapping[str, Any], predicts: bool) -> None:

@@ -23,7 +23,9 @@ RENAMED = {
 }
 # Classes that are elsewhere, by the names that `_target_` had.
 _MOVED = {
-    f"loader.datasets.{name}": f"models.synthetic.{name}" for name in ("SyntheticDataset", "LargeSyntheticDataset")
+    "loader.datasets.SyntheticDataset": "models.synthetic.SyntheticDataset",
+    "loader.datasets.LargeSyntheticDataset": "models.synthetic.LargeSyntheticDataset",
+    "models.synthetic.TypedSyntheticDataset": "models.synthetic.HeteroSyntheticDataset",
 }
 
 

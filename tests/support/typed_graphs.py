@@ -51,7 +51,7 @@ def with_hubs(count: int, dtype: torch.dtype = torch.float32) -> HeteroGraph:
 
 
 @st.composite
-def typed_edges(draw: Any, most_types: int = 4, most_relations: int = 6) -> tuple[Edges, dict[str, int], Any]:
+def hetero_edges(draw: Any, most_types: int = 4, most_relations: int = 6) -> tuple[Edges, dict[str, int], Any]:
     """Edges, numbers of nodes and weights: with types without nodes and relations without edges."""
     sizes = {f"t{i}": draw(st.integers(0, 7)) for i in range(draw(st.integers(1, most_types)))}
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from loader.dgl import originals
 from loader.dgl.graphs import fill, weights_of
+from loader.dgl.hetero import by_edge_type, by_node_type
 from loader.dgl.sampling.lists import Picked
-from loader.dgl.typed import by_edge_type, by_node_type
 from loader.graph.checks import check_range, integer_vector
 from loader.loaders.torch_options import as_ids
 from loader.machine.arguments import as_flag, as_index, kind_of, shown

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from loader import _core
+from loader.dgl.hetero import edge_type
 from loader.dgl.originals import drawn
 from loader.dgl.sampling.frontier import refusing_as_dgl, require_graph
 from loader.dgl.sampling.lists import lists_of
-from loader.dgl.typed import edge_type
 from loader.graph import Graph
 from loader.machine.arguments import as_flag, as_number, as_size
 from loader.machine.memo import Memo

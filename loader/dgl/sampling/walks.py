@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from loader.dgl.hetero import edge_type
 from loader.dgl.originals import drawn
 from loader.dgl.sampling.frontier import EdgeType, nodes_of, refusing_as_dgl, require_graph, weights_by_type
 from loader.dgl.sampling.lists import Lists, lists_of
-from loader.dgl.typed import edge_type
 from loader.machine.arguments import as_flag, as_size, shown
 from loader.samplers.walk_call import random_walk as walk
 

@@ -11,16 +11,16 @@ from loader import _core
 from loader.graph import Graph, HeteroGraph
 from loader.machine.gpu import current_stream
 from loader.samplers.base import as_seeds
+from loader.samplers.gpu.hetero_sizes import HeteroSizes, require_hetero
 from loader.samplers.gpu.session import Begun, CudaSession
 from loader.samplers.gpu.sizes import GpuOptions
-from loader.samplers.gpu.typed_sizes import TypedSizes, require_typed
 from loader.samplers.gpu.workspace import Workspace
 from loader.samplers.relations import node_types_of
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.hetero_block import HeteroBlock
 
 
-class TypedWorkspace(TypedSizes, Workspace):
+class HeteroWorkspace(HeteroSizes, Workspace):
     """The kernels' memory for a `HeteroGraph`, see `Workspace`.
 
     Raises:
@@ -31,7 +31,7 @@ class TypedWorkspace(TypedSizes, Workspace):
         super().__init__(sampler, graph, graph.lists if lists is None else lists)
 
     def _require(self, sampler: GpuOptions, graph: Graph) -> None:
-        require_typed(sampler)
+        require_hetero(sampler)
         if graph.list_cache is not None:
             raise ValueError("the lists of a HeteroGraph are cached, which its sampler does not read; leave it out")
 
@@ -50,7 +50,7 @@ class TypedWorkspace(TypedSizes, Workspace):
             graph.indices,
             fanouts=self._by_relation,
             relation_fanouts=fanouts,
-            types=node_types_of(self._typed),
+            types=node_types_of(self._hetero),
             once=self._once,
             replace=self._replace,
             edge_ids=self._edge_ids,
@@ -65,7 +65,7 @@ class TypedWorkspace(TypedSizes, Workspace):
         return fanouts
 
 
-class TypedBegun(Begun):
+class HeteroBegun(Begun):
     """A typed mini-batch that was launched."""
 
     __slots__ = ("batch",)
@@ -73,12 +73,12 @@ class TypedBegun(Begun):
     batch: Any  # a HeteroMiniBatch without its arrays and sizes, until it is finished
 
 
-class TypedCudaSession(CudaSession):
+class HeteroCudaSession(CudaSession):
     """Samples a `HeteroGraph` on the GPU, see `CudaSession`."""
 
-    workspace: type[TypedWorkspace] = TypedWorkspace
-    begun: type[TypedBegun] = TypedBegun
-    _space: TypedWorkspace | None
+    workspace: type[HeteroWorkspace] = HeteroWorkspace
+    begun: type[HeteroBegun] = HeteroBegun
+    _space: HeteroWorkspace | None
 
     def __init__(self, sampler: GpuOptions, graph: HeteroGraph) -> None:
         self._graph = graph
@@ -91,7 +91,7 @@ class TypedCudaSession(CudaSession):
     def _launch(self, space: Workspace, together: list[Begun]) -> None:
         super()._launch(space, together)
         for begun in together:  # while the GPU samples
-            assert isinstance(begun, TypedBegun)
+            assert isinstance(begun, HeteroBegun)
             begun.batch = self._empty_batch(begun)
 
     def _empty_batch(self, begun: Any) -> HeteroMiniBatch:
@@ -106,7 +106,7 @@ class TypedCudaSession(CudaSession):
         return tuple([HeteroBlock(memory, memory, 0, 0, 0) for _ in begun.plan.edges])
 
     def build(self, begun: Begun, frontiers: list[int], edges: list[int], *more: Any) -> Any:
-        assert isinstance(begun, TypedBegun)
+        assert isinstance(begun, HeteroBegun)
         new_by_type, rows = more
         space, batch = self._opened(), begun.batch
         nodes, indices, indptr, ids, tree = begun.plan.layout.fit(begun.room, frontiers, edges, rows)

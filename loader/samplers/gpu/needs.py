@@ -11,6 +11,7 @@ from loader import _core
 from loader.graph import Graph, HeteroGraph
 from loader.machine.gpu import counted_bytes
 from loader.samplers.base import AnyGraph
+from loader.samplers.gpu.hetero_needs import hetero_needs
 from loader.samplers.gpu.lists import check_reads_caches, choose_reads
 from loader.samplers.gpu.reads import READS, is_uniform
 from loader.samplers.gpu.sizes import (
@@ -20,7 +21,6 @@ from loader.samplers.gpu.sizes import (
     Plan,
     Sizes,
 )
-from loader.samplers.gpu.typed_needs import typed_needs
 
 _MULTIPROCESSORS = 256  # more than any GPU has; no size goes by it
 
@@ -52,7 +52,7 @@ class SamplerNeeds(NamedTuple):
         """
         check_counted(sampler)
         if isinstance(graph, HeteroGraph):
-            return cls(*typed_needs(sampler, graph, graph_of_sizes(graph.lists), num_seeds))
+            return cls(*hetero_needs(sampler, graph, graph_of_sizes(graph.lists), num_seeds))
         seeds = sorted({min(n, graph.num_nodes) for n in num_seeds})
         sizes = graph_of_sizes(graph)
         on_gpu, pinned = sampler.reads if sampler.reads != "auto" else "naive", choose_reads(sampler, sizes)

@@ -161,9 +161,9 @@ class CudaSampler(GpuOptions):
         require_graph(graph)
         tell_ignored_times(self, graph)
         if isinstance(graph, HeteroGraph):
-            from loader.samplers.gpu.hetero import TypedCudaSession
+            from loader.samplers.gpu.hetero import HeteroCudaSession
 
-            return TypedCudaSession(self, graph)
+            return HeteroCudaSession(self, graph)
         self.require_one_type()
         return CudaSession(self, graph)
 

@@ -6,10 +6,10 @@ import math
 from typing import Any, NamedTuple
 
 from loader.graph import HeteroGraph
+from loader.samplers.gpu.hetero_sizes import HeteroSizes
 from loader.samplers.gpu.layout import Layout
 from loader.samplers.gpu.reach import Most, Reach
 from loader.samplers.gpu.sizes import GpuOptions, Plan, with_headroom
-from loader.samplers.gpu.typed_sizes import TypedSizes
 from loader.samplers.tree_options import TreeOptions
 
 _FIRST_ROWS, _FIRST_PICKS = 1 << 14, 1 << 16  # of all trees of a mini-batch, before the first told how many there are
@@ -39,19 +39,19 @@ _THREADS_AT_ONCE = 1024  # of a multiprocessor
 _MOST_NODES = 2**31 - 1  # of a mini-batch; 32 bits number its entries
 
 
-class TreeSizes(TypedSizes):
-    """The sizes of the trees of mini-batches, see `TypedSizes`."""
+class TreeSizes(HeteroSizes):
+    """The sizes of the trees of mini-batches, see `HeteroSizes`."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._table = 0
         self._guess = 1.0  # by which the first guess grew
         super().__init__(*arguments, **options)
 
-    def _reach_of(self, sampler: GpuOptions, typed: HeteroGraph) -> Reach:
+    def _reach_of(self, sampler: GpuOptions, hetero: HeteroGraph) -> Reach:
         """What one tree may reach: that of another seed may reach it, too."""
         assert isinstance(sampler, TreeOptions)
         self._has_tables = sampler.trees == "unique"
-        return Reach(sampler, typed, distinct=self._has_tables)
+        return Reach(sampler, hetero, distinct=self._has_tables)
 
     def _most(self, num_seeds: int) -> Most:
         return Most(*([n * num_seeds for n in part] for part in self._reach.most(1)))

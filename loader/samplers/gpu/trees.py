@@ -11,7 +11,7 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph, HeteroGraph
 from loader.samplers.base import Request
-from loader.samplers.gpu.hetero import TypedBegun, TypedCudaSession, TypedWorkspace
+from loader.samplers.gpu.hetero import HeteroBegun, HeteroCudaSession, HeteroWorkspace
 from loader.samplers.gpu.session import Begun, check_launches
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samplers.gpu.tree_sizes import TreeSizes
@@ -23,7 +23,7 @@ from loader.samples.trees import TreeMiniBatch
 _PILOT = 64  # trees, from which the first sizes are learnt
 
 
-class TreeWorkspace(TreeSizes, TypedWorkspace):
+class TreeWorkspace(TreeSizes, HeteroWorkspace):
     """The kernels' memory for trees of a `HeteroGraph`, see `Workspace`."""
 
     def __init__(self, sampler: GpuOptions, graph: HeteroGraph) -> None:
@@ -42,7 +42,7 @@ class TreeWorkspace(TreeSizes, TypedWorkspace):
             graph.indices,
             fanouts=self._by_relation,
             relation_fanouts=fanouts,
-            types=node_types_of(self._typed),
+            types=node_types_of(self._hetero),
             times=times,
             paths=trees.trees == "paths",
             last=trees.last,
@@ -93,7 +93,7 @@ class TreeWorkspace(TreeSizes, TypedWorkspace):
         return held["row_first"].numel() // self.slots, held["picks"].numel() // self.slots
 
 
-class TreeBegun(TypedBegun):
+class TreeBegun(HeteroBegun):
     """Trees that were launched."""
 
     __slots__ = ("numbers", "pairs")
@@ -107,7 +107,7 @@ class TreeBegun(TypedBegun):
         self.numbers = numbers  # of the seeds in a loader's list
 
 
-class TreeCudaSession(TypedCudaSession):
+class TreeCudaSession(HeteroCudaSession):
     """Samples trees of a `HeteroGraph` on the GPU, see `CudaSession`."""
 
     workspace, begun = TreeWorkspace, TreeBegun

@@ -44,9 +44,9 @@ class RunSummary(Callback):
         accuracies = {k: v for k, v in tested.items() if k != "test/loss"}
         times = next((c for c in callbacks_of(trainer) if isinstance(c, StageTimes)), None)
         tested_by = getattr(pl_module, "TESTED_BY", None)
-        typed = bool(getattr(pl_module, "hparams", {}).get("edge_types"))  # which is tested with sampled neighbors
+        hetero = bool(getattr(pl_module, "hparams", {}).get("edge_types"))  # which is tested with sampled neighbors
         of = tested_weights(getattr(trainer, "ckpt_path", None))
-        lines = summary_lines(accuracies, times, _replayed(trainer, pl_module), tested_by, self._sampled, typed, of)
+        lines = summary_lines(accuracies, times, _replayed(trainer, pl_module), tested_by, self._sampled, hetero, of)
         print("\n".join(map(wrapped, self._early + lines)))
 
 
@@ -56,7 +56,7 @@ def summary_lines(
     replayed: tuple[int, int] | None = None,
     tested_by: str | None = None,
     sampled: float | None = None,
-    typed: bool = False,
+    hetero: bool = False,
     weights: str = BEST,
 ) -> list[str]:
     """The lines of `RunSummary`.
@@ -76,7 +76,7 @@ def summary_lines(
     for name, share in accuracies.items():
         split, metric = _split_and_metric(name)
         shares.setdefault(metric, []).append(f"{split} {share:.4g}" if metric in _NUMBERS else f"{split} {share:.2%}")
-    are_sampled = typed or "test/acc" in accuracies
+    are_sampled = hetero or "test/acc" in accuracies
     how = f"by {tested_by}" if tested_by else f"with {'sampled' if are_sampled else 'all'} neighbors"
     for metric, splits in shares.items():
         also = ""

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from loader.datasets.base import CachedDataset
 from models.synthetic import LargeSyntheticDataset, SyntheticDataset
-from models.synthetic.typed import SHAPES
+from models.synthetic.hetero import SHAPES
 
 CONF = Path(__file__).resolve().parents[3] / "conf" / "dataset"
 TABLES = ("relational", "rel-f1")
@@ -111,7 +111,7 @@ def test_the_papers_shape_is_the_published_one(tmp_path):
     assert np.diff(ends).tolist() == [1_207_179, 125_265, 214_338]
 
 
-def test_typed_shapes_are_the_published_ones(tmp_path):
+def test_hetero_shapes_are_the_published_ones(tmp_path):
     mag, igb = (describe(f"synthetic-{shape}", tmp_path) for shape in ("mag", "igb"))
     papers = sum(SHAPES["mag"].nodes.values()), SHAPES["mag"].nodes["paper"]
     assert papers == (1_939_743, 736_389)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
-from typed_graphs import lists_of, rows_of, typed_edges
+from typed_graphs import hetero_edges, lists_of, rows_of
 
 from loader.datasets import (
     CacheError,
@@ -320,7 +320,7 @@ def test_the_command_line_tells_the_two_kinds_apart(load: Load, tmp_path: Path, 
     assert not isinstance(open_dataset(str(npz_file()), cache_dir=tmp_path / "cache"), HeteroDataset)
 
 
-@given(typed_edges())
+@given(hetero_edges())
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_written_is_read(tmp_path: Path, drawn: Any) -> None:
     edges, sizes, weights = drawn

@@ -14,7 +14,7 @@ from graphs import messy_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from typed_graphs import EdgeType, lists_of, rows_of, typed_edges
+from typed_graphs import EdgeType, hetero_edges, lists_of, rows_of
 
 import loader
 from loader import FusedSampler, TreeSampler, WalkSampler, random_walk
@@ -66,7 +66,7 @@ class TestFromEdges:
         assert graph.metadata() == (["author", "paper", "venue"], list(graph.edge_types))
         assert "'paper': 4" in repr(graph)
 
-    @given(typed_edges())
+    @given(hetero_edges())
     @settings(max_examples=60, deadline=None)
     def test_lists_are_those_of_plain_numpy(self, drawn: Any) -> None:
         edges, sizes, weights = drawn
@@ -145,7 +145,7 @@ class TestRelation:
         assert one.reverse().node_times is None  # they were of the sources
         assert graph.relation(CITES).reverse().num_nodes == 3
 
-    @given(typed_edges())
+    @given(hetero_edges())
     @settings(max_examples=60, deadline=None)
     def test_it_is_the_graph_of_its_edges(self, drawn: Any) -> None:
         edges, sizes, weights = drawn
@@ -180,7 +180,7 @@ class TestRelation:
 
 
 class TestReverse:
-    @given(typed_edges())
+    @given(hetero_edges())
     @settings(max_examples=60, deadline=None)
     def test_every_edge_is_turned_round(self, drawn: Any) -> None:
         edges, sizes, weights = drawn
@@ -275,7 +275,7 @@ class TestOf:
             HeteroGraph.of(Graph(torch.zeros(4, dtype=torch.int64), torch.empty(0, dtype=torch.int64))).num_nodes == 3
         )
 
-    def test_what_is_no_typed_graph_is_refused(self) -> None:
+    def test_what_is_no_hetero_graph_is_refused(self) -> None:
         with pytest.raises(TypeError, match=r"graph is a list; it must be a loader\.Graph: HeteroGraph\.from_edges"):
             HeteroGraph.of([])  # type: ignore[arg-type]
         with pytest.raises(ValueError, match=r"HeteroGraph\.of wants a graph of one set of nodes"):
@@ -506,7 +506,7 @@ def test_where_a_graph_is_wanted_relations_are_named() -> None:
     typed, ids = small(), torch.arange(3)
     require_graph(typed)
     wants: list[Callable[[], Any]] = [
-        lambda: require_graph(typed, typed=False),
+        lambda: require_graph(typed, hetero=False),
         lambda: bfs(typed, ids),  # type: ignore[arg-type]
         lambda: random_walk(typed, ids, 2),  # type: ignore[arg-type]
         lambda: WalkSampler(walk_length=2).open(typed),  # type: ignore[arg-type]

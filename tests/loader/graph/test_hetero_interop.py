@@ -158,7 +158,7 @@ def test_where_one_type_is_wanted_ways_are_named(edges: dict[Any, Tensor]) -> No
     with pytest.raises(TypeError, match=r"a loader\.Graph or a loader\.HeteroGraph: HeteroGraph\.from_pyg\(graph\)$"):
         require_graph(data)
     with pytest.raises(TypeError, match=r"a loader\.Graph: HeteroGraph\.from_pyg\(graph\)\.relation\(edge_type\)$"):
-        require_graph(data, typed=False)
+        require_graph(data, hetero=False)
 
 
 @needs_dgl

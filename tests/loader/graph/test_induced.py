@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from induced_oracle import expected_edges, node_sets, rows_of, small_graphs
 from marks import HAS_GPU
-from typed_graphs import typed_edges
+from typed_graphs import hetero_edges
 
 from loader.graph import Graph, HeteroGraph, induced_edges, induced_edges_by_type, induced_subgraph
 
@@ -77,7 +77,7 @@ def test_no_nodes_are_an_empty_graph() -> None:
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.data(), typed_edges())
+@given(st.data(), hetero_edges())
 def test_relations_are_those_of_plain_python(data: Any, made: Any) -> None:
     edges, sizes, weights = made
     graph = HeteroGraph.from_edges(edges, sizes, edge_weights=weights)
@@ -158,7 +158,7 @@ def test_written_lists_are_refused() -> None:
 
 
 @settings(deadline=None, max_examples=150)
-@given(st.data(), typed_edges())
+@given(st.data(), hetero_edges())
 def test_edges_by_type_are_those_of_python(data: Any, given_edges: Any) -> None:
     edges, sizes, _ = given_edges
     graph = HeteroGraph.from_edges(edges, sizes)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from loader.items import EdgeItems, NodeItems, TypedNodeItems, Walkers
+from loader.items import EdgeItems, HeteroNodeItems, NodeItems, Walkers
 
 IDS = torch.arange(100, 200)
 
@@ -79,9 +79,9 @@ def test_bad_times_are_refused(times: torch.Tensor, message: str) -> None:
 
 
 def test_nodes_of_a_mini_batch_come_by_type() -> None:
-    items = TypedNodeItems(torch.tensor([12, 3, 25, 11, 1, 24]), torch.tensor([0, 10, 20]))
+    items = HeteroNodeItems(torch.tensor([12, 3, 25, 11, 1, 24]), torch.tensor([0, 10, 20]))
     narrow = items.to(torch.device("cpu"), torch.int32)
-    assert isinstance(narrow, TypedNodeItems)
+    assert isinstance(narrow, HeteroNodeItems)
     assert narrow.starts.dtype == torch.int32
     for one in (items, narrow):
         assert [seeds.ids.tolist() for seeds in one.take(slice(0, 6), [4, 2])] == [[3, 12, 11, 25], [1, 24]]

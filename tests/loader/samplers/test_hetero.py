@@ -194,7 +194,7 @@ def test_options_for_types_need_types() -> None:
         FusedSampler([2], expand="some")
 
 
-def test_other_samplers_refuse_a_typed_graph() -> None:
+def test_other_samplers_refuse_a_hetero_graph() -> None:
     with pytest.raises((TypeError, ValueError), match="types"):
         SubgraphSampler([2]).open(graph_of())
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from marks import HAS_GPU
 from reference_hgt import chances, edges_among, lists_of, raced
 from statistics_of_counts import LEVEL, p_expected
-from typed_graphs import Edges, typed_edges, with_hubs
+from typed_graphs import Edges, hetero_edges, with_hubs
 
 from loader import NodeLoader
 from loader.graph import Graph, HeteroGraph
@@ -47,7 +47,7 @@ def edges_of(sample: HeteroSubgraph) -> dict[Any, list[tuple[int, int, int]]]:
 
 
 @settings(deadline=None, max_examples=150)
-@given(st.data(), typed_edges(), st.integers(1, 4), st.booleans())
+@given(st.data(), hetero_edges(), st.integers(1, 4), st.booleans())
 def test_samples_are_those_of_plain_python(data, made, num_hops: int, one_list: bool) -> None:
     edges, sizes, _ = made
     counts = st.lists(st.integers(0, 4), min_size=num_hops, max_size=num_hops)

@@ -142,7 +142,7 @@ def check_picks(case: oracle.Case, edges: list[int], key: Any, fanout: int, chos
             assert chosen == list(range(degree - count, degree))
 
 
-def test_an_untimed_tree_is_a_typed_mini_batch() -> None:
+def test_an_untimed_tree_is_a_hetero_mini_batch() -> None:
     for number in range(60):
         rng = np.random.default_rng([3, number])
         graph = typed_oracle.random_graph(rng, weighted=False, largest=60)

@@ -100,7 +100,7 @@ def test_copies_have_all_parts() -> None:
     assert "num_nodes={'author': 3, 'paper': 3}" in repr(sample)
 
 
-def test_fanouts_by_type_and_typed_graphs_go_together() -> None:
+def test_fanouts_by_type_and_hetero_graphs_go_together() -> None:
     with pytest.raises(ValueError, match="takes a graph with types if its fanouts are given by edge type"):
         SubgraphSampler([2]).sample(small_graph(), {"paper": torch.tensor([1])})
     with pytest.raises(ValueError, match="fanouts is given per edge type, but the graph has one type"):

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typed_datasets import make_typed
-from typed_graphs import typed_edges
+from typed_graphs import hetero_edges
 
 from loader.graph import HeteroGraph
 from loader.samplers import FusedSampler, TreeSampler
@@ -27,7 +27,7 @@ def sizes_of(batch: Any) -> tuple[list[int], list[int], list[int]]:
 
 
 @given(
-    made=typed_edges(),
+    made=hetero_edges(),
     fanouts=st.lists(st.sampled_from([1, 2, 3, -1]), min_size=1, max_size=3),
     options=st.fixed_dictionaries({"replace": st.booleans(), "expand": st.sampled_from(["all", "new"])}),
     kind=st.sampled_from(["one", "unique", "paths", "labor"]),

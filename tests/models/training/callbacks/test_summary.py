@@ -48,7 +48,7 @@ def test_a_sampled_test_says_so() -> None:
 
 
 def test_errors_are_no_shares() -> None:
-    assert summary_lines({"test/mae": 13.0092, "test/r2": -0.6388}, None, typed=True) == [
+    assert summary_lines({"test/mae": 13.0092, "test/r2": -0.6388}, None, hetero=True) == [
         "mae: test 13.01 with sampled neighbors (best checkpoint)",
         "r2: test -0.6388 with sampled neighbors (best checkpoint)",
     ]

@@ -25,7 +25,7 @@ from loader.machine.gpu import counted_beyond, counted_bytes
 from loader.memory.split import LEVEL_BITS, LEVELS, LINE_BYTES, level_of
 
 
-class TypedSplit(NamedTuple):
+class HeteroSplit(NamedTuple):
     """What lies in GPU memory.
 
     Attributes:
@@ -51,7 +51,7 @@ def split_types(
     list_reads: float,
     rows: Mapping[str, int],
     reads: Mapping[str, Tensor],
-) -> TypedSplit:
+) -> HeteroSplit:
     """The split of `room` bytes of GPU memory with the fewest bytes over the bus.
 
     What torch's allocator counts for the arrays of the split is at most `room`.
@@ -83,7 +83,7 @@ def split_types(
         for of, ids in zip(types.values(), chosen.values(), strict=True)
     )
     bus = max(0.0, without - saved)
-    return TypedSplit(best.state.lists, chosen, list_bytes if best.state.lists else 0, taken, bus, without)
+    return HeteroSplit(best.state.lists, chosen, list_bytes if best.state.lists else 0, taken, bus, without)
 
 
 _NONE = torch.zeros(0, dtype=torch.int64)

@@ -35,7 +35,7 @@ def shape_of_types(shape: str) -> str:
     return "induced" if shape == "induced" else "directional"
 
 
-def typed_place_of(data: Any, device: torch.device | str | None) -> torch.device:
+def hetero_place_of(data: Any, device: torch.device | str | None) -> torch.device:
     """Where mini-batches arrive: `device`, or by default the device of the first `x` of a node type."""
     if isinstance(data, tuple):
         return device_of(device)
@@ -43,7 +43,7 @@ def typed_place_of(data: Any, device: torch.device | str | None) -> torch.device
     return device_of(found[0] if device is None and found else device)
 
 
-def typed_graph_of(
+def hetero_graph_of(
     data: Any, weight_attr: str | None, time_attr: str | None, device: torch.device, pinned: bool
 ) -> HeteroGraph:
     """The graph of `data` on `device`; made once for all loaders of these edges, if it has no weights and times."""

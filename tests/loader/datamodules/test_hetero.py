@@ -12,8 +12,8 @@ import pytest
 import torch
 from typed_datasets import make_typed
 
+from loader.datamodules.hetero import check_hetero
 from loader.datamodules.nodes import GraphDataModule
-from loader.datamodules.typed import check_typed
 from loader.datasets import DatasetError, HeteroDataset, NodeDataset
 from loader.graph import Graph, HeteroGraph
 from loader.samplers import FusedSampler, TreeSampler
@@ -65,8 +65,8 @@ def test_options_of_one_type_are_refused() -> None:
     with pytest.raises(
         DatasetError, match=r"for which no lists are cached; give datamodule.graph=device or pinned in pl"
     ):
-        check_typed("mine", "cached")
-    check_typed("mine", "pinned")
+        check_hetero("mine", "cached")
+    check_hetero("mine", "pinned")
 
 
 class TestTimes:

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loader.graph import Graph, HeteroGraph
+from loader.memory.hetero_plan import HeteroPlan
+from loader.memory.hetero_reads import HeteroReads
 from loader.memory.plan import MemoryNeeds
-from loader.memory.typed_plan import TypedPlan
-from loader.memory.typed_reads import TypedReads
 
 NEEDS = MemoryNeeds(1000, 2000, 3000, 4000)
 
@@ -27,10 +27,10 @@ def graph_of(sizes: dict[str, int], num_edges: int) -> HeteroGraph:
     return HeteroGraph(lists, sizes, [(name, "to", name)])
 
 
-def reads_of(sizes: dict[str, int], seed: int) -> TypedReads:
+def reads_of(sizes: dict[str, int], seed: int) -> HeteroReads:
     g = torch.Generator().manual_seed(seed)
     rows = {name: torch.rand(n, generator=g, dtype=torch.float64) ** 3 for name, n in sizes.items()}
-    return TypedReads(10, float(torch.rand(1, generator=g)) * 10**6, rows, {})
+    return HeteroReads(10, float(torch.rand(1, generator=g)) * 10**6, rows, {})
 
 
 @given(
@@ -47,9 +47,9 @@ def test_parts_sum_up_to_at_most_the_budget(
     nodes = {f"t{i}": n + (i == 0) for i, n in enumerate(sizes)}
     graph, reads = graph_of(nodes, num_edges), reads_of(nodes, seed)
     rows = {name: 4 * width for name, width in zip(nodes, widths, strict=False)}
-    most = TypedPlan.make(2**40, NEEDS, graph, rows, reads)
+    most = HeteroPlan.make(2**40, NEEDS, graph, rows, reads)
     budgets = sorted(NEEDS.total + int(share * (most.nbytes - NEEDS.total)) for share in shares)
-    plans = [TypedPlan.make(budget, NEEDS, graph, rows, reads) for budget in budgets]
+    plans = [HeteroPlan.make(budget, NEEDS, graph, rows, reads) for budget in budgets]
     for plan in plans:
         parts = [plan.needs.total, plan.split.list_bytes, *plan.split.row_bytes.values()]
         assert sum(parts) <= plan.nbytes + 2 * 2**20 * (1 + len(rows))
@@ -62,10 +62,10 @@ def test_parts_sum_up_to_at_most_the_budget(
 def test_a_card_says_what_lies_where() -> None:
     sizes = {"a": 1000, "b": 4}
     graph, rows = graph_of(sizes, 100_000), {"a": 256, "b": 12}
-    reads = TypedReads(
+    reads = HeteroReads(
         1, 10.0, {"a": torch.arange(1000, dtype=torch.float64), "b": torch.ones(4, dtype=torch.float64)}, {}
     )
-    plan = TypedPlan.make(NEEDS.total + 100_000, NEEDS, graph, rows, reads)
+    plan = HeteroPlan.make(NEEDS.total + 100_000, NEEDS, graph, rows, reads)
     card = plan.card()
     assert card["graph"] == "pinned"
     assert card["features"] == {"a": "cached", "b": "pinned"}
@@ -79,4 +79,4 @@ def test_a_card_says_what_lies_where() -> None:
 
 def test_a_budget_below_the_needs_is_refused() -> None:
     with pytest.raises(ValueError, match=r"memory is 9.765 KiB, less than the 9.766 KiB that training needs: 1000 B"):
-        TypedPlan.make(9999, NEEDS, graph_of({"a": 2}, 5), {"a": 8}, reads_of({"a": 2}, 0))
+        HeteroPlan.make(9999, NEEDS, graph_of({"a": 2}, 5), {"a": 8}, reads_of({"a": 2}, 0))

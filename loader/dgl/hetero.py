@@ -134,7 +134,7 @@ def fanouts_by_edge_type(g: Any, fanouts: Sequence[Any]) -> dict[tuple[str, str,
     return {key: tuple(layer[key] for layer in layers) for key in g.canonical_etypes}
 
 
-def typed_blocks(g: Any, batch: HeteroMiniBatch, near: bool) -> tuple[Any, Any, list[Any]]:
+def hetero_blocks(g: Any, batch: HeteroMiniBatch, near: bool) -> tuple[Any, Any, list[Any]]:
     """`(input_nodes, output_nodes, blocks)` of a mini-batch as DGL gives them for `g`, without what was gathered.
 
     Nodes are a dict by type, or a tensor if the graph has one node type.
@@ -145,7 +145,7 @@ def typed_blocks(g: Any, batch: HeteroMiniBatch, near: bool) -> tuple[Any, Any, 
     bare = batch.replace(x=None, y=None, rows={})
     inputs, outputs, blocks = bare.map(lambda t: t if t.is_floating_point() else t.to(g.idtype)).to_dgl()
     for block in blocks if near else ():
-        fill_typed(g, block)
+        fill_hetero(g, block)
     outputs = {name: ids for name, ids in outputs.items() if ids.numel()}
     if len(g.ntypes) > 1:
         return inputs, outputs, blocks
@@ -176,7 +176,7 @@ def put_rows(
             block.edges[key].data[name] = part
 
 
-def fill_typed(g: Any, made: Any) -> None:
+def fill_hetero(g: Any, made: Any) -> None:
     """Gives a block or a graph with `dgl.NID` and `dgl.EID` the features of the whole graph."""
     dgl = import_dgl("loader.dgl")
     for name in g.ntypes:
@@ -192,7 +192,7 @@ def fill_typed(g: Any, made: Any) -> None:
             fill(made._edge_frames[made.get_etype_id(key)], whole, made.edges[key].data[dgl.EID])
 
 
-def without_typed_edges(g: Any, seeds: Any, blocks: list[Any], left_out: Any) -> tuple[Any, list[Any]]:
+def without_hetero_edges(g: Any, seeds: Any, blocks: list[Any], left_out: Any) -> tuple[Any, list[Any]]:
     """Blocks without some edges, and without the nodes that only these lead to.
 
     Args:
@@ -220,7 +220,7 @@ def without_typed_edges(g: Any, seeds: Any, blocks: list[Any], left_out: Any) ->
         less = dgl.to_block(frontier, seeds)
         for key in g.canonical_etypes:
             less.edges[key].data[dgl.EID] = ids[key][less.edges[key].data[dgl.EID].long()]
-        fill_typed(g, less)
+        fill_hetero(g, less)
         made.insert(0, less)
         seeds = less.srcdata[dgl.NID]
     return seeds, made

@@ -15,12 +15,12 @@ from loader import _core
 from loader.graph import HeteroGraph
 from loader.machine.gpu import counted_bytes
 from loader.samplers import FusedSampler, TreeSampler
-from loader.samplers.gpu import typed_needs
+from loader.samplers.gpu import hetero_needs
+from loader.samplers.gpu.hetero_needs import _engine
+from loader.samplers.gpu.hetero_sizes import HeteroSizes
 from loader.samplers.gpu.needs import SamplerNeeds, check_counted, graph_of_sizes
 from loader.samplers.gpu.sizes import GpuOptions, with_headroom
 from loader.samplers.gpu.tree_sizes import TreeSizes
-from loader.samplers.gpu.typed_needs import _engine
-from loader.samplers.gpu.typed_sizes import TypedSizes
 from loader.samplers.tree_options import TreeOptions
 
 KEYS = [("a", "w", "p"), ("p", "c", "p"), ("p", "rev_w", "a"), ("v", "of", "p")]
@@ -38,20 +38,20 @@ def graph_of(seed: int, pairs: int = 600, timed: bool = False) -> HeteroGraph:
     return HeteroGraph.from_edges(edges, counts, node_times=times)
 
 
-def sizes_of(sampler: Any, graph: HeteroGraph, multiprocessors: int = 132) -> TypedSizes:
-    kind = TreeSizes if isinstance(sampler, TreeOptions) else TypedSizes
+def sizes_of(sampler: Any, graph: HeteroGraph, multiprocessors: int = 132) -> HeteroSizes:
+    kind = TreeSizes if isinstance(sampler, TreeOptions) else HeteroSizes
     lists = graph_of_sizes(graph.lists)
     return kind(sampler, graph, lists, "naive", cached=False, multiprocessors=multiprocessors)
 
 
-def workspace_bytes(sizes: TypedSizes, sampler: Any, graph: HeteroGraph, num_seeds: int) -> int:
+def workspace_bytes(sizes: HeteroSizes, sampler: Any, graph: HeteroGraph, num_seeds: int) -> int:
     """Of the arrays of a plan, as a session makes them."""
     plan = sizes.new_plan(num_seeds, ahead=True)
     arrays = _engine(sampler, graph, sizes.graph).plan(**sizes.asked(plan, num_seeds))
     return sum(counted_bytes(length * getattr(torch, dtype).itemsize) for _, dtype, length, _ in arrays)
 
 
-def learnt(sizes: TypedSizes, batch: Any) -> None:
+def learnt(sizes: HeteroSizes, batch: Any) -> None:
     """What a session remembers of a mini-batch."""
     frontiers = torch.tensor(batch.sizes).sum(1).cumsum(0).tolist()
     sizes._largest = (frontiers, [block.num_edges for block in batch.blocks[::-1]])
@@ -215,7 +215,7 @@ def test_sets_that_may_be_too_large_are_refused(monkeypatch: pytest.MonkeyPatch)
     def plan(**_: Any) -> None:
         raise OverflowError("a mini-batch of up to 9 nodes is more than a hash set's 2^30; use node_set='bitmap'")
 
-    monkeypatch.setattr(typed_needs, "_engine", lambda *_: SimpleNamespace(plan=plan))
+    monkeypatch.setattr(hetero_needs, "_engine", lambda *_: SimpleNamespace(plan=plan))
     with pytest.raises(
         ValueError, match=r"memory counts all that fanouts allow, and a mini-batch of up to 9 nodes is m"
     ):

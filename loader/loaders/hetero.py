@@ -17,7 +17,7 @@ from loader.samplers.base import Sampler
 from loader.stores import FeatureStore, as_store
 
 
-def typed_items(graph: HeteroGraph, seeds: Any, times: Any = None, *, distinct: bool = True) -> tuple[str, NodeItems]:
+def hetero_items(graph: HeteroGraph, seeds: Any, times: Any = None, *, distinct: bool = True) -> tuple[str, NodeItems]:
     """The type of the seeds, and the items: ids of the graph's one range.
 
     Args:

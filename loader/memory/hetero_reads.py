@@ -14,7 +14,7 @@ from loader.samplers.gpu.reads import SECTOR_BYTES
 from loader.samples.hetero import HeteroMiniBatch
 
 
-class TypedReads(NamedTuple):
+class HeteroReads(NamedTuple):
     """What mini-batches of a typed graph read, as far as some of them tell.
 
     Attributes:
@@ -31,7 +31,7 @@ class TypedReads(NamedTuple):
     rows_of: dict[str, Tensor]
 
     @classmethod
-    def of(cls, graph: HeteroGraph, batches: Iterable[HeteroMiniBatch], types: Sequence[str]) -> TypedReads:
+    def of(cls, graph: HeteroGraph, batches: Iterable[HeteroMiniBatch], types: Sequence[str]) -> HeteroReads:
         """Counts what `batches` read of the rows of these types, and expects the like of others: within a type a node
         of which little was seen is like those of about the same degree, see `loader.memory.visits`.
 

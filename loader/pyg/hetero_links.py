@@ -14,7 +14,7 @@ from loader.graph.checks import check_integers, check_range
 from loader.machine.arguments import shown
 from loader.samplers import LinkSampler
 from loader.samplers.base import AnyGraph
-from loader.samplers.hetero_links import TypedLinkEnds
+from loader.samplers.hetero_links import HeteroLinkEnds
 from loader.samplers.link_ends import LinkEnds
 
 
@@ -28,7 +28,7 @@ class LinksBetween(LinkSampler):
             return super().ends(graph)
         if self.exclude != "none" or (self.negatives is not None and self.negatives.strict):
             return super().ends(graph)  # which says what is wrong
-        return TypedLinkEnds(graph, self.edge_type, None, is_relation=False)
+        return HeteroLinkEnds(graph, self.edge_type, None, is_relation=False)
 
 
 def links_of(data: Any, edge_label_index: Any) -> tuple[EdgeType, Tensor]:

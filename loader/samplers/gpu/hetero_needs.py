@@ -10,9 +10,9 @@ import torch
 from loader import _core
 from loader.graph import Graph, HeteroGraph
 from loader.machine.gpu import counted_bytes
+from loader.samplers.gpu.hetero_sizes import HeteroSizes, require_hetero
 from loader.samplers.gpu.sizes import GpuOptions, Plan
 from loader.samplers.gpu.tree_sizes import TreeSizes
-from loader.samplers.gpu.typed_sizes import TypedSizes, require_typed
 from loader.samplers.relations import fanouts_by_relation, node_types_of
 from loader.samplers.tree_options import TreeOptions
 
@@ -21,7 +21,7 @@ _ID_BYTES = 8  # of an edge, at most
 _DISTINCT_BYTES = 96  # for each node of trees, while the distinct ones are found, see `loader.samples.distinct`
 
 
-def typed_needs(
+def hetero_needs(
     sampler: GpuOptions, graph: HeteroGraph, lists: Graph, num_seeds: Iterable[int]
 ) -> tuple[int, int, int]:
     """Bytes of the workspace and of a mini-batch, and its nodes, see `SamplerNeeds`.
@@ -33,9 +33,9 @@ def typed_needs(
     Raises:
         ValueError: an option is for graphs of one type only, or fanouts allow more than a mini-batch may have.
     """
-    require_typed(sampler)
+    require_hetero(sampler)
     trees = isinstance(sampler, TreeOptions)
-    kind = TreeSizes if trees else TypedSizes
+    kind = TreeSizes if trees else HeteroSizes
     sizes = kind(sampler, graph, lists, "naive", cached=False, multiprocessors=_MULTIPROCESSORS)
     seeds = sorted({n if trees else min(n, graph.num_nodes) for n in num_seeds})
     plans = [(n, plan) for n in seeds for plan in sizes.largest_plans(n)]
@@ -58,7 +58,7 @@ def typed_needs(
 
 
 def _held_bytes(
-    sampler: GpuOptions, graph: HeteroGraph, sizes: TypedSizes, slots: int, plans: Sequence[tuple[int, Plan]]
+    sampler: GpuOptions, graph: HeteroGraph, sizes: HeteroSizes, slots: int, plans: Sequence[tuple[int, Plan]]
 ) -> int:
     """The most bytes of a workspace for so many mini-batches together.
 
@@ -74,7 +74,7 @@ def _held_bytes(
     return most
 
 
-def _asked(sizes: TypedSizes, plan: Plan, num_seeds: int) -> Iterator[dict[str, Any]]:
+def _asked(sizes: HeteroSizes, plan: Plan, num_seeds: int) -> Iterator[dict[str, Any]]:
     """What the extension is asked for a plan: of trees with each size of their tables."""
     if not isinstance(sizes, TreeSizes):
         yield sizes.asked(plan, num_seeds)

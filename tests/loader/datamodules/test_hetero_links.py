@@ -10,8 +10,8 @@ import torch
 from small_loader import no_threads
 from typed_datasets import NUM_AUTHORS, make_typed
 
+from loader.datamodules.hetero_links import split_hetero_links
 from loader.datamodules.links import LinkDataModule
-from loader.datamodules.typed_links import split_typed_links
 from loader.datasets import DatasetError, HeteroDataset, NodeDataset
 from loader.graph import Graph, HeteroGraph
 from loader.samplers import FusedSampler
@@ -113,7 +113,7 @@ def test_an_own_reverse_has_both_directions() -> None:
     cites = torch.randint(30, (2, 200), generator=torch.Generator().manual_seed(0))
     graph = HeteroGraph.from_edges({("paper", "cites", "paper"): cites}, {"paper": 30})
     key = ("paper", "cites", "paper")
-    split = split_typed_links(graph, key, key, val=0.1, test=0.2, seed=3)
+    split = split_hetero_links(graph, key, key, val=0.1, test=0.2, seed=3)
     held = as_set(torch.cat([split.pairs["val"], split.pairs["test"]]))
     assert all(u < v for u, v in held)
     seen = ends_of(split.graph.relation(key))
@@ -144,12 +144,12 @@ def test_most_reverses_without_a_name_are_refused(kept, refused) -> None:
     links = torch.cat([links, links[:, :9]], 1)  # a link is a pair, however many edges it has
     graph = HeteroGraph.from_edges({WRITES: links, REV: links[:, :kept].flip(0)}, {"author": 20, "paper": 7})
     options: dict[str, Any] = {"val": 0.1, "test": 0.1, "seed": 0}
-    split_typed_links(graph, WRITES, REV, **options)
+    split_hetero_links(graph, WRITES, REV, **options)
     if refused:
         with pytest.raises(ValueError, match=f"has the reverse of {kept} of the 20 links of .*, more than half of the"):
-            split_typed_links(graph, WRITES, None, **options)
+            split_hetero_links(graph, WRITES, None, **options)
     else:
-        split_typed_links(graph, WRITES, None, **options)
+        split_hetero_links(graph, WRITES, None, **options)
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,9 @@ def test_a_second_relation_of_same_links(same, others, answer, caplog) -> None:
         graph = HeteroGraph.from_edges({first: links, second: again}, {authors: 20, papers: 20})
         if answer == "refused":
             with pytest.raises(ValueError, match=f"{what}nearly the same ones, so a model would see"):
-                split_typed_links(graph, first, None, val=0.1, test=0.1, seed=0)
+                split_hetero_links(graph, first, None, val=0.1, test=0.1, seed=0)
         elif authors != papers:
-            split_typed_links(graph, first, None, val=0.1, test=0.1, seed=0)
+            split_hetero_links(graph, first, None, val=0.1, test=0.1, seed=0)
             assert bool(re.search(f"{what}so a model sees many", caplog.text)) == (answer == "warned")
 
 
@@ -177,17 +177,17 @@ def test_a_relation_with_both_directions_is_its_reverse() -> None:
     cites, by, loops = ("paper", "cites", "paper"), ("paper", "by", "paper"), torch.arange(30).expand(2, 30)
     options: dict[str, Any] = {"val": 0.1, "test": 0.1, "seed": 0}
     graph = HeteroGraph.from_edges({cites: torch.cat([pairs, pairs.flip(0)], 1), by: pairs[:, :3]}, {"paper": 8})
-    split_typed_links(graph, cites, cites, **options)
+    split_hetero_links(graph, cites, cites, **options)
     for reverse, way in (
         (None, "name it, reverse=paper__cites__paper,"),
         (by, "leave it out of the graph, as reverse"),
     ):
         with pytest.raises(ValueError, match=f"has the reverse of 56 of the 56 links of .* held out: {way}"):
-            split_typed_links(graph, cites, reverse, **options)
+            split_hetero_links(graph, cites, reverse, **options)
     graph = HeteroGraph.from_edges({cites: pairs, by: pairs}, {"paper": 8})  # of an own reverse, direction counts not
     with pytest.raises(ValueError, match="has the reverse of 28 of the 28 links of "):
-        split_typed_links(graph, cites, cites, **options)
-    split_typed_links(HeteroGraph.from_edges({cites: loops}, {"paper": 30}), cites, None, **options)
+        split_hetero_links(graph, cites, cites, **options)
+    split_hetero_links(HeteroGraph.from_edges({cites: loops}, {"paper": 30}), cites, None, **options)
 
 
 def test_bad_relations_are_refused() -> None:

@@ -13,8 +13,8 @@ from loader.graph.checks import check_csc
 from loader.machine.memo import Memo
 from loader.pyg.calls import drawn, on_gpu, refuse_induced
 from loader.pyg.checked import num_threads
+from loader.pyg.hetero import refuse_missing_times
 from loader.pyg.options import large_as_all
-from loader.pyg.typed import refuse_missing_times
 from loader.samplers import SubgraphSampler
 from loader.samplers.trees import TreeSampler
 from loader.samples import HeteroSubgraph, hetero_subgraph_of

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loader.machine.gpu import counted_bytes
-from loader.memory.typed_split import TypedSplit, split_types
+from loader.memory.hetero_split import HeteroSplit, split_types
 
 Rows = dict[str, int]
 Reads = dict[str, torch.Tensor]
@@ -35,7 +35,7 @@ def whole_bytes(lists: int, rows: Rows, reads: Reads) -> int:
     return counted_bytes(lists) + sum(counted_bytes(reads[name].numel() * row) for name, row in rows.items())
 
 
-def taken(split: TypedSplit, lists: int, rows: Rows, reads: Reads) -> int:
+def taken(split: HeteroSplit, lists: int, rows: Rows, reads: Reads) -> int:
     """What torch's allocator counts."""
     found = counted_bytes(lists) if split.lists else 0
     for name, ids in split.rows.items():
@@ -51,7 +51,7 @@ def lines(row_bytes: int) -> int:
     return -(-row_bytes // 128) * 128
 
 
-def over_the_bus(split: TypedSplit, list_reads: float, rows: Rows, reads: Reads) -> float:
+def over_the_bus(split: HeteroSplit, list_reads: float, rows: Rows, reads: Reads) -> float:
     left = 0.0 if split.lists else list_reads
     for name, ids in split.rows.items():
         rest = torch.zeros_like(reads[name]) if ids is None else reads[name].index_fill(0, ids, 0)

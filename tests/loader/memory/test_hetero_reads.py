@@ -9,7 +9,7 @@ import torch
 from typed_datasets import make_typed
 
 from loader.graph import HeteroGraph
-from loader.memory.typed_reads import TypedReads, _degrees
+from loader.memory.hetero_reads import HeteroReads, _degrees
 from loader.samplers import FusedSampler, TreeSampler
 
 
@@ -18,7 +18,7 @@ def test_reads_are_those_of_mini_batches(trees: bool) -> None:
     graph = make_typed().graph
     sampler = TreeSampler([3, 2], num_threads=1) if trees else FusedSampler([3, 2], num_threads=1)
     batches = [sampler.sample(graph, {"author": torch.arange(5 * i, 5 * i + 5)}, batch=i) for i in range(6)]
-    reads = TypedReads.of(graph, batches, ["author", "term"])
+    reads = HeteroReads.of(graph, batches, ["author", "term"])
     assert reads.counted == 6
     assert reads.lists == 32 * sum(block.num_edges for batch in batches for block in batch.blocks) / 6
     for name in ("author", "term"):
@@ -49,7 +49,7 @@ def test_degrees_are_counted_over_relations() -> None:
 def test_types_without_relations_have_reads() -> None:
     graph = HeteroGraph.from_edges({("a", "to", "a"): torch.tensor([[0], [1]])}, {"a": 2, "alone": 3, "none": 0})
     batch = FusedSampler([2], num_threads=1).sample(graph, {"alone": torch.tensor([1])})
-    reads = TypedReads.of(graph, [batch], ["a", "alone", "none"])
+    reads = HeteroReads.of(graph, [batch], ["a", "alone", "none"])
     assert reads.lists == 0
     assert {name: of.tolist() for name, of in reads.rows_of.items()} == {"a": [0], "alone": [1], "none": [0]}
     assert float(reads.rows["alone"].sum()) == 1
@@ -57,4 +57,4 @@ def test_types_without_relations_have_reads() -> None:
 
 def test_no_mini_batch_tells_nothing() -> None:
     with pytest.raises(ValueError, match="there is no mini-batch that shows which rows are read: there are 0 seeds"):
-        TypedReads.of(make_typed().graph, [], ["author"])
+        HeteroReads.of(make_typed().graph, [], ["author"])

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from loader.graph import HeteroGraph
 from loader.machine.gpu import counted_bytes
+from loader.memory.hetero_reads import HeteroReads
+from loader.memory.hetero_split import HeteroSplit, split_types
 from loader.memory.plan import MemoryNeeds, check_budget, place_of, readable
-from loader.memory.typed_reads import TypedReads
-from loader.memory.typed_split import TypedSplit, split_types
 
 
-class TypedPlan(NamedTuple):
+class HeteroPlan(NamedTuple):
     """What a budget keeps in GPU memory, of a graph with types.
 
     Attributes:
@@ -25,7 +25,7 @@ class TypedPlan(NamedTuple):
 
     budget: int
     needs: MemoryNeeds
-    split: TypedSplit
+    split: HeteroSplit
     shares: dict[str, float]
     nbytes: int
 
@@ -36,8 +36,8 @@ class TypedPlan(NamedTuple):
         needs: MemoryNeeds,
         graph: HeteroGraph,
         rows: Mapping[str, int],
-        reads: TypedReads,
-    ) -> TypedPlan:
+        reads: HeteroReads,
+    ) -> HeteroPlan:
         """The plan with the fewest bytes over the bus.
 
         Args:

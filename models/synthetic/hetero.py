@@ -55,7 +55,7 @@ SHAPES = {
 }
 
 
-class TypedSyntheticDataset(HeteroEdgesDataset):
+class HeteroSyntheticDataset(HeteroEdgesDataset):
     """Papers of planted classes, their authors, the authors' institutions, and fields of study.
 
     Every node has a class, that of a paper is its label. An edge joins two nodes of one class, or, with probability

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 _NEARLY = 0.9  # of the links of two relations, beyond which one is a copy
 
 
-def split_typed_links(
+def split_hetero_links(
     graph: HeteroGraph, edge_type: EdgeType, reverse: EdgeType | None, *, val: float, test: float, seed: int
 ) -> LinkSplit:
     """Holds random links of a relation out for validation and test, see `split_links`.

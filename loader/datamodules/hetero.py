@@ -8,7 +8,7 @@ from torch import Tensor
 
 from loader.datasets import DatasetError, HeteroDataset, NodeDataset
 from loader.graph import Graph
-from loader.loaders.typed import refuse_store
+from loader.loaders.hetero import refuse_store
 from loader.memory.budget import StoreMakers
 from loader.samplers.base import AnyGraph, Sampler
 from loader.stores import FeatureStore, StoreContext, open_store
@@ -22,7 +22,7 @@ TRIAL_SIZES: dict[str, Any] = {
 }
 
 
-def check_typed(name: str, graph: str) -> None:
+def check_hetero(name: str, graph: str) -> None:
     """Raises DatasetError for what a dataset with types cannot have.
 
     Args:

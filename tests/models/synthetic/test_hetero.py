@@ -12,14 +12,14 @@ import torch
 from loader.datamodules.nodes import GraphDataModule
 from loader.datasets import HeteroDataset
 from loader.samplers import FusedSampler
-from models.synthetic import TypedSyntheticDataset, typed
+from models.synthetic import HeteroSyntheticDataset, typed
 from models.training.rgat_classifier import RGATClassifier
 
 OPTIONS = {"shape": "mag", "scale": 0.001, "num_classes": 8, "num_features": 12, "num_paper_features": 16}
 
 
 def load(folder: Path, **options: Any) -> HeteroDataset:
-    return TypedSyntheticDataset("typed", data_dir=folder, **{**OPTIONS, **options}).load()
+    return HeteroSyntheticDataset("typed", data_dir=folder, **{**OPTIONS, **options}).load()
 
 
 def test_sizes_are_those_of_the_shape(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_classes_are_planted_in_edges_and_features(tmp_path: Path) -> None:
 @pytest.mark.parametrize("begin_at", [0, 3, 70])
 def test_features_are_the_same_in_any_parts(tmp_path: Path, begin_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(typed, "_ROWS", 64)
-    dataset = TypedSyntheticDataset("typed", data_dir=tmp_path, **OPTIONS)
+    dataset = HeteroSyntheticDataset("typed", data_dir=tmp_path, **OPTIONS)
     rows = dataset.read(None).features["paper"]
     assert rows[begin_at : begin_at + 100].tolist() == rows[: len(rows)][begin_at : begin_at + 100].tolist()
     monkeypatch.setattr(typed, "sorting_threads", lambda: 3)

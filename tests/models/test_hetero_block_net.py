@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from models.typed_net import TypedNet
+from models.hetero_block_net import HeteroBlockNet
 
 TYPES = {"author": 5, "paper": 0, "term": 3, "place": 2}
 RELATIONS = [("author", "writes", "paper"), ("paper", "rev_writes", "author"), ("term", "of", "paper")]
 
 
-def net_of(num_layers: int) -> TypedNet:
-    return TypedNet(TYPES, RELATIONS, "author", 8, num_layers, dropout=0.0, input_dropout=0.0, norm="none")
+def net_of(num_layers: int) -> HeteroBlockNet:
+    return HeteroBlockNet(TYPES, RELATIONS, "author", 8, num_layers, dropout=0.0, input_dropout=0.0, norm="none")
 
 
 def test_each_layer_writes_what_later_ones_read() -> None:

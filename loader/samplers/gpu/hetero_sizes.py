@@ -17,7 +17,7 @@ _SCHEDULES = ("auto", "cooperative")
 _FIRST_ROWS, _FIRST_EDGES = 1 << 20, 1 << 22  # of a hop, at most, before the first mini-batch told how many there are
 
 
-def require_typed(sampler: GpuOptions) -> None:
+def require_hetero(sampler: GpuOptions) -> None:
     """Raises ValueError if an option of the sampler is for graphs of one type only."""
     if sampler.picking.scans and sampler.node_set == "bitmap":
         option = "labor=True" if sampler.picking.labor else "weight_tables=False"
@@ -34,7 +34,7 @@ def require_typed(sampler: GpuOptions) -> None:
         raise ValueError(f"reads is '{sampler.reads}', which is for graphs with one type; leave it out")
 
 
-class TypedSizes(Sizes):
+class HeteroSizes(Sizes):
     """The sizes of a typed graph's mini-batches: how large they can be, and how large they were so far, see `Sizes`.
 
     Args:
@@ -44,18 +44,18 @@ class TypedSizes(Sizes):
         more, options: see `Sizes`, or what a subclass comes before in its bases.
     """
 
-    def __init__(self, sampler: GpuOptions, typed: HeteroGraph, lists: Graph, *more: Any, **options: Any) -> None:
-        self._typed = typed
-        self._relations = [len(into) for into in typed.relations_into.values()]
+    def __init__(self, sampler: GpuOptions, hetero: HeteroGraph, lists: Graph, *more: Any, **options: Any) -> None:
+        self._hetero = hetero
+        self._relations = [len(into) for into in hetero.relations_into.values()]
         self._once = sampler.expand == "new"
-        self._by_relation = fanouts_by_relation(typed, sampler.fanouts, sampler.relation_fanouts)
+        self._by_relation = fanouts_by_relation(hetero, sampler.fanouts, sampler.relation_fanouts)
         self._most_picks = [max([0, *hop]) for hop in self._by_relation]  # of a list that is not taken whole
         self._most_rows: list[int] = []  # of each hop, so far
-        self._reach = self._reach_of(sampler, typed)
+        self._reach = self._reach_of(sampler, hetero)
         super().__init__(sampler, lists, *more, **options)
 
-    def _reach_of(self, sampler: GpuOptions, typed: HeteroGraph) -> Reach:
-        return Reach(sampler, typed)
+    def _reach_of(self, sampler: GpuOptions, hetero: HeteroGraph) -> Reach:
+        return Reach(sampler, hetero)
 
     def _choose_set(self, room: int) -> str:
         return "hash" if self._scans else super()._choose_set(room)

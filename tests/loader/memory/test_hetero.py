@@ -24,9 +24,9 @@ from loader.memory import budget as memory_budget
 from loader.memory.budget import MemoryBudget
 from loader.memory.card import memory_card
 from loader.memory.graph import GraphMemory
-from loader.memory.typed import SplitSeeds, locked_bytes, seeds_of_splits
-from loader.memory.typed_plan import TypedPlan
-from loader.memory.typed_reads import TypedReads
+from loader.memory.hetero import SplitSeeds, locked_bytes, seeds_of_splits
+from loader.memory.hetero_plan import HeteroPlan
+from loader.memory.hetero_reads import HeteroReads
 from loader.samplers import FusedSampler, TreeSampler, fused
 from loader.samplers import base as samplers_base
 from loader.samplers.gpu.sizes import TOGETHER, GpuOptions
@@ -96,7 +96,7 @@ def seeds_of(data: HeteroDataset, sampler: Any) -> dict[str, SplitSeeds]:
     return {split: SplitSeeds(ids, times[ids + start], data.labels[ids]) for split, ids in data.splits.items()}
 
 
-def plan_of(data: HeteroDataset, sampler: Any, memory: int = 2**40, options: Any = None, **more: Any) -> TypedPlan:
+def plan_of(data: HeteroDataset, sampler: Any, memory: int = 2**40, options: Any = None, **more: Any) -> HeteroPlan:
     sizes = more.pop("sizes", (8, 8))
     samplers = [(sampler, size) for size in sizes]
     return MemoryBudget(memory, options or {}).plan_types(data, seeds_of(data, sampler), samplers, 2, 0, **more)
@@ -146,7 +146,7 @@ def test_graph_and_rows_go_where_the_plan_says(
     with caplog.at_level(logging.INFO, "loader"):
         module.setup()
     plan, (graph, *stores) = module.memory_plan, placed
-    assert isinstance(plan, TypedPlan)
+    assert isinstance(plan, HeteroPlan)
     assert graph == (plan.lists, True)
     for name, (where, ids, given) in zip(("author", "term"), stores, strict=True):
         kept = plan.split.rows[name]
@@ -177,7 +177,7 @@ def test_hot_rows_of_a_type_are_cached(placed: list[Any]) -> None:
     module = module_of(data, sampler, memory=(needs + 150_000) / 2**30, batch_size=64)
     module.setup()
     plan = module.memory_plan
-    assert isinstance(plan, TypedPlan)
+    assert isinstance(plan, HeteroPlan)
     assert "cached" in plan.rows.values()
     for name, (where, ids, _) in zip(("a", "b"), placed[1:], strict=True):
         kept = plan.split.rows[name]
@@ -215,7 +215,7 @@ def test_tasks_on_tables_have_a_plan(placed: list[Any], tmp_path: Path) -> None:
     module = TaskDataModule(dataset, TreesOfGPU([4, 4], times="both"), batch_size=32, prefetch=2, memory=1)
     module.setup()
     plan, data = module.memory_plan, module.data
-    assert isinstance(plan, TypedPlan)
+    assert isinstance(plan, HeteroPlan)
     assert data is not None
     assert plan.rows == dict.fromkeys(data.features, "device")
     assert placed[0] == ("device", True)
@@ -315,7 +315,7 @@ def test_a_budget_is_refused_before_anything_is_read(
     def read(*_: Any, **__: Any) -> None:
         raise AssertionError("something was read")
 
-    monkeypatch.setattr(TypedReads, "of", read)
+    monkeypatch.setattr(HeteroReads, "of", read)
     data, sampler = KINDS[kind]()
     module = module_of(data, sampler, memory=memory)
     with pytest.raises(ValueError, match=message) as raised:
@@ -381,7 +381,7 @@ def test_lists_by_time_lock_themselves_alone(timed: bool) -> None:
     lists, pinned = data.graph.lists, SimpleNamespace(lists="pinned", rows={})
     assert lists.node_times is not None
     of_lists = lists.indptr.nbytes + lists.indices.nbytes
-    locked = locked_bytes(cast(TypedPlan, pinned), data, {}, timed)
+    locked = locked_bytes(cast(HeteroPlan, pinned), data, {}, timed)
     assert locked == of_lists if timed else locked >= of_lists + lists.node_times.nbytes
 
 
@@ -442,7 +442,7 @@ class TestGPU:
         module = module_of(data, sampler, memory=memory / 2**30, prefetch=prefetch, batch_size=size)
         module.setup()
         plan = module.memory_plan
-        assert isinstance(plan, TypedPlan)
+        assert isinstance(plan, HeteroPlan)
         for epoch in range(5):
             train = module.train_dataloader()
             train.set_epoch(epoch)

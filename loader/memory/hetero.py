@@ -19,9 +19,9 @@ from loader.graph import HeteroGraph
 from loader.machine.gpu import counted_beyond, counted_bytes
 from loader.memory.counting import COUNTED_OF_SPLIT, first_batches, most_rows
 from loader.memory.graph import COUNTED
+from loader.memory.hetero_plan import HeteroPlan
+from loader.memory.hetero_reads import HeteroReads
 from loader.memory.plan import GATHER_BYTES, GATHER_ROW_BYTES, MemoryNeeds, check_budget, outstanding_batches
-from loader.memory.typed_plan import TypedPlan
-from loader.memory.typed_reads import TypedReads
 from loader.samplers.gpu.needs import SamplerNeeds
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samplers.tree_options import RANKS_APART, TreeOptions
@@ -59,7 +59,7 @@ def plan_types(
     samplers: Sequence[tuple[GpuOptions, int]],
     prefetch: int,
     seed: int,
-) -> TypedPlan:
+) -> HeteroPlan:
     """What of the graph and of the rows lies in GPU memory. Reads the graph, of features that are kept in 8 bits a
     sample, and nothing of the GPU.
 
@@ -87,7 +87,7 @@ def plan_types(
     check_budget(budget, needs)  # before mini-batches are counted
     (train, size), (other, eval_size) = samplers
     sampled = partial(_sampled, data, seeds, seed)
-    reads = TypedReads.of(data.graph, sampled("train", train, size, COUNTED), list(rows))
+    reads = HeteroReads.of(data.graph, sampled("train", train, size, COUNTED), list(rows))
     counted = {name: [of] for name, of in reads.rows_of.items()}
     for split in ("val", "test"):
         found = [
@@ -99,7 +99,7 @@ def plan_types(
     with_rows = outstanding_batches(prefetch, 1, 0, loaders)[1]
     of_types = (_outstanding_rows(rows[name], nodes, counted[name], with_rows, data.graph) for name in rows)
     needs = needs._replace(outstanding_rows=sum(of_types))
-    return TypedPlan.make(budget, needs, data.graph, {name: of.nbytes for name, of in rows.items()}, reads)
+    return HeteroPlan.make(budget, needs, data.graph, {name: of.nbytes for name, of in rows.items()}, reads)
 
 
 def _sampled(
@@ -135,7 +135,7 @@ def _outstanding_rows(rows: RowFormat, nodes: int, counted: Sequence[Tensor], ba
     return every * sum(arrays) + batches * beyond
 
 
-def locked_bytes(plan: TypedPlan, data: HeteroDataset, options: RowOptions, timed: bool) -> int:
+def locked_bytes(plan: HeteroPlan, data: HeteroDataset, options: RowOptions, timed: bool) -> int:
     """Bytes that each process page-locks by the plan.
 
     Args:

@@ -15,7 +15,7 @@ from loader.samples.lazy_rows import LazyFeatures
 from loader.samples.segments import EdgeType
 
 
-class TypedNet(nn.Module):
+class HeteroBlockNet(nn.Module):
     """The types and relations of a model, and its options.
 
     Args:

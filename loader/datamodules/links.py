@@ -120,10 +120,7 @@ class LinkDataModule(DatasetModule):
         check_graph_memory(graph, "auto")
         check_dataset(dataset)
         if any(isinstance(one, DistanceFeatures) for one in getattr(dataset, "transforms", ())):
-            raise ValueError(
-                f"transform of dataset {dataset.name} has DistanceFeatures, whose distances go along links that are "
-                "held out, so a model would read the answers; leave it out"
-            )
+            raise ValueError(_distances_refused(f"transform of dataset {dataset.name}"))
         check_sampler("sampler", sampler, "node")
         GraphMemory(graph).check([sampler])
         check_store_factory(features)
@@ -194,6 +191,8 @@ class LinkDataModule(DatasetModule):
         """Downloads and converts the dataset, once per machine."""
         if self.data is None:
             data = self.dataset.load() if hasattr(self.dataset, "load") else self.dataset
+            if getattr(data, "distances", False):  # of a dataset that was given loaded, or by a function around
+                raise ValueError(_distances_refused(f"dataset {data.name}"))
             typed = isinstance(data, HeteroDataset)
             known = ["__".join(key) for key in data.graph.edge_types] if typed else []
             if missed := relation_missed(f"dataset {data.name}", typed, self._relations["edge_type"], known):
@@ -338,6 +337,14 @@ class LinkDataModule(DatasetModule):
             for store in stores_of(self._features):
                 store.close()
             self._features = None
+
+
+def _distances_refused(what: str) -> str:
+    """What is said of distances among the features."""
+    return (
+        f"{what} has DistanceFeatures, whose distances go along links that are held out, so a model would read the "
+        "answers; leave it out"
+    )
 
 
 def relation_missed(what: str, typed: bool, edge_type: Any, relations: Sequence[str] = ()) -> str | None:

@@ -55,4 +55,4 @@ class DistanceFeatures:
             found = bfs(data.graph, anchor)
             assert isinstance(found, torch.Tensor)
             features[:, column] = torch.where(found >= 0, 1 / (found + 1), 0.0)
-        return replace(data, features=features)
+        return replace(data, features=features, distances=True)

@@ -49,6 +49,9 @@ def test_distances_along_held_out_links_are_refused(tmp_path):
     given = NpzDataset(tmp_path / "g.npz", cache_dir=tmp_path, transform=[DistanceFeatures(1)])
     with pytest.raises(ValueError, match="transform of dataset g has DistanceFeatures, whose distances go along links"):
         LinkDataModule(given, FusedSampler([4]))
+    loaded = replace(DistanceFeatures(2)(dataset()), name="later")  # a dataset that was made of it stays one of it
+    with pytest.raises(ValueError, match="dataset later has DistanceFeatures, whose distances go along links"):
+        LinkDataModule(loaded, FusedSampler([4])).prepare_data()
 
 
 def test_training_never_sees_held_out_links():

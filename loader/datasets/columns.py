@@ -18,7 +18,7 @@ from loader.machine.arguments import shown
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 _PACKED = (".gz", ".bz2", ".zst", ".lz4")  # which pyarrow unpacks
-# What says that a value is missing, as pandas reads it and R writes it, in every kind of file. Ids are missing only if empty.
+# What says that a value is missing in every kind of file, as pandas reads it. Ids are missing only if empty.
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>")
 _BLOCK = 1 << 24  # bytes of a CSV file that are parsed at once
 _PART_ROWS = 1 << 20  # rows of a Parquet file that are read at once

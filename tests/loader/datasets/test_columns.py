@@ -127,7 +127,7 @@ def test_equal_values_are_no_feature(path):
     ],
 )
 def test_values_that_float64_makes_one_are_refused(path, values, kind):
-    with pytest.raises(DatasetError, match="column c has different values around .*, which are nearly one as float64"):
+    with pytest.raises(DatasetError, match=r"column c has different values around .*, which are nearly one as float64"):
         column(path, list(values), kind)
     assert column(path, [values[0]] * 3, kind).width == 0
     assert column(path, [2**60 + 1000 * one for one in range(1000)]).deviation == pytest.approx(288_675, rel=1e-3)

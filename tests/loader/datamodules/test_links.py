@@ -244,6 +244,23 @@ def test_a_batch_size_set_later_counts() -> None:
     assert no_threads()
 
 
+def test_a_seed_set_later_holds_other_links_out() -> None:
+    made, other = module(), module(seed=1)
+    first = made.train_dataloader()
+    made.seed = 1
+    assert made.train_dataloader() is not first
+    for name in ("train", "val", "test"):
+        assert torch.equal(made.split.pairs[name], other.split.pairs[name])
+    assert torch.equal(made.held_out("val").links, other.held_out("val").links)
+    assert torch.equal(made.held_out("val").negatives, other.held_out("val").negatives)
+    made.num_negatives = 3
+    batch = next(iter(made.train_dataloader()))
+    assert batch.negative_targets.numel() == 3 * batch.batch_size
+    for one in (made, other):
+        one.close()
+    assert no_threads()
+
+
 def test_a_dataset_may_have_no_features():
     made = LinkDataModule(replace(dataset(), features=torch.empty(NUM_NODES, 0)), FusedSampler([4], num_threads=1))
     made.setup("fit")

@@ -98,8 +98,8 @@ def _function_in(text: str, file: str) -> ast.FunctionDef:
     for decorator in function.decorator_list:  # the text below it is translated, whatever it makes of the function
         if ast.unparse(decorator) != "staticmethod":
             raise ValueError(
-                f"{file}: {function.name} has the decorator {ast.unparse(decorator)}, which would have no effect; leave "
-                "it out"
+                f"{file}: {function.name} has the decorator {ast.unparse(decorator)}, which would have no effect; "
+                "leave it out"
             )
     given = function.args
     if len(given.args) != 3 or given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs or given.defaults:

@@ -241,7 +241,7 @@ class LinkDataModule(DatasetModule):
         rank, world_size = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
         shuffle = not getattr(self.trainer, "overfit_batches", 0) > 0
         place = (rank, world_size, self.device, shuffle)
-        made_for = (*place, self.batch_size, self.seed, self.num_negatives, self.exclude)
+        made_for = (*place, self.batch_size, self.seed, self.num_negatives, self.exclude, self.around)
         if self._loader is not None and self._made_for != made_for:
             self._free_loader()
         if self._loader is None:

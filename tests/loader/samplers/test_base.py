@@ -16,7 +16,7 @@ from marks import needs_dgl
 from loader.graph import Graph, HeteroGraph
 from loader.items import NodeItems
 from loader.loaders.base import Loader
-from loader.samplers import (, TreeSampler
+from loader.samplers import (
     DGLSampler,
     FullSampler,
     FusedSampler,
@@ -25,6 +25,7 @@ from loader.samplers import (, TreeSampler
     Request,
     Sampler,
     SubgraphSampler,
+    TreeSampler,
     WalkSampler,
     resolve_fanouts,
 )

@@ -177,8 +177,8 @@ class GraphSAINTSampler(NumberedLoader, theirs.GraphSAINTSampler):
 
     def _compute_norm(self) -> tuple[Tensor, Tensor]:
         """How often nodes and edges are drawn, in epochs of their own, as the coefficients of the loss."""
-        node_count = torch.zeros(self.N, device=self.device)
-        edge_count = torch.zeros(self.E, device=self.device)
+        node_count = torch.zeros(self.N, dtype=torch.float32, device=self.device)
+        edge_count = torch.zeros(self.E, dtype=torch.float32, device=self.device)
         wanted, total, num_samples, clock = self.N * self.sample_coverage, 0, 0, self._clock
         self._clock = Clock(clock.seed)
         self._clock.next = _COUNTING

@@ -120,10 +120,7 @@ class LinkDataModule(DatasetModule):
         check_graph_memory(graph, "auto")
         check_dataset(dataset)
         if any(isinstance(one, DistanceFeatures) for one in getattr(dataset, "transforms", ())):
-            raise ValueError(
-                f"transform of dataset {dataset.name} has DistanceFeatures, whose distances go along links that are "
-                "held out, so a model would read the answers; leave it out"
-            )
+            raise ValueError(_distances_refused(f"transform of dataset {dataset.name}"))
         check_sampler("sampler", sampler, "node")
         GraphMemory(graph).check([sampler])
         check_store_factory(features)
@@ -150,6 +147,7 @@ class LinkDataModule(DatasetModule):
         self._sampler(sampler)  # says at once what is wrong
         self.data: NodeDataset | HeteroDataset | None = None
         self.split: LinkSplit | None = None
+        self._split_by: tuple[Any, ...] | None = None  # the seed and the shares; None: the user's own split
         self._loader: LinkLoader | None = None
         self._made_for: tuple[Any, ...] = ()  # what a trainer or its user may change
         self._features: FeatureStore | dict[str, FeatureStore] | None = None
@@ -194,9 +192,11 @@ class LinkDataModule(DatasetModule):
         """Downloads and converts the dataset, once per machine."""
         if self.data is None:
             data = self.dataset.load() if hasattr(self.dataset, "load") else self.dataset
-            hetero = isinstance(data, HeteroDataset)
-            known = ["__".join(key) for key in data.graph.edge_types] if hetero else []
-            if missed := relation_missed(f"dataset {data.name}", hetero, self._relations["edge_type"], known):
+            if getattr(data, "distances", False):  # of a dataset that was given loaded, or by a function around
+                raise ValueError(_distances_refused(f"dataset {data.name}"))
+            typed = isinstance(data, HeteroDataset)
+            known = ["__".join(key) for key in data.graph.edge_types] if typed else []
+            if missed := relation_missed(f"dataset {data.name}", typed, self._relations["edge_type"], known):
                 raise DatasetError(missed)
             self._sampler(self.around).ends(data.graph)
             self.data = data
@@ -207,14 +207,25 @@ class LinkDataModule(DatasetModule):
         self.prepare_data()
         assert self.data is not None
         tell_ignored_times(self.around, self.data.graph)  # the split graph has none
-        if self.split is None and isinstance(self.data, HeteroDataset):
+        self._held_out()
+
+    def _held_out(self) -> LinkSplit:
+        """The split by the seed and the shares of now."""
+        assert self.data is not None
+        split_by = (self.seed, *self.shares.values())
+        if self.split is not None and self._split_by in (None, split_by):
+            return self.split
+        self._free_loader()
+        if isinstance(self.data, HeteroDataset):
             sampler = self._sampler(self.around)
             assert sampler.edge_type is not None
             relations = sampler.edge_type, sampler.reverse
-            self.split = split_hetero_links(self.data.graph, *relations, **self.shares, seed=self.seed)
-        elif self.split is None:
+            self.split = split_typed_links(self.data.graph, *relations, **self.shares, seed=self.seed)
+        else:
             assert isinstance(self.data.graph, Graph)
             self.split = split_links(self.data.graph, **self.shares, seed=self.seed)
+        self._split_by = split_by
+        return self.split
 
     def learned_from(self) -> Tensor | None:
         return None if self.split is None else self.split.pairs["train"]
@@ -224,28 +235,29 @@ class LinkDataModule(DatasetModule):
         `overfit_batches`: always in their order).
 
         The loader is kept until a trainer of another rank, number of processes or device asks for it, or one after
-        `batch_size` was set.
+        `batch_size`, `seed`, `num_negatives` or `exclude` was set.
         """
+        split = self._held_out()
         rank, world_size = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
         shuffle = not getattr(self.trainer, "overfit_batches", 0) > 0
         place = (rank, world_size, self.device, shuffle)
-        made_for = (*place, self.batch_size, self.seed)
+        made_for = (*place, self.batch_size, self.seed, self.num_negatives, self.exclude, self.around)
         if self._loader is not None and self._made_for != made_for:
             self._free_loader()
         if self._loader is None:
-            self._loader, self._made_for = self._make_loader(*place), made_for
+            self._loader, self._made_for = self._make_loader(split, *place), made_for
         return self._loader
 
-    def _make_loader(self, rank: int, world_size: int, device: torch.device, shuffle: bool) -> LinkLoader:
-        assert self.data is not None
-        assert self.split is not None
+    def _make_loader(
+        self, split: LinkSplit, rank: int, world_size: int, device: torch.device, shuffle: bool
+    ) -> LinkLoader:
         around = self.around.on(device)
-        sampler = self._sampler(around, self.split.known)
-        links = self.split.pairs["train"]
+        sampler = self._sampler(around, split.known)
+        links = split.pairs["train"]
         if sampler.edge_type is None or sampler.reverse == sampler.edge_type:
             links = torch.cat([links, links.flip(1)])
         return LinkLoader(
-            self._placed(self.split.graph, around),
+            self._placed(split.graph, around),
             self._opened_features(),
             links,
             sampler,
@@ -288,9 +300,9 @@ class LinkDataModule(DatasetModule):
     def held_out(self, name: str) -> HeldOutLinks:
         """The links of "val" or "test", with negatives drawn for them."""
         assert self.data is not None
-        assert self.split is not None
-        links, ends = self.split.pairs[name], self._sampler(self.around).ends(self.split.graph)
-        known = ends.edges(self.split.known)
+        split = self._held_out()
+        links, ends = split.pairs[name], self._sampler(self.around).ends(split.graph)
+        known = ends.edges(split.known)
         count, batch = len(links), ("val", "test").index(name)
         drawn = torch.empty(2, count, dtype=torch.int64)
         targets = torch.empty(count * self.eval_negatives, dtype=torch.int64)
@@ -301,12 +313,12 @@ class LinkDataModule(DatasetModule):
         given = links[:, 0].contiguous()
         _core.negatives(*draw, given, None, targets, known.indptr, known.indices, True)
         return HeldOutLinks(
-            self.split.graph,
+            split.graph,
             self.data.features,
             links,
             drawn.t().contiguous(),
             targets.view(count, self.eval_negatives),
-            partial(self.all_nodes, self.split.graph),
+            partial(self.all_nodes, split.graph),
         )
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
@@ -340,7 +352,15 @@ class LinkDataModule(DatasetModule):
             self._features = None
 
 
-def relation_missed(what: str, hetero: bool, edge_type: Any, relations: Sequence[str] = ()) -> str | None:
+def _distances_refused(what: str) -> str:
+    """What is said of distances among the features."""
+    return (
+        f"{what} has DistanceFeatures, whose distances go along links that are held out, so a model would read the "
+        "answers; leave it out"
+    )
+
+
+def relation_missed(what: str, typed: bool, edge_type: Any, relations: Sequence[str] = ()) -> str | None:
     """What is said unless the links of a dataset with types, and only these, have a relation.
 
     Args:

@@ -141,7 +141,7 @@ class GraphDataModule(DatasetModule):
         self._graphs: dict[torch.device, Graph | HeteroGraph] = {}  # by the device of the sampler
         self._labels: dict[torch.device, TensorRows] = {}  # likewise
         self._loaders: dict[str, Loader] = {}
-        self._sessions: dict[int, Session] = {}  # by the sampler, which the module keeps
+        self._sessions: dict[Sampler, Session] = {}
         self._made_for: dict[str, tuple[Any, ...]] = {}  # what may change later, by the name of the loader
 
     items_kind: ClassVar[str] = "node"  # that the samplers take
@@ -351,7 +351,8 @@ class GraphDataModule(DatasetModule):
         name = name or split
         rank, world_size = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
         device = self.device
-        made_for = (rank, world_size, device, shuffle, batch_size, drop_last, self.seed, self.prefetch)
+        made_for = (rank, world_size, device, shuffle, batch_size, drop_last, self.seed, self.prefetch, sampler)
+        made_for += self._set_later()
         if name in self._loaders and self._made_for[name] != made_for:
             self._loaders.pop(name).release()
         if name not in self._loaders:
@@ -371,6 +372,10 @@ class GraphDataModule(DatasetModule):
             )
             self._made_for[name] = made_for
         return self._loaders[name]
+
+    def _set_later(self) -> tuple[Any, ...]:
+        """What else a subclass makes its loaders of, which its user may set later."""
+        return ()
 
     def _make_loader(self, split: str, sampler: Sampler, batch_size: int, **options: Any) -> Loader:
         """The loader of a split; `options` are those of every `Loader`."""
@@ -396,9 +401,9 @@ class GraphDataModule(DatasetModule):
 
     def _session(self, sampler: Sampler) -> Session:
         """The session of `sampler`, with its workspaces and threads, that all loaders of it share."""
-        if id(sampler) not in self._sessions:
-            self._sessions[id(sampler)] = sampler.open(self._graph(sampler))
-        return self._sessions[id(sampler)]
+        if sampler not in self._sessions:
+            self._sessions[sampler] = sampler.open(self._graph(sampler))
+        return self._sessions[sampler]
 
     def _graph(self, sampler: Sampler) -> Graph | HeteroGraph:
         """The graph where `sampler` reads it; samplers of one device share it."""

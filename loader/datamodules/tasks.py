@@ -114,11 +114,7 @@ class TaskDataModule(GraphDataModule):
                 )
             check_hetero(data.name, self.graph_memory.kind)
             for sampler in (self.sampler, self.eval_sampler):
-                if not sampler.timed and data.graph.timed_types:
-                    raise DatasetError(
-                        f"dataset {data.name} has items with times, and {type(sampler).__name__} ignores them, so that "
-                        "items would see what came later; give sampler=trees"
-                    )
+                _require_timed(data, sampler)
             self.data = data
 
     def _loaded(self) -> RelationalData:
@@ -130,6 +126,7 @@ class TaskDataModule(GraphDataModule):
         return self.items(split).ids
 
     def _times(self, split: str, sampler: Sampler) -> Tensor | None:
+        _require_timed(self._loaded(), sampler)  # it may have been set since
         return self.items(split).times if sampler.timed else None
 
     def _planned_seeds(self) -> dict[str, SplitSeeds]:
@@ -160,6 +157,15 @@ class TaskDataModule(GraphDataModule):
             times=self._times(split, sampler),
             edge_features=self.edge_features,
             **options,
+        )
+
+
+def _require_timed(data: RelationalData, sampler: Sampler) -> None:
+    """Raises DatasetError if the sampler ignores the times of the items."""
+    if not sampler.timed and data.graph.timed_types:
+        raise DatasetError(
+            f"dataset {data.name} has items with times, and {type(sampler).__name__} ignores them, so that items would "
+            "see what came later; give sampler=trees"
         )
 
 

@@ -103,6 +103,9 @@ class WalkDataModule(GraphDataModule):
     def predict_dataloader(self) -> Loader:
         raise ValueError("walks have nothing to predict: the embedding of all nodes is the model's own table")
 
+    def _set_later(self) -> tuple[Any, ...]:
+        return (self.walks_per_node,)
+
     def _make_loader(self, split: str, sampler: Sampler, batch_size: int, **options: Any) -> Loader:
         walkers = Walkers(torch.arange(self._loaded().num_nodes), self.walks_per_node)
         return Loader(self._graph(sampler), walkers, sampler, batch_size, **options)

@@ -18,11 +18,12 @@ from loader.machine.arguments import shown
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 _PACKED = (".gz", ".bz2", ".zst", ".lz4")  # which pyarrow unpacks
-# What says that a value is missing, as pandas and R write it, in every kind of file. Ids are missing only if empty.
-MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null")
+# What says that a value is missing in every kind of file, as pandas reads it. Ids are missing only if empty.
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>")
 _BLOCK = 1 << 24  # bytes of a CSV file that are parsed at once
 _PART_ROWS = 1 << 20  # rows of a Parquet file that are read at once
 _MOST_CATEGORIES = 100
+_MOST_ROUNDED = 0.25  # of a column's deviation, as in stores: what float64 may round off its values
 _INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 
 
@@ -300,6 +301,11 @@ class Column:
             )
         if there.size and there.min() == there.max():
             deviation = 0.0  # not what rounding makes of it
+        if there.size and _MOST_ROUNDED * deviation < np.spacing(np.abs(there).max()) / 2 and _differ(values):
+            raise DatasetError(
+                f"{path}: column {name} has different values around {there[0]:.17g}, which are nearly one as float64: "
+                "save by how much they are above the smallest, or leave the column out"
+            )
         missing = int(numbers.size - there.size)
         return cls(name, kind, mean, deviation, missing=missing, flagged=0 < missing < numbers.size)
 
@@ -356,6 +362,15 @@ class Column:
             what = f"{self.kind}, standardised: mean {self.mean:g}, standard deviation {self.deviation:g}"
             gaps = gaps.replace("missing", "missing, filled with the mean")
         return f"{self.name}: {what}{gaps}"
+
+
+def _differ(values: Any) -> bool:
+    """Whether different values are there, of which float64 may make one: of integers, decimals and times."""
+    if pyarrow().types.is_floating(values.type):
+        return False
+    compute = pyarrow("pyarrow.compute")
+    ends = compute.min_max(values)
+    return bool(compute.not_equal(ends["min"], ends["max"]).as_py())
 
 
 def _plain(table: Any, missing: Sequence[str], path: Path) -> Any:

@@ -49,10 +49,10 @@ class DistanceFeatures:
         # Torch's generator on the CPU keeps 32 bits of its seed.
         generator = torch.Generator().manual_seed((self.seed ^ self.seed >> 32) % 2**32)
         anchors = train[torch.randperm(train.numel(), generator=generator)[: self.num_anchors]]
-        features = torch.empty(data.num_nodes, data.num_features + self.num_anchors)
+        features = torch.empty(data.num_nodes, data.num_features + self.num_anchors, dtype=torch.float32)
         features[:, : data.num_features] = data.features
         for column, anchor in enumerate(anchors.tolist(), data.num_features):
             found = bfs(data.graph, anchor)
             assert isinstance(found, torch.Tensor)
-            features[:, column] = torch.where(found >= 0, 1 / (found + 1), 0.0)
-        return replace(data, features=features)
+            features[:, column] = torch.where(found >= 0, 1 / (found + 1).float(), 0.0)
+        return replace(data, features=features, distances=True)

@@ -107,7 +107,7 @@ def read_rows(arrays: Mapping[str, Tensor], prefix: str = "") -> Tensor:
         return arrays[f"{prefix}features"]
     shape, indptr, columns, values = (arrays[f"{prefix}{name}"] for name in _SPARSE)
     num_rows, num_features = shape.tolist()
-    table = torch.zeros(num_rows, num_features)
+    table = torch.zeros(num_rows, num_features, dtype=torch.float32)
     places = torch.repeat_interleave(torch.arange(num_rows) * num_features, indptr.diff())
     table.view(-1)[places + columns.long()] = values
     return table

@@ -81,6 +81,7 @@ class HeteroPyGDataset(ReaderFiles, HeteroEdgesDataset):
         return replace(
             data,
             features={
-                name: data.features[name] if name in data.features else torch.eye(len(types[name])) for name in types
+                name: data.features[name] if name in data.features else torch.eye(len(types[name]), dtype=torch.float32)
+                for name in types
             },
         )

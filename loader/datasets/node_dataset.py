@@ -33,6 +33,7 @@ class NodeDataset:
         num_classes: number of classes (of labels, if `multilabel`); 0: the dataset has no labels.
         multilabel: whether a node may have several labels.
         tables: the user's ids, and what became of the columns, if the dataset was made of tables.
+        distances: whether features hold distances along the edges (`DistanceFeatures`), which tell of each edge.
 
     Raises:
         DatasetError: the parts contradict each other: sizes, split ids out of range, duplicated or in two
@@ -47,6 +48,7 @@ class NodeDataset:
     num_classes: int
     multilabel: bool = False
     tables: TableRecord | None = None
+    distances: bool = False
 
     @property
     def num_nodes(self) -> int:

@@ -73,7 +73,7 @@ class TableDataset(EdgeListDataset):
     a time that is missing          an error
     times                           whole numbers, or dates, which become whole seconds since 1970 (UTC)
     a feature that is missing       a number or time is filled with the mean, and a further feature of zeros and
-                                    ones flags it; cells are missing if they are empty, or NA, NaN, null or N/A
+                                    ones flags it; cells are missing if they are empty, or NA, N/A, NaN, null or None
     a column of equal values        gives no feature; the report says so
     texts as features               a feature for each of the 100 most frequent values, and one for the others
     no label                        the node is one to predict, and in no split
@@ -178,7 +178,13 @@ class TableDataset(EdgeListDataset):
 
     def options(self) -> dict[str, Any]:
         split = self.split if isinstance(self.split, str) else None
-        options = {**super().options(), **self.given, "features": self.features, "split": split, "rows": "as written"}
+        options = {
+            **super().options(),
+            **self.given,
+            "features": self.features,
+            "split": split,
+            "rows": "as written, None is missing",
+        }
         return options if self._trained is None else {**options, "trained": digest(self._trained.to_json())}
 
     def read(self, writer: CacheWriter) -> EdgeList:

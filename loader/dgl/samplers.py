@@ -429,7 +429,7 @@ class LaborSampler(FanoutSampler):
                 if key in importances:
                     of["edge_weights"] = importances[key][picked]
                 elif picked.numel() == 0:
-                    of["edge_weights"] = torch.empty(0)
+                    of["edge_weights"] = torch.empty(0, dtype=torch.float32)
             blocks.insert(0, block)
             nodes = {name: block.srcnodes[name].data[dgl.NID] for name in g.ntypes}
         return nodes if len(g.ntypes) > 1 else nodes[g.ntypes[0]], seed_nodes, blocks

@@ -23,6 +23,7 @@ from loader.graph.metis import metis_parts
 from loader.loaders.torch_options import as_ids, refuse
 from loader.machine.arguments import as_flag, as_size, shown
 from loader.machine.optional import import_dgl
+from loader.machine.whole_files import replaced
 from loader.samplers.drawn_numbers import drawn_below, drawn_by
 
 _MODES = ("node", "edge", "walk")
@@ -254,7 +255,8 @@ class ClusterGCNSampler(SubgraphSampler):
             sizes = torch.bincount(parts, minlength=k)
             self.partition_offset = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
             self.partition_node_ids = torch.argsort(parts, stable=True)
-            torch.save((self.partition_offset, self.partition_node_ids, made_of), path)
+            with replaced(path) as file:  # of several ranks, none reads half of it
+                torch.save((self.partition_offset, self.partition_node_ids, made_of), file)
         self.prefetch_ndata, self.prefetch_edata = prefetch_ndata or [], prefetch_edata or []
         self.output_device = output_device
 

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from loader.graph.checks import check_integers, signed
 from loader.graph.csc import Graph, require_square
 from loader.graph.foreign import require_graph
 from loader.machine.arguments import as_flag, as_size
@@ -31,8 +32,8 @@ def metis_parts(
         graph: of one type.
         num_parts: number of parts, at least 1. Some may be empty.
         recursive: divide by two again and again, in place of into all parts at once.
-        node_weights: `[num_nodes]` integers, at least 0: parts have about equal sums of these; None: equal numbers of
-            nodes.
+        node_weights: `[num_nodes]` integers, at least 0, with a sum below 2**31: parts have about equal sums of these;
+            None: equal numbers of nodes.
         wanted_by: who asks, for the message of the ImportError.
 
     Returns:
@@ -49,6 +50,14 @@ def metis_parts(
         raise ValueError(
             f"node_weights has shape {list(node_weights.shape)}; it must be [{graph.num_nodes}], a weight per node"
         )
+    if node_weights is not None:
+        check_integers("node_weights", node_weights, ": METIS knows whole numbers only")
+        given = signed("node_weights", node_weights).cpu().double()  # whose sum does not wrap round
+        if given.numel() and (float(given.min()) < 0 or float(given.sum()) > _MOST):
+            raise ValueError(
+                f"node_weights go from {given.min():.0f} to {given.max():.0f}, with the sum {given.sum():.0f}; "
+                "they must be at least 0, with a sum below 2**31: divide them"
+            )
     pymetis = import_optional("pymetis", wanted_by, "metis")
     if graph.num_nodes == 0 or num_parts == 1:
         return torch.zeros(graph.num_nodes, dtype=torch.int64)

@@ -225,6 +225,8 @@ def leaks_of(
     elif lists.node_times is not None and target in graph.timed_types:
         at = lists.node_times[seeds]
         seeds, at, left_out = seeds[at != MISSING_TIME], at[at != MISSING_TIME], int((at == MISSING_TIME).sum())
+        if seeds.numel() == 0:
+            raise ValueError(f"none of the {left_out:,} training nodes of {data.name} has a time to compare with")
         whose = "of their nodes"
     else:
         draw = torch.randint(known.numel(), seeds.shape, generator=torch.Generator().manual_seed(seed))

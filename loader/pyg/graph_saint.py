@@ -15,6 +15,7 @@ from loader.datasets.digests import digest_of
 from loader.graph import Graph, induced_edges
 from loader.loaders.own_batches import seeded
 from loader.machine.arguments import as_flag, as_size, kind_of
+from loader.machine.whole_files import replaced
 from loader.pyg.edges_read import EdgesRead
 from loader.pyg.neighbor_loader import graph_of, place_of
 from loader.pyg.numbered import Clock, NumberedLoader, owner_of, rows_of, without_own
@@ -116,7 +117,8 @@ class GraphSAINTSampler(NumberedLoader, theirs.GraphSAINTSampler):
             else:
                 self.node_norm, self.edge_norm = self._compute_norm()
                 if path is not None:
-                    torch.save((self.node_norm, self.edge_norm, counted_by), path)
+                    with replaced(path) as file:  # of several ranks, none reads half of it
+                        torch.save((self.node_norm, self.edge_norm, counted_by), file)
 
     def _prepare(self) -> None:
         """Makes what drawing needs; `_graph` and the seed are there."""
@@ -177,8 +179,8 @@ class GraphSAINTSampler(NumberedLoader, theirs.GraphSAINTSampler):
 
     def _compute_norm(self) -> tuple[Tensor, Tensor]:
         """How often nodes and edges are drawn, in epochs of their own, as the coefficients of the loss."""
-        node_count = torch.zeros(self.N, device=self.device)
-        edge_count = torch.zeros(self.E, device=self.device)
+        node_count = torch.zeros(self.N, dtype=torch.float32, device=self.device)
+        edge_count = torch.zeros(self.E, dtype=torch.float32, device=self.device)
         wanted, total, num_samples, clock = self.N * self.sample_coverage, 0, 0, self._clock
         self._clock = Clock(clock.seed)
         self._clock.next = _COUNTING

@@ -12,6 +12,7 @@ from torch import Tensor
 from loader import _core
 from loader.machine.arguments import as_seed, as_size
 from loader.pyg.edges_read import EdgesRead
+from loader.pyg.positions import sharing
 
 
 class Numbered(list[Any]):
@@ -66,9 +67,9 @@ class _Numbering:
         return len(self._batches)
 
     def __iter__(self) -> Iterator[Numbered]:
-        epoch = self._clock.begin()
+        epoch, (ranks, rank) = self._clock.begin(), sharing(self._batches)
         for number, items in enumerate(self._batches):
-            yield Numbered.of(items, epoch, number)
+            yield Numbered.of(items, epoch, number * ranks + rank)  # among those of all processes
 
 
 class NumberedLoader(torch.utils.data.DataLoader):

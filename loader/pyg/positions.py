@@ -42,8 +42,7 @@ class Batches:
         self._length: int = len(sampler)
         if self._length == 0:
             raise ValueError(f"the sampler of this {who} has no mini-batch; lower batch_size, or turn drop_last off")
-        source: Any = getattr(sampler, "sampler", sampler)
-        self._ranks, self._rank = getattr(source, "num_replicas", 1), getattr(source, "rank", 0)
+        self._ranks, self._rank = sharing(sampler)
         self.digest: str | None = None  # of the epoch that was drawn last
 
     def __len__(self) -> int:
@@ -92,6 +91,12 @@ class Batches:
     def number(self, batch: int) -> int:
         """The number of this process's mini-batch `batch` among those of all processes that share the sampler."""
         return batch * self._ranks + self._rank
+
+
+def sharing(sampler: Any) -> tuple[int, int]:
+    """How many processes share a sampler or batch sampler of torch's, as a `DistributedSampler`, and which this is."""
+    source: Any = getattr(sampler, "sampler", sampler)
+    return getattr(source, "num_replicas", 1), getattr(source, "rank", 0)
 
 
 class EpochSampler(torch.utils.data.Sampler[Any]):

@@ -19,6 +19,7 @@ from loader.samplers.base import (
     Session,
     as_seeds,
     check_position,
+    tell_ignored_times,
 )
 from loader.samplers.picks import weighed
 from loader.samples import Block, MiniBatch
@@ -62,7 +63,8 @@ class DGLSampler(NeighborSampler):
 
     def open(self, graph: Graph) -> Session:
         self.require_open()
-        require_graph(graph, hetero=False)
+        require_graph(graph, typed=False)
+        tell_ignored_times(self, graph)
         self.require_one_type()
         return _DGLSession(self, graph)
 

@@ -17,7 +17,7 @@ from loader.graph.times import as_times, seed_times
 from loader.machine.arguments import kind_of, shown
 from loader.machine.mapped import prepare_random_reads
 from loader.machine.pages import use_huge_pages
-from loader.samplers.base import AnyGraph, Request, Session, check_position
+from loader.samplers.base import AnyGraph, Request, Session, check_position, tell_ignored_times
 from loader.samplers.gpu.trees import TreeCudaSession
 from loader.samplers.hetero import hetero_blocks
 from loader.samplers.picks import batch_keys, weights_of
@@ -84,6 +84,8 @@ class TreeSampler(TreeOptions):
     def open_trees(self, graph: HeteroGraph) -> Session:
         """`open`, whose session gives the trees as `TreeMiniBatch` objects, see `shaped`."""
         self.require_open()
+        if not self.timed:
+            tell_ignored_times(self, graph)
         if self._on_gpu:
             return TreeCudaSession(self, graph)
         if graph.device.type != "cpu":

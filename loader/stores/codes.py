@@ -86,7 +86,7 @@ def scales_of(rows: Tensor, dtype: torch.dtype, by_row: bool) -> Scales:
     Raises:
         ValueError: a number is infinite or NaN.
     """
-    most = torch.zeros(rows.shape[0] if by_row else rows.shape[1])
+    most = torch.zeros(rows.shape[0] if by_row else rows.shape[1], dtype=torch.float32)
     for begin, part in _parts(rows):
         magnitudes = part.abs()
         if by_row:

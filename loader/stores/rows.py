@@ -230,7 +230,7 @@ class RowFormat:
             if flat.numel():
                 self.scales = codes.scales_of(flat, self.storage_dtype, bool(self.by_row))
             else:
-                self.scales = codes.Scales(torch.ones(1, self.dim), by_row=False)
+                self.scales = codes.Scales(torch.ones(1, self.dim, dtype=torch.float32), by_row=False)
         return flat
 
     def narrowed(self, tensor: Tensor) -> Tensor:

@@ -224,7 +224,7 @@ _Fitted = tuple[RowColumn | None, str]
 
 
 def _fit_number(name: str, values: Any, rows: Rows, guessed: bool) -> _Fitted:
-    column = Column.of(name, values.cast(pyarrow().float64(), safe=False), rows.path)
+    column = Column.of(name, values, rows.path)
     done = column.report().removeprefix(f"{name}: ")
     if not column.deviation:
         return None, done

@@ -67,8 +67,8 @@ class RelationalDataset(HeteroEdgesDataset):
     `foreign`    column -> table; or a list with `{columns: [a, b], table: name}` for keys of several columns
     `columns`    column -> number, category or time, those that become features. Without it all do that are no
                  keys, by their types; texts that differ in most rows are left out
-    `missing`    texts that mean a missing value, beside the empty one, NA, NaN and null; in keys, too. In a
-                 Parquet file also the numbers and dates that these texts are
+    `missing`    texts that mean a missing value, beside the empty one, NA, NaN, null and None; in keys,
+                 too. In a Parquet file also the numbers and dates that these texts are
     `dangling`   true: keys that name no row are expected, and no warning tells of them
     `short_rows` true: rows of a CSV file may end early, and the cells that they lack are missing
     ============ =================================================================================================
@@ -192,7 +192,7 @@ class RelationalDataset(HeteroEdgesDataset):
             "later_rows": self.later_rows,
             "items": new,
             "columns": sha256(repr(columns).encode()).hexdigest()[:16] if columns else None,
-            "missing": "of any type",  # an earlier version's conversions knew missing texts only
+            "missing": "of any type, and None",  # an earlier version's conversions knew fewer
             "cells": "as written",  # and had those that differ as one key or label
         }
 

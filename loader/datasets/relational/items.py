@@ -133,8 +133,8 @@ def _read(schema: Schema, task: TaskSchema, path: Path, tables: Tables, *, label
         if values.null_count:
             row = int(np.flatnonzero(values.is_null().to_numpy())[0])
             raise DatasetError(
-                f"{path}: column {column} is empty in row {row + 1}, and in {values.null_count - 1} more; an item has "
-                "all of these: leave these rows out"
+                f"{path}: column {column} is empty in row {row + 1}, and in {values.null_count - 1} more; "
+                "an item has all of these, and NA and None count as empty: leave these rows out"
             )
     values, zones = read.column(task.time.column), dict(tables.zones)
     times = times_of_column(values, task.time, path, f"{place}.time", zones, up=False)

@@ -60,7 +60,7 @@ class RandomWalkNeighborSampler:
         self.num_neighbors = as_size("num_neighbors", num_neighbors)
         self.metapath, self.metapath_hops = path, len(path)
         self.full_metapath = path * self.num_traversals
-        self.restart_prob = torch.zeros(len(self.full_metapath))
+        self.restart_prob = torch.zeros(len(self.full_metapath), dtype=torch.float32)
         self.restart_prob[self.metapath_hops :: self.metapath_hops] = termination_prob
 
     @refusing_as_dgl

@@ -95,6 +95,12 @@ def _function_in(text: str, file: str) -> ast.FunctionDef:
     if len(tree.body) != 1 or not isinstance(tree.body[0], ast.FunctionDef):
         raise ValueError(f"{file}: next must be one function, 'def next(walker, lists, draws): ...', and nothing else")
     function = tree.body[0]
+    for decorator in function.decorator_list:  # the text below it is translated, whatever it makes of the function
+        if ast.unparse(decorator) != "staticmethod":
+            raise ValueError(
+                f"{file}: {function.name} has the decorator {ast.unparse(decorator)}, which would have no effect; "
+                "leave it out"
+            )
     given = function.args
     if len(given.args) != 3 or given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs or given.defaults:
         raise ValueError(f"{file}: {function.name} must have three parameters: walker, lists and draws")

@@ -49,6 +49,9 @@ def test_distances_along_held_out_links_are_refused(tmp_path):
     given = NpzDataset(tmp_path / "g.npz", cache_dir=tmp_path, transform=[DistanceFeatures(1)])
     with pytest.raises(ValueError, match="transform of dataset g has DistanceFeatures, whose distances go along links"):
         LinkDataModule(given, FusedSampler([4]))
+    loaded = replace(DistanceFeatures(2)(dataset()), name="later")  # a dataset that was made of it stays one of it
+    with pytest.raises(ValueError, match="dataset later has DistanceFeatures, whose distances go along links"):
+        LinkDataModule(loaded, FusedSampler([4])).prepare_data()
 
 
 def test_training_never_sees_held_out_links():
@@ -238,6 +241,23 @@ def test_a_batch_size_set_later_counts() -> None:
     made.batch_size *= 2
     assert len(made.train_dataloader()) == -(-before // 2)
     made.close()
+    assert no_threads()
+
+
+def test_a_seed_set_later_holds_other_links_out() -> None:
+    made, other = module(), module(seed=1)
+    first = made.train_dataloader()
+    made.seed = 1
+    assert made.train_dataloader() is not first
+    for name in ("train", "val", "test"):
+        assert torch.equal(made.split.pairs[name], other.split.pairs[name])
+    assert torch.equal(made.held_out("val").links, other.held_out("val").links)
+    assert torch.equal(made.held_out("val").negatives, other.held_out("val").negatives)
+    made.num_negatives = 3
+    batch = next(iter(made.train_dataloader()))
+    assert batch.negative_targets.numel() == 3 * batch.batch_size
+    for one in (made, other):
+        one.close()
     assert no_threads()
 
 

@@ -261,6 +261,19 @@ def test_a_batch_size_set_later_counts() -> None:
     assert no_threads()
 
 
+def test_a_sampler_set_later_samples() -> None:
+    datamodule = make_datamodule()
+    datamodule.setup()
+    first = datamodule.val_dataloader()
+    assert len(next(iter(first)).blocks) != 1
+    for fanout in (1, 2):
+        datamodule.eval_sampler = FusedSampler([fanout], num_threads=1)
+        batch = next(iter(datamodule.val_dataloader()))
+        assert int(batch.blocks[0].indptr.diff().max()) == fanout
+    datamodule.close()
+    assert no_threads()
+
+
 def test_the_dataset_is_loaded_once_a_process() -> None:
     class Source:
         loads = 0

@@ -150,3 +150,13 @@ def test_each_process_measures_mini_batches_of_its_own(shop: Path) -> None:
     )
     with pytest.raises(ValueError, match=r"val has 2 mini-batches of 80 items for 3 processes, .*eval_batch_size"):
         module.val_dataloader()
+
+
+def test_samplers_set_later_may_not_ignore_times(shop: Path) -> None:
+    module = make(shop)
+    module.train_dataloader()
+    module.sampler = module.eval_sampler = FusedSampler([4, 4])
+    for loader_of in (module.train_dataloader, module.val_dataloader, module.predict_dataloader):
+        with pytest.raises(DatasetError, match="ignores them, so that items would see what came later"):
+            loader_of()
+    module.close()

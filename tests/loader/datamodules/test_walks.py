@@ -135,6 +135,15 @@ def test_loaders_walk_in_training_and_evaluate_whole() -> None:
     datamodule.close()
 
 
+def test_walks_per_node_set_later_count() -> None:
+    made = make()
+    made.setup()
+    before = len(made.train_dataloader())
+    made.walks_per_node = 6
+    assert len(made.train_dataloader()) == 2 * before
+    made.close()
+
+
 def test_bad_arguments_are_refused() -> None:
     for name, value in (("eval_sampler", FusedSampler([2])), ("features", len), ("eval_batch_size", 3)):
         with pytest.raises(ValueError, match=f"{name} is .* leave it null"):

@@ -117,6 +117,22 @@ def test_equal_values_are_no_feature(path):
     assert features(path, [5, 5, None]) == [[0], [0], [1]]
 
 
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([2**53, 2**53 + 1, None], pa.int64()),
+        ([2**64 - 1, 2**64 - 2], pa.uint64()),
+        (range(2**60, 2**60 + 1000), pa.int64()),
+        ([1_700_000_000 * 10**9, 1_700_000_000 * 10**9 + 100], pa.timestamp("ns")),
+    ],
+)
+def test_values_that_float64_makes_one_are_refused(path, values, kind):
+    with pytest.raises(DatasetError, match=r"column c has different values around .*, which are nearly one as float64"):
+        column(path, list(values), kind)
+    assert column(path, [values[0]] * 3, kind).width == 0
+    assert column(path, [2**60 + 1000 * one for one in range(1000)]).deviation == pytest.approx(288_675, rel=1e-3)
+
+
 def test_dates_are_numbers_of_seconds(path):
     found = column(path, [0, 2], pa.date32())
     assert (found.kind, found.mean, found.deviation) == ("time", 86400, 86400)

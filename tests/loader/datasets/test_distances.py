@@ -68,3 +68,13 @@ def test_a_transform_returns_a_dataset(npz_file: Callable[..., Path]) -> None:
 def test_only_a_dataset_gets_distances() -> None:
     with pytest.raises(TypeError, match=r"data is a Tensor; it must be a loader\.datasets\.NodeDataset"):
         DistanceFeatures(2)(torch.zeros(3, 2))  # type: ignore[arg-type]
+
+
+def test_torch_default_type_changes_no_distance(npz_file: Callable[..., Path]) -> None:
+    wanted = load(npz_file(), DistanceFeatures(2)).features
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = load(npz_file(), DistanceFeatures(2)).features
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found, wanted)

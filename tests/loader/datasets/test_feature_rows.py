@@ -63,3 +63,15 @@ def test_filled_or_large_tables_stay_as_they_are(tmp_path: Path, monkeypatch: py
     if largest:
         table[250:] = 1  # the first parts are empty
     assert through_the_cache(tmp_path / "toy-0123456789ab", table, 100)[1]
+
+
+def test_torch_default_type_changes_no_table(tmp_path: Path) -> None:
+    table = np.zeros((50, 40), dtype=np.float32)
+    table[:, 7] = 2.5
+    torch.set_default_dtype(torch.float64)
+    try:
+        found, kept_as_table = through_the_cache(tmp_path / "toy-0123456789ab", table, 10)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert not kept_as_table
+    assert torch.equal(found, torch.from_numpy(table))

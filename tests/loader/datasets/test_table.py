@@ -116,7 +116,7 @@ def test_parquet_is_read_like_csv(load, tmp_path):
 def test_parquet_misses_the_cells_that_csv_misses(load, tmp_path):
     """pandas writes an empty text where a frame has one; as a class, it would be learned."""
     columns = {
-        "id": ["a", "b", "c", "d", "e"], "city": ["X", "", "Y", "NA", "X"], "y": ["u", "", "v", "NA", "u"],
+        "id": ["a", "b", "c", "d", "e"], "city": ["X", "<NA>", "Y", "NA", "X"], "y": ["u", "", "v", "None", "u"],
         "part": ["train", "", "val", None, "test"],
     }  # fmt: skip
     parquet.write_table(pa.table(columns), tmp_path / "n.parquet")

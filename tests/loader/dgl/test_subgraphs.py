@@ -284,6 +284,20 @@ def test_parts_of_other_edges_are_refused(dgl: Any, tmp_path: Path) -> None:
     ClusterGCNSampler(g, 10, str(path), mode="recursive")
 
 
+def test_ended_processes_leave_no_half_parts(dgl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pymetis")
+
+    def half(_: Any, file: Any) -> None:
+        file.write(b"PK")
+        assert not (tmp_path / "parts").exists()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch, "save", half)
+    with pytest.raises(KeyboardInterrupt):
+        ClusterGCNSampler(random_graph(dgl), 4, str(tmp_path / "parts"))
+    assert not list(tmp_path.iterdir())
+
+
 def test_fanouts_that_are_written_to_are_seen(dgl: Any) -> None:
     g = random_graph(dgl)
     sampler = ShaDowKHopSampler([1])

@@ -62,3 +62,8 @@ def test_wrong_arguments_are_refused() -> None:
         metis_parts(cliques(2, 3), 0)
     with pytest.raises(ValueError, match=r"node_weights has shape \[5\]; it must be \[6\]"):
         metis_parts(cliques(2, 3), 2, node_weights=torch.ones(5))
+    with pytest.raises(TypeError, match=r"node_weights has dtype torch.float32; it must be an integer type"):
+        metis_parts(cliques(2, 3), 2, node_weights=torch.full((6,), 0.5))
+    for wrong in (-torch.arange(6), torch.full((6,), 2**30)):
+        with pytest.raises(ValueError, match=r"node_weights go from .*, with a sum below 2\*\*31: divide them"):
+            metis_parts(cliques(2, 3), 2, node_weights=wrong)

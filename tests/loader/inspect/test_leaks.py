@@ -310,3 +310,9 @@ def test_missing_times_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture
     shown = capsys.readouterr().out
     assert "5 seeds without a time are left out" in shown
     assert "without a time" in shown.splitlines()[-2]
+
+
+def test_seeds_that_all_lack_times_are_refused(tmp_path: Path) -> None:
+    path = typed_file(tmp_path / "typed.npz", **{"review/node_times": np.full(40, MISSING_TIME)})
+    with pytest.raises(SystemExit, match="error: none of the 40 training nodes of typed has a time to compare with"):
+        run(path, "--fanouts", "4,4")

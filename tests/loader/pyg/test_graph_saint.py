@@ -195,6 +195,19 @@ def test_coefficients_of_another_graph_are_refused(tmp_path: Path) -> None:
         GraphSAINTNodeSampler(data_of(), 2, **options)
 
 
+def test_ended_processes_leave_no_half_coefficients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def half(_: Any, file: Any) -> None:
+        file.write(b"PK")
+        assert not list(tmp_path.glob("*.pt"))
+        raise KeyboardInterrupt
+
+    options: dict[str, Any] = {"sample_coverage": 3, "log": False, "save_dir": str(tmp_path)}
+    monkeypatch.setattr(torch, "save", half)
+    with pytest.raises(KeyboardInterrupt):
+        GraphSAINTNodeSampler(data_of(), 2, **options)
+    assert not list(tmp_path.iterdir())
+
+
 def test_as_many_edges_as_nodes_keep_their_rows() -> None:
     ring = torch.arange(6)
     data = Data(edge_index=torch.stack([ring, (ring + 1) % 6]), x=ring, edge_attr=10 * ring, num_nodes=6)

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch_geometric.loader
 from marks import HAS_GPU
+from torch.utils.data import DistributedSampler
 from torch_geometric.data import Batch, Data
 
 import loader.pyg
@@ -114,6 +115,19 @@ def test_seed_epoch_and_number_decide_everything() -> None:
     assert all(map(same, second, again))
     other = ShaDowKHopSampler(large(), **options, seed=6)
     assert not same(first[0], next(iter(other)))
+
+
+def test_ranks_that_share_a_sampler_pick_independently() -> None:
+    # Both ranks have the same roots, which each of them would expand alike.
+    def made(rank: int) -> list[Batch]:
+        shared = DistributedSampler([0] * 40, num_replicas=2, rank=rank, shuffle=False)
+        roots = torch.arange(20).repeat_interleave(2)
+        return list(ShaDowKHopSampler(large(), 2, 3, roots, seed=5, batch_size=5, sampler=shared))
+
+    zero, one = made(0), made(1)
+    assert [batch.x[batch.root_n_id].tolist() for batch in zero] == [batch.x[batch.root_n_id].tolist() for batch in one]
+    assert not any(same(a, b) for a, b in zip(zero, one, strict=True))
+    assert all(same(a, b) for a, b in zip(zero, made(0), strict=True))
 
 
 def test_workers_that_stay_see_new_epochs() -> None:

@@ -25,6 +25,7 @@ from loader.samplers import (
     Request,
     Sampler,
     SubgraphSampler,
+    TreeSampler,
     WalkSampler,
     resolve_fanouts,
 )
@@ -355,3 +356,13 @@ def test_ignored_times_are_told_once(
     assert len(caplog.messages) == 1
     assert f"FusedSampler ignores the times that the graph has {said}, so" in caplog.messages[0]
     assert f"TreeSampler(fanouts, times={of!r}) counts them" in caplog.messages[0]
+
+
+def test_trees_without_times_tell_of_them(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("loader.samplers.base._warned_of_times", False)
+    ends = torch.tensor([0, 1, 2]), torch.tensor([1, 2, 0])
+    graph, seeds = HeteroGraph.of(Graph.from_edges(*ends, 3, node_times=torch.arange(3))), torch.tensor([0, 2])
+    TreeSampler([2], times="node").sample(graph, seeds, torch.tensor([5, 5]))
+    assert caplog.messages == []
+    TreeSampler([2]).sample(graph, seeds)
+    assert "TreeSampler ignores the times that the graph has of its nodes" in caplog.messages[0]

@@ -44,6 +44,13 @@ def test_an_unknown_option_is_named() -> None:
         DGLSampler([3], num_threads=2)  # type: ignore[call-arg]
 
 
+def test_ignored_times_are_warned_of(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("loader.samplers.base._warned_of_times", False)
+    timed = Graph(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), node_times=torch.tensor([3, 4]))
+    DGLSampler([1]).sample(timed, torch.tensor([0]))
+    assert "DGLSampler ignores the times that the graph has of its nodes" in caplog.messages[0]
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_all_neighbors_are_the_same_edges_as_ours(width) -> None:
     graph = widen(messy_graph(200, 1500, 0), width)

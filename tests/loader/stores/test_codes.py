@@ -185,3 +185,21 @@ def test_rows_are_padded_where_that_saves_lines() -> None:
             packed = np.arange(line) * columns
             assert lines == codes.lines_of_row(columns, pitch, line)
             assert lines <= ((packed + columns - 1) // line - packed // line + 1).mean()
+
+
+@pytest.mark.parametrize("storage_dtype", TYPES)
+def test_torch_default_type_changes_no_code(storage_dtype: str) -> None:
+    rows = torch.randn(9, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
+    tables = [rows, rows * torch.logspace(-3, 3, 9, dtype=torch.float32)[:, None], rows[:0]]
+
+    def gathered() -> list[torch.Tensor]:
+        stores = [HostFeatures(table, storage_dtype=storage_dtype) for table in tables]
+        return [store.gather(torch.arange(len(table))) for store, table in zip(stores, tables, strict=True)]
+
+    wanted = gathered()
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = gathered()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))

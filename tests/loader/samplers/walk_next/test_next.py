@@ -80,6 +80,7 @@ def test_lines_that_cannot_be_translated_are_named(what: str) -> None:
         ("x = 3", "must be one function"),
         ("def next(walker, lists): return 1", "next must have three parameters"),
         ("def next(walker, lists, draws, p=3): return 1", "next must have three parameters"),
+        ("@once\ndef next(walker, lists, draws): return 1", "next has the decorator once, which would have no effect"),
     ],
 )
 def test_text_that_is_no_function_is_refused(text: str, what: str) -> None:

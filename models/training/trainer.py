@@ -18,6 +18,7 @@ from lightning.pytorch.callbacks import (
     Checkpoint,
     EarlyStopping,
     ModelCheckpoint,
+    ModelPruning,
     ProgressBar,
     StochasticWeightAveraging,
 )
@@ -57,7 +58,7 @@ def make_trainer(cfg: DictConfig) -> Trainer:
         return list(made.values())
 
     callbacks, loggers = each("callbacks", Callback), each("logger", Logger)
-    _check_averages(callbacks)
+    _check_weights(callbacks)
     _look_after_epochs(callbacks)
     if any(isinstance(callback, EarlyStopping) for callback in callbacks):
         callbacks.append(_GivenPatience())
@@ -91,14 +92,18 @@ def _averages(callbacks: list[Any]) -> bool:
     return any(hasattr(callback, "_average_model") for callback in callbacks)
 
 
-def _check_averages(callbacks: list[Any]) -> None:
-    """Raises ValueError if weights are averaged, and others are tested."""
-    kinds = StochasticWeightAveraging, ModelCheckpoint
-    if all(any(isinstance(callback, kind) for callback in callbacks) for kind in kinds):
+def _check_weights(callbacks: list[Any]) -> None:
+    """Raises ValueError if other weights are tested or kept than those that a score is of."""
+    if any(isinstance(callback, ModelPruning) for callback in callbacks):
+        raise ValueError(
+            "callbacks have ModelPruning, which prunes after a validation, so checkpoints and the test would be of "
+            "other weights than its score; leave it out, and prune the trained model (torch.nn.utils.prune)"
+        )
+    if any(isinstance(callback, StochasticWeightAveraging) for callback in callbacks):
         raise ValueError(
             "callbacks have StochasticWeightAveraging, whose average takes the place of the weights when training "
-            "ends, and a ModelCheckpoint, whose weights of before are tested and kept, so the average would be lost; "
-            "give callbacks.best=null, or Lightning's WeightAveraging or EMAWeightAveraging, whose averages are kept"
+            "ends, so no score of a validation is of it, and no checkpoint has it; give Lightning's WeightAveraging or "
+            "EMAWeightAveraging"
         )
 
 

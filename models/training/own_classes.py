@@ -1,9 +1,14 @@
-"""Models and samplers, those of the user's own too: what they take and lack, and whether they go together."""
+"""Classes, those of the user's own too: what they take and lack, whether they go together, and whether they changed."""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
-from collections.abc import Collection, Iterable, Sequence
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from hydra.utils import get_class, instantiate
@@ -14,6 +19,7 @@ from omegaconf import DictConfig, open_dict
 from loader.machine.arguments import shown
 from loader.samplers import Sampler
 from models.training.classifier import Classifier
+from models.training.own_code import is_own
 from models.training.renamed import RENAMED
 from models.training.targets import object_of
 
@@ -194,3 +200,35 @@ def check_methods(cfg: DictConfig, model: Any) -> None:
         way = "layer(i, x, block)" if isinstance(model, Classifier) else "infer(whole)"
         why = f"{name} has no {way}, so it can be tested with sampled neighbors only"
         raise ValueError(f"exact_test is true, but {why}; give exact_test=false")
+
+
+def digest_of_own_code(config: Any) -> str | None:
+    """A digest of the user's own files that have the classes and functions of a configuration (`_target_`), and of
+    those that these import by name; None if there are none.
+
+    Args:
+        config: resolved, of plain containers. What it names that cannot be imported is left out: to make it will fail.
+    """
+    found: dict[str, str] = {}
+    left: list[Any] = []
+    for target in _targets(config):
+        with suppress(ValueError):
+            left.append(getattr(object_of("", {"_target_": target}), "__module__", None))
+    while left:
+        name = left.pop()
+        module = sys.modules.get(str(name))
+        file = getattr(module, "__file__", None)
+        if name in found or file is None or not is_own(file):
+            continue
+        found[str(name)] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        held = list(vars(module).values())
+        left += [one.__name__ if isinstance(one, ModuleType) else getattr(one, "__module__", None) for one in held]
+    return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()[:16] if found else None
+
+
+def _targets(config: Any) -> Iterator[str]:
+    if isinstance(config, dict) and isinstance(config.get("_target_"), str):
+        yield config["_target_"]
+    inner = config.values() if isinstance(config, dict) else config if isinstance(config, list) else ()
+    for one in inner:
+        yield from _targets(one)

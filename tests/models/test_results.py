@@ -117,14 +117,12 @@ def test_an_option_that_others_give_is_compared(tmp_path: Path) -> None:
     ]
 
 
-def test_jobs_of_other_files_are_not_resumed_ones(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("key", "column"), [("files", "files of the dataset"), ("code", "files of own classes")])
+def test_jobs_of_other_files_are_not_resumed_ones(tmp_path: Path, key: str, column: str) -> None:
     for name, files in (("a", "1234567890"), ("b", "abcdefghij"), ("c", "abcdefghij")):
-        write(tmp_path / name, 0.5, "seed=0", files=files)
+        write(tmp_path / name, 0.5, "seed=0", **{key: files})
     found = rows(read_jobs([tmp_path]))
-    assert [(row.options, len(row.jobs)) for row in found] == [
-        ({"files of the dataset": "12345678"}, 1),
-        ({"files of the dataset": "abcdefgh"}, 1),
-    ]
+    assert [(row.options, len(row.jobs)) for row in found] == [({column: "12345678"}, 1), ({column: "abcdefgh"}, 1)]
 
 
 def test_an_option_that_jobs_lack_is_default(sweep: Path) -> None:

@@ -290,6 +290,18 @@ def test_embeddings_of_walks_are_written(tmp_path: Path, composed: Composer) -> 
     assert [found[f"emb_{i}"] for i in range(6)] == table.t().tolist()
 
 
+def test_walks_do_not_depend_on_features(tmp_path: Path, composed: Composer) -> None:
+    folder = trained(tmp_path, composed, "model=node2vec", "model.dim=6", "datamodule.batch_size=64")
+    path = tmp_path / "graph.npz"
+    with np.load(path) as arrays:
+        np.savez(path, **{**arrays, "features": 2 * arrays["features"][:, :1]})
+    assert use(composed, folder, "evaluate") >= 0
+    with np.load(path) as arrays:
+        np.savez(path, **{**arrays, "labels": arrays["labels"][::-1]})
+    with pytest.raises(ValueError, match=r"of dataset graph whose digest is \w+, but this is dataset graph"):
+        use(composed, folder, "evaluate")
+
+
 def test_a_checkpoint_of_another_dataset_is_refused(tmp_path: Path, composed: Composer) -> None:
     folder = trained(tmp_path, composed)
     other = write_graph(tmp_path / "other.npz", seed=1)

@@ -21,9 +21,9 @@ from loader.machine.command_line import OneLineParser, called
 from models.training.metrics import is_error
 
 # Options that change no result, or only where it lies.
-_PLACES = ("ckpt_path", "result_path", "run_dir", "checkpoint_dir", "data_dir", "cache_dir", "callbacks", "debug")
-# But these callbacks decide when a run ends, and which checkpoint is tested.
-_DECIDING = ("callbacks.early_stopping", "callbacks.best")
+_PLACES = ("ckpt_path", "result_path", "run_dir", "checkpoint_dir", "data_dir", "cache_dir", "debug")
+_DECIDING = ("callbacks.early_stopping", "callbacks.best")  # when a run ends, and which checkpoint is tested
+_SHOWING = "models.training.callbacks."  # callbacks that show or keep what a run does, and change nothing
 # Columns, where jobs of equal options had others: name -> where a result has it.
 _FILES = {"files of the dataset": "files", "files of own classes": "code"}
 
@@ -176,7 +176,11 @@ def _decides(name: str, jobs: Sequence[Job]) -> bool:
     place = name.lstrip("~")
     if place == "callbacks":  # without any, the last weights are tested; the other choices only show more or less
         return "none" in {job.options.get(name) for job in jobs}
-    return place.split(".")[0] not in _PLACES or place.startswith(_DECIDING)
+    group, *rest = place.split(".")
+    if group == "callbacks":
+        made = {job.config.get(f"callbacks.{rest[0]}._target_", _SHOWING) for job in jobs}
+        return place.startswith(_DECIDING) or not all(target.startswith(_SHOWING) for target in made)
+    return group not in _PLACES
 
 
 def mean_and_deviation(values: Sequence[float]) -> str:

@@ -182,6 +182,18 @@ def test_what_decides_a_run_has_rows(tmp_path: Path, given: str) -> None:
     assert [(row.options, len(row.jobs)) for row in found] == [({name: value or "left out"}, 2), ({name: "default"}, 2)]
 
 
+@pytest.mark.parametrize("given", ["+callbacks.mine.decay", "+callbacks.mine._target_"])
+def test_callbacks_of_other_classes_have_rows(tmp_path: Path, given: str) -> None:
+    show_only = {"_target_": "models.training.callbacks.ProgressBar", "refresh_rate": 1}
+    for seed in range(2):
+        plain = {"optimized_metric": "val/acc", "callbacks": {"progress": {**show_only, "refresh_rate": seed}}}
+        mine = {"_target_": "lightning.pytorch.callbacks.EMAWeightAveraging", "decay": 0.9}
+        other = {**plain, "callbacks": {"progress": show_only, "mine": mine}}
+        write(tmp_path / f"plain{seed}", 0.8, f"seed={seed}", config=plain)
+        write(tmp_path / f"other{seed}", 0.7, f"seed={seed}", f"{given}={mine[given.split('.')[-1]]}", config=other)
+    assert [len(row.jobs) for row in rows(read_jobs([tmp_path]))] == [2, 2]
+
+
 def test_one_value_has_no_deviation() -> None:
     assert mean_and_deviation([]) == "-"
     assert mean_and_deviation([0.5]) == "0.5000"

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from hydra.utils import get_class, instantiate
@@ -210,20 +210,26 @@ def digest_of_own_code(config: Any) -> str | None:
         config: resolved, of plain containers. What it names that cannot be imported is left out: to make it will fail.
     """
     found: dict[str, str] = {}
-    left: list[Any] = []
+    left: list[str] = []
     for target in _targets(config):
         with suppress(ValueError):
-            left.append(getattr(object_of("", {"_target_": target}), "__module__", None))
+            left.append(_module_of(object_of("", {"_target_": target})))
     while left:
         name = left.pop()
-        module = sys.modules.get(str(name))
-        file = getattr(module, "__file__", None)
-        if name in found or file is None or not is_own(file):
-            continue
-        found[str(name)] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-        held = list(vars(module).values())
-        left += [one.__name__ if isinstance(one, ModuleType) else getattr(one, "__module__", None) for one in held]
+        module = sys.modules.get(name)
+        file = getattr(module, "__file__", None) or ""  # torch.ops names a file that is none
+        if name not in found and Path(file).is_absolute() and Path(file).is_file() and is_own(file):
+            found[name] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+            left += map(_module_of, list(vars(module).values()))
     return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()[:16] if found else None
+
+
+def _module_of(value: Any) -> str:
+    """The name of the module that has a class, a function, or the class of an object; of a module, its own."""
+    if isinstance(value, ModuleType):
+        return value.__name__
+    # Not of any object: some warn, or import, when they are asked for an attribute.
+    return str((value if isinstance(value, type | FunctionType) else type(value)).__module__)
 
 
 def _targets(config: Any) -> Iterator[str]:

@@ -57,7 +57,7 @@ def prepare(cfg: DictConfig) -> Prepared:
         check_hosts(cfg.trainer)
     if cfg.ckpt_path is None:
         return Prepared(why, {})
-    saved = read_checkpoint(Path(cfg.ckpt_path))
+    saved = read_checkpoint(Path(cfg.ckpt_path), goes_on=cfg.mode == "train")
     if cfg.mode == "train":
         check_left(Path(cfg.ckpt_path), saved, cfg.trainer)
     return Prepared(why, saved)

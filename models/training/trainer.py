@@ -239,7 +239,7 @@ class _WeightsBesideAverages(Callback):
 def _changed_since(path: str, step: int) -> str | None:
     """Why a file is not the best checkpoint that a run had at a step; None if it is."""
     try:
-        there = read_checkpoint(Path(path))["global_step"]
+        there = read_checkpoint(Path(path), goes_on=False)["global_step"]
     except ValueError:
         return f"{path} is damaged"
     return f"{path} is of step {there}, and the run goes on from step {step}" if there > step else None

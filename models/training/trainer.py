@@ -304,6 +304,8 @@ def best_checkpoint(trainer: Trainer) -> str | None:
     opened.
     """
     callback = trainer.checkpoint_callback
+    if isinstance(callback, ModelCheckpoint) and callback.monitor is None:
+        return None  # what it saved last may be of an earlier step than the scores of the run
     path, folder = (getattr(callback, name, None) or "" for name in ("best_model_path", "dirpath"))
     beside = path and folder and os.path.realpath(os.path.dirname(path)) == os.path.realpath(folder)
     return path if beside and os.path.isfile(path) else None

@@ -21,10 +21,11 @@ from loader.machine.command_line import OneLineParser, called
 from models.training.metrics import is_error
 
 # Options that change no result, or only where it lies.
-_PLACES = ("ckpt_path", "result_path", "run_dir", "checkpoint_dir", "data_dir", "cache_dir", "callbacks", "debug")
-# But these callbacks decide when a run ends, and which checkpoint is tested.
-_DECIDING = ("callbacks.early_stopping", "callbacks.best")
-_FILES = "files of the dataset"  # a column, where jobs of equal options had others
+_PLACES = ("ckpt_path", "result_path", "run_dir", "checkpoint_dir", "data_dir", "cache_dir", "debug")
+_DECIDING = ("callbacks.early_stopping", "callbacks.best")  # when a run ends, and which checkpoint is tested
+_SHOWING = "models.training.callbacks."  # callbacks that show or keep what a run does, and change nothing
+# Columns, where jobs of equal options had others: name -> where a result has it.
+_FILES = {"files of the dataset": "files", "files of own classes": "code"}
 
 
 class Job(NamedTuple):
@@ -34,7 +35,7 @@ class Job(NamedTuple):
         folder: where its result lies.
         settings: equal for jobs of equal options.
         options: those of its command line, name -> value.
-        config: all of its options, and what tells the files of the dataset, by their full names.
+        config: all of its options, and what tells its files, by their full names.
         metric: name of the metric that it optimized.
         value: of that metric.
         least: whether it is better the smaller it is: an error by its name, or by the callbacks that watch it.
@@ -77,7 +78,7 @@ def read_jobs(folders: Iterable[Path]) -> list[Job]:
     Raises:
         ValueError: a folder has no result, or a file is no result of a job.
     """
-    found: dict[tuple[str, str | None], tuple[float, Job]] = {}
+    found: dict[tuple[str | None, ...], tuple[float, Job]] = {}
     for folder in folders:
         paths = sorted(folder.rglob("result.json"))
         if not paths:
@@ -86,7 +87,7 @@ def read_jobs(folders: Iterable[Path]) -> list[Job]:
             )
         for path in paths:
             job, ended = _read(path), path.stat().st_mtime
-            key = job.settings, job.config.get(_FILES)
+            key = job.settings, *map(job.config.get, _FILES)
             if key not in found or found[key][0] <= ended:
                 found.pop(key, None)
                 found[key] = ended, job
@@ -100,8 +101,7 @@ def _read(path: Path) -> Job:
         metric, value = str(result["config"]["optimized_metric"]), float(result["metric"])
         given, seconds, settings = result.get("overrides", []), result.get("seconds"), str(result["settings"])
         config = dict(_flat(result["config"]))
-        if result.get("files") is not None:
-            config[_FILES] = str(result["files"])[:8]
+        config |= {name: str(result[key])[:8] for name, key in _FILES.items() if result.get(key) is not None}
         callbacks = (one for one in (result["config"].get("callbacks") or {}).values() if isinstance(one, dict))
         least = is_error(metric) or any((one.get("monitor"), one.get("mode")) == (metric, "min") for one in callbacks)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -176,7 +176,11 @@ def _decides(name: str, jobs: Sequence[Job]) -> bool:
     place = name.lstrip("~")
     if place == "callbacks":  # without any, the last weights are tested; the other choices only show more or less
         return "none" in {job.options.get(name) for job in jobs}
-    return place.split(".")[0] not in _PLACES or place.startswith(_DECIDING)
+    group, *rest = place.split(".")
+    if group == "callbacks":
+        made = {job.config.get(f"callbacks.{rest[0]}._target_", _SHOWING) for job in jobs}
+        return place.startswith(_DECIDING) or not all(target.startswith(_SHOWING) for target in made)
+    return group not in _PLACES
 
 
 def mean_and_deviation(values: Sequence[float]) -> str:

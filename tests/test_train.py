@@ -245,6 +245,18 @@ def test_a_resumed_run_knows_its_best_weights(
     assert said in caplog.text
 
 
+def test_checkpoints_without_a_score_are_not_the_best(composed: Composer, tmp_path: Path) -> None:
+    found = []
+    for name, options in (
+        ("saves", ("callbacks.best.monitor=null", "+callbacks.best.every_n_epochs=2")),
+        ("none", ("callbacks.best=null",)),
+    ):
+        in_process(composed, "trainer.max_epochs=3", *options, f"run_dir={tmp_path / name}")
+        found.append(json.loads((tmp_path / name / "result.json").read_text())["metrics"])
+    assert torch.load(tmp_path / "saves" / "checkpoints" / "best.ckpt", weights_only=True)["epoch"] == 1
+    assert found[0] == found[1]
+
+
 def test_equal_seeds_give_equal_runs(composed: Composer, tmp_path: Path) -> None:
     runs = [
         in_process(composed, "optimized_metric=train/loss", f"seed={seed}", f"run_dir={tmp_path / str(i)}")

@@ -191,7 +191,18 @@ from models.training.errors import one_line_errors
             [
                 "+callbacks.own={_target_: lightning.pytorch.callbacks.StochasticWeightAveraging, swa_lrs: 0.01}",
             ],
-            "StochasticWeightAveraging, whose average takes the place of the weights when training ends, and a ModelC",
+            "StochasticWeightAveraging, whose average takes the place of the weights when training ends, so no score",
+        ),
+        (
+            [
+                "+callbacks.own={_target_: lightning.pytorch.callbacks.StochasticWeightAveraging, swa_lrs: 0.01}",
+                "callbacks.best=null",
+            ],
+            "and no checkpoint has it; give Lightning's WeightAveraging or EMAWeightAveraging",
+        ),
+        (
+            ["+callbacks.own={_target_: lightning.pytorch.callbacks.ModelPruning, pruning_fn: l1_unstructured}"],
+            "callbacks have ModelPruning, which prunes after a validation, so checkpoints and the test would be of",
         ),
         (["+callbacks.own={_target_: nope.Own}"], "callbacks.own._target_ is 'nope.Own', which cannot be imported"),
         (["+logger.own={_target_: builtins.dict}"], "logger.own._target_ is builtins.dict; it must be a Logger"),

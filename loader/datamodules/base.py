@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
@@ -23,8 +23,10 @@ class DatasetModule(LightningDataModule):
 
     Attributes:
         data: the `NodeDataset` or `HeteroDataset`, once it is open, else None.
+        unread: what of its `identity` no model reads.
     """
 
+    unread: ClassVar[tuple[str, ...]] = ()
     data: NodeDataset | HeteroDataset | None
     _features: FeatureStore | dict[str, FeatureStore] | None = None
 
@@ -36,7 +38,7 @@ class DatasetModule(LightningDataModule):
             return {}
         tables, learned = self.data.tables, self.learned_from()
         state: dict[str, Any] = {
-            "data": self.data.identity(),
+            "data": {key: value for key, value in self.data.identity().items() if key not in self.unread},
             **({} if tables is None else {"tables": tables.rows.to_json()}),
         }
         if learned is not None:
@@ -46,7 +48,7 @@ class DatasetModule(LightningDataModule):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Raises ValueError if the checkpoint is of another dataset or split, or of rows in other types."""
         if self.data is not None and "data" in state_dict:
-            self.data.require(state_dict["data"], "the checkpoint")
+            self.require_data(state_dict["data"], "the checkpoint")
         self.require_learned_from(state_dict, "the checkpoint")
         theirs, ours = state_dict.get("kept"), self._storage_types()
         if theirs and ours and theirs != ours:
@@ -55,6 +57,11 @@ class DatasetModule(LightningDataModule):
                 f"the checkpoint was trained with {name} kept as {theirs.get(name)}, and this run keeps them as "
                 f"{ours[name]}; give features.storage_dtype={theirs.get(name)}, or begin without the checkpoint"
             )
+
+    def require_data(self, identity: Mapping[str, Any], what: str) -> None:
+        """Raises ValueError unless a model of that `identity` serves for the dataset, see `NodeDataset.require`."""
+        assert self.data is not None
+        self.data.require({key: value for key, value in identity.items() if key not in self.unread}, what)
 
     def learned_from(self) -> Tensor | None:
         """The nodes or links of the train split, once it is known; None if a model learns from no split."""

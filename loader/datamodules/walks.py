@@ -37,6 +37,7 @@ class WalkDataModule(GraphDataModule):
     """
 
     items_kind: ClassVar[str] = "walker"
+    unread: ClassVar[tuple[str, ...]] = ("num_features", "features", "columns", "categories")
 
     trial_sizes: ClassVar[dict[str, Any]] = {"num_nodes": 1, "num_classes": 2}
 

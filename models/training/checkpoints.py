@@ -15,15 +15,21 @@ from models.training.renamed import with_new_hparams
 _OF_OPTIMIZER = ("lr", "weight_decay", "optimizer", "schedule")  # a checkpoint brings them back
 _OF_FUNCTION = ("act",)  # of the model, which no shape of a weight shows
 _OTHER = "give one that train.py wrote, e.g. outputs/train/<run>/checkpoints/step.ckpt"
+_OF_MODEL = ("state_dict", "hyper_parameters")
 _NEEDED = ("state_dict", "optimizer_states", "loops", "hyper_parameters")  # of a checkpoint that training goes on from
 
 
-def read_checkpoint(path: Path) -> dict[str, Any]:
+def read_checkpoint(path: Path, *, goes_on: bool = True) -> dict[str, Any]:
     """The parts of a checkpoint; its arrays stay in the file until they are read.
 
+    Args:
+        path: of the checkpoint.
+        goes_on: training is to go on from it. Else that of weights is enough (`save_weights_only` of a callback).
+
     Raises:
-        ValueError: training cannot go on from it, whatever the model is.
+        ValueError: training cannot go on from it, or it has no weights, whatever the model is.
     """
+    needed = _NEEDED if goes_on else _OF_MODEL
     try:
         check_archive(path)
         saved = torch.load(str(path), map_location="cpu", weights_only=True, mmap=True)  # torch 2.1 maps no Path
@@ -31,11 +37,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         first = str(error).split(". ")[0].split("\n")[0][:120] or type(error).__name__
         what = f"ckpt_path is {path}, which is no checkpoint of train.py or is damaged ({first})"
         raise ValueError(f"{what}; {_OTHER}") from error
-    lacks = [name for name in _NEEDED if name not in saved] if isinstance(saved, dict) else list(_NEEDED)
-    if not lacks and not all(isinstance(saved[name], Mapping) for name in ("state_dict", "hyper_parameters")):
+    lacks = [name for name in needed if name not in saved] if isinstance(saved, dict) else list(needed)
+    if not lacks and not all(isinstance(saved[name], Mapping) for name in _OF_MODEL):
         lacks = ["dict of the model's weights and options"]
     if lacks:
-        raise ValueError(f"ckpt_path is {path}, which holds no {lacks[0]}, so training cannot go on from it; {_OTHER}")
+        why = "training cannot go on from it" if goes_on else "there is no model in it"
+        raise ValueError(f"ckpt_path is {path}, which holds no {lacks[0]}, so {why}; {_OTHER}")
     found: dict[str, Any] = saved
     return found
 

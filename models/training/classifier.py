@@ -288,7 +288,7 @@ class Classifier(MatmulPrecision):
 
     def on_validation_epoch_start(self) -> None:
         self.scores["val"].reset()
-        self.more.reset()
+        self.more.reset(self.device)
 
     def on_validation_epoch_end(self) -> None:
         self._log("val")
@@ -296,7 +296,7 @@ class Classifier(MatmulPrecision):
 
     def on_test_epoch_start(self) -> None:
         self.scores["test"].reset()
-        self.more.reset()
+        self.more.reset(self.device)
         self._tested = False
 
     def on_test_epoch_end(self) -> None:

@@ -51,8 +51,9 @@ class GraphedLoss:
     whoever keeps those of `torch.autograd.grad`, or a `grad` that was exchanged, clones them. They are the views of a
     `FlatTensors`, for processes to average in one exchange. One backward pass a loss.
 
-    What the function reads besides mini-batch and parameters, a dropout rate say, is fixed when it is captured; call
-    `reset` after changing it. Batch norm mixes the rows, those that are too many included, and must not be in it.
+    What the function reads besides mini-batch and parameters is fixed when it is captured; call `reset` after changing
+    it. Another rate of dropout, such as a callback may set, is seen, and captured again. Batch norm mixes the rows,
+    those that are too many included, and must not be in it.
 
     Args:
         function: mini-batch -> (loss, output), by way of `module`. It reads the blocks and `x` through
@@ -186,7 +187,7 @@ class _Call(nn.Module):
 
 
 class _Parameters:
-    """The parameters of a module, which are looked for again only when something in it was exchanged.
+    """The parameters of a module, which are looked for again only when something in it was exchanged, and its dropout.
 
     Attributes:
         named: those that get gradients, by name.
@@ -198,6 +199,8 @@ class _Parameters:
         # All are held: what is exchanged must not get the address of what was there before.
         self._every, self._modules = list(every.values()), list(module.modules())
         self._holders: list[dict[str, Any]] = [held for m in self._modules for held in (m._parameters, m._modules)]
+        rates = [(vars(m), name) for m in self._modules for name in vars(m) if name == "p" or "dropout" in name]
+        self._rates = [(vars(module), "training"), *rates]
         self._state = self._look()
 
     def unchanged(self) -> bool:
@@ -211,6 +214,7 @@ class _Parameters:
             list(map(len, self._holders)),
             list(map(Tensor.data_ptr, self._every)),
             list(map(_requires_grad, self._every)),
+            [held.get(name) for held, name in self._rates],
         )
 
 

@@ -19,6 +19,7 @@ from loader.machine.trust import UntrustedError, open_trusted
 from loader.machine.whole_files import replaced
 from models.training.callbacks.epoch_record import EpochRecord
 from models.training.console import wrapped
+from models.training.own_classes import digest_of_own_code
 from models.training.ranks import rank_here
 
 # Where things lie, not what is computed.
@@ -29,8 +30,8 @@ class JobResult:
     """What a job ended with, in `result.json` in its folder, or at `cfg.result_path`.
 
     The file holds the resolved configuration (but for paths). With `result_path`, a job whose file is there is not run
-    again if its configuration is the same, and no file of the user's own dataset has changed since. A run that went on
-    from a checkpoint writes the file to the folder of the run that began it, too.
+    again if its configuration is the same, and no file of the user's own dataset or classes has changed since. A run
+    that went on from a checkpoint writes the file to the folder of the run that began it, too.
 
     Args:
         cfg: of the job, with its device chosen. Without `result_path` no earlier result is read.
@@ -50,14 +51,17 @@ class JobResult:
         self.written = _written(cfg)
         self.config = _settings(cfg)
         self.files = _files(cfg)
+        self.code = digest_of_own_code(self.config)
         self.metric: float | None = None
         if self.path is not None and self.path.is_file():
-            settings, files, metric = _read(self.path)
+            settings, files, code, metric = _read(self.path)
             changed = None
             if settings != _digest(self.config):
                 changed = "settings"
             elif files not in (None, self.files):  # an earlier release kept no files
                 changed = "files of the dataset"
+            elif code not in (None, self.code):
+                changed = "files of your own classes"
             else:
                 self.metric = metric
             if rank_here() > 0:
@@ -94,6 +98,7 @@ class JobResult:
             **machine,
             "settings": _digest(self.config),
             "files": self.files,
+            "code": self.code,
             "config": self.config,
         }
         for path in self.written:
@@ -114,8 +119,8 @@ def _written(cfg: DictConfig) -> list[Path]:
     return list({path.absolute(): path for path in paths}.values())
 
 
-def _read(path: Path) -> tuple[str, str | None, float]:
-    """The settings, the files of the dataset, and the metric of a file that a job wrote.
+def _read(path: Path) -> tuple[str, str | None, str | None, float]:
+    """The settings, the files of the dataset and of own classes, and the metric of a file that a job wrote.
 
     Raises:
         ValueError: another program wrote it, or others can have.
@@ -123,7 +128,7 @@ def _read(path: Path) -> tuple[str, str | None, float]:
     try:
         with open_trusted(path) as file:
             before = json.loads(file.read())
-        return before["settings"], before.get("files"), float(before["metric"])
+        return before["settings"], before.get("files"), before.get("code"), float(before["metric"])
     except UntrustedError as error:
         raise ValueError(f"result_path: {error}, or give another path") from error
     except (ValueError, KeyError, TypeError) as error:

@@ -13,6 +13,7 @@ import torch
 import torchmetrics.classification as classes
 from torch import Tensor
 from torch.nn import functional as F
+from torchmetrics import Metric
 from torchmetrics.utilities.data import dim_zero_cat
 
 from loader.datasets.errors import nearest
@@ -46,6 +47,24 @@ class KnownAUROC(classes.BinaryAUROC):
     def compute(self) -> Tensor:  # type: ignore[override]  # a base of its base returns a curve
         labels = dim_zero_cat(self.target)
         return labels.new_full((), torch.nan, dtype=torch.float32) if (labels == labels[0]).all() else super().compute()
+
+
+def take_part(metric: Metric, scores: Tensor, labels: Tensor) -> None:
+    """Prepares a metric for `compute` in a process that may have counted nothing, while others did.
+
+    torchmetrics gathers the states of all processes: of one without any it takes none, or empty ones of another type
+    and shape, at which gloo ends the process and NCCL waits.
+
+    Args:
+        metric: of this process; nothing happens if it has counted something.
+        scores, labels: like those of a mini-batch, with no rows.
+    """
+    if metric.update_called:
+        return
+    for name, like in (("preds", scores), ("target", labels)):
+        if isinstance(getattr(metric, name, None), list):
+            setattr(metric, name, [like])
+    metric._update_count = 1  # else it warns that it knows nothing
 
 
 # Name -> class for one label per node, class for several labels; the confusion matrix goes to a file.
@@ -100,13 +119,17 @@ class MoreMetrics:
     def __init__(self, names: Sequence[str], num_classes: int, multilabel: bool, *, shared: bool = True) -> None:
         if multilabel and "confusion" in names:
             raise ValueError("metrics has 'confusion', but nodes have several labels here; leave it out")
+        self._nothing = torch.zeros(0, num_classes), torch.zeros((0, num_classes) if multilabel else 0).long()
         size = {"num_labels" if multilabel else "num_classes": num_classes, "sync_on_compute": shared}
         # Macro averages are the default of all of them.
         self._metrics = {name: _CLASSES[name][multilabel](**size) for name in names}
 
-    def reset(self) -> None:
+    def reset(self, device: torch.device | None = None) -> None:
+        """Forgets everything. Processes that compute on GPUs have to say so: one may have nothing to add."""
         for metric in self._metrics.values():
             metric.reset()
+            if device is not None:
+                metric.to(device)
 
     def add(self, logits: Tensor, labels: Tensor) -> None:
         """Some nodes: `[n, num_classes]`, and labels `[n]`, or `[n, num_classes]` of 0 and 1."""
@@ -116,6 +139,8 @@ class MoreMetrics:
 
     def result(self) -> tuple[dict[str, Tensor], Tensor | None]:
         """Name -> value, and the confusion matrix `[true class, predicted class]` if it was asked for."""
+        for metric in self._metrics.values():
+            take_part(metric, *(nothing.to(metric.device) for nothing in self._nothing))
         values = {name: metric.compute() for name, metric in self._metrics.items()}
         return values, values.pop("confusion", None)
 

@@ -45,6 +45,11 @@ def own_traceback(error: BaseException, *, caught: bool, has_message: bool) -> s
     return "".join(traceback.format_exception(type(error), error, frames[first][0], chain=False))
 
 
+def is_own(file: str) -> bool:
+    """Whether a file of code is the user's own."""
+    return _owner(file) == "own"
+
+
 def _owner(file: str) -> str:
     path = Path(file).resolve()
     if any(path.is_relative_to(place) for place in _PROGRAM):

@@ -83,7 +83,7 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
     trainer.datamodule = datamodule  # type: ignore[attr-defined]  # as after a fit: the model asks for its classes
     datamodule.setup("fit" if of_links else "predict")
     data: NodeDataset = datamodule.data
-    data.require(of_data, f"ckpt_path is {cfg.ckpt_path}, which")
+    datamodule.require_data(of_data, f"ckpt_path is {cfg.ckpt_path}, which")
     if "learned_from" in state and not extended:  # which draws the splits of the training
         datamodule.require_learned_from(state, f"ckpt_path is {cfg.ckpt_path}, which")
     model = model_of(cfg, datamodule)

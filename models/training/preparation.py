@@ -50,13 +50,14 @@ def prepare(cfg: DictConfig) -> Prepared:
     check_launch(cfg.trainer)
     cfg.device, why = device_of_run(cfg.device)
     _set_threads(cfg.num_threads)
+    _restore_algorithms(cfg.trainer)
     check_rules(cfg, of_values)
     check_features(cfg.features, cfg.device)
     if class_name(cfg.features) == "PartitionedFeatures":
         check_hosts(cfg.trainer)
     if cfg.ckpt_path is None:
         return Prepared(why, {})
-    saved = read_checkpoint(Path(cfg.ckpt_path))
+    saved = read_checkpoint(Path(cfg.ckpt_path), goes_on=cfg.mode == "train")
     if cfg.mode == "train":
         check_left(Path(cfg.ckpt_path), saved, cfg.trainer)
     return Prepared(why, saved)
@@ -127,3 +128,17 @@ def _set_threads(num_threads: int | None) -> None:
         torch.set_num_threads(num_threads)
     elif _threads_before:
         torch.set_num_threads(_threads_before.pop())
+
+
+_algorithms_before: list[tuple[bool, bool, bool]] = []  # those of torch before the job before this one set others
+
+
+def _restore_algorithms(trainer: Mapping[str, Any]) -> None:
+    """Takes back `trainer.deterministic` and `benchmark` of an earlier job: Lightning leaves them to one with null."""
+    cudnn = torch.backends.cudnn
+    if _algorithms_before:
+        deterministic, warns, cudnn.benchmark = _algorithms_before.pop()
+        torch.use_deterministic_algorithms(deterministic, warn_only=warns)
+    if trainer.get("deterministic") is not None or trainer.get("benchmark") is not None:
+        warns = torch.is_deterministic_algorithms_warn_only_enabled()
+        _algorithms_before.append((torch.are_deterministic_algorithms_enabled(), warns, cudnn.benchmark))

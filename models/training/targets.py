@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -40,7 +41,7 @@ def chosen(group: str, cfg: DictConfig) -> str:
     return str(choices.get(group) or cfg[group]["_target_"])
 
 
-def object_of(group: str, part: DictConfig) -> Any:
+def object_of(group: str, part: Mapping[Any, Any]) -> Any:
     """What `part._target_` names. Hydra's own look-up writes three lines to the log before it raises.
 
     Raises:

@@ -25,7 +25,7 @@ from loader.samples.trees import TreeMiniBatch
 from models.relational import RelationalSAGE
 from models.training.epoch_loss import EpochLoss, check_finite, check_watched, sums_of_all
 from models.training.graphed import GraphedLoss
-from models.training.more_metrics import KnownAUROC
+from models.training.more_metrics import KnownAUROC, take_part
 from models.training.optimizers import Optimization
 from models.training.precision import MatmulPrecision
 from models.training.replayed import ReplayedSteps
@@ -231,7 +231,12 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
         sums = sums_of_all(self, self._evaluated)
         loss = (sums[0] / sums[1].clamp(min=1)).float()
         check_finite(self, f"{split}/loss", loss)
-        values = {f"{split}/{name}": value.float() for name, value in self._scores_of(split).compute().items()}
+        scores = self._scores_of(split)
+        if self.task_kind == "binary":  # the others count in tensors of a known shape
+            nothing = torch.zeros(0, device=self.device)
+            for score in scores.values(copy_state=False):
+                take_part(score, nothing, nothing.long())
+        values = {f"{split}/{name}": value.float() for name, value in scores.compute().items()}
         check_watched(self, values)
         self.log_dict({f"{split}/loss": loss, **values}, prog_bar=True, batch_size=1, sync_dist=True)
 

@@ -18,6 +18,7 @@ from lightning.pytorch.callbacks import (
     Checkpoint,
     EarlyStopping,
     ModelCheckpoint,
+    ModelPruning,
     ProgressBar,
     StochasticWeightAveraging,
 )
@@ -57,7 +58,7 @@ def make_trainer(cfg: DictConfig) -> Trainer:
         return list(made.values())
 
     callbacks, loggers = each("callbacks", Callback), each("logger", Logger)
-    _check_averages(callbacks)
+    _check_weights(callbacks)
     _look_after_epochs(callbacks)
     if any(isinstance(callback, EarlyStopping) for callback in callbacks):
         callbacks.append(_GivenPatience())
@@ -91,14 +92,18 @@ def _averages(callbacks: list[Any]) -> bool:
     return any(hasattr(callback, "_average_model") for callback in callbacks)
 
 
-def _check_averages(callbacks: list[Any]) -> None:
-    """Raises ValueError if weights are averaged, and others are tested."""
-    kinds = StochasticWeightAveraging, ModelCheckpoint
-    if all(any(isinstance(callback, kind) for callback in callbacks) for kind in kinds):
+def _check_weights(callbacks: list[Any]) -> None:
+    """Raises ValueError if other weights are tested or kept than those that a score is of."""
+    if any(isinstance(callback, ModelPruning) for callback in callbacks):
+        raise ValueError(
+            "callbacks have ModelPruning, which prunes after a validation, so checkpoints and the test would be of "
+            "other weights than its score; leave it out, and prune the trained model (torch.nn.utils.prune)"
+        )
+    if any(isinstance(callback, StochasticWeightAveraging) for callback in callbacks):
         raise ValueError(
             "callbacks have StochasticWeightAveraging, whose average takes the place of the weights when training "
-            "ends, and a ModelCheckpoint, whose weights of before are tested and kept, so the average would be lost; "
-            "give callbacks.best=null, or Lightning's WeightAveraging or EMAWeightAveraging, whose averages are kept"
+            "ends, so no score of a validation is of it, and no checkpoint has it; give Lightning's WeightAveraging or "
+            "EMAWeightAveraging"
         )
 
 
@@ -234,7 +239,7 @@ class _WeightsBesideAverages(Callback):
 def _changed_since(path: str, step: int) -> str | None:
     """Why a file is not the best checkpoint that a run had at a step; None if it is."""
     try:
-        there = read_checkpoint(Path(path))["global_step"]
+        there = read_checkpoint(Path(path), goes_on=False)["global_step"]
     except ValueError:
         return f"{path} is damaged"
     return f"{path} is of step {there}, and the run goes on from step {step}" if there > step else None
@@ -299,6 +304,8 @@ def best_checkpoint(trainer: Trainer) -> str | None:
     opened.
     """
     callback = trainer.checkpoint_callback
+    if isinstance(callback, ModelCheckpoint) and callback.monitor is None:
+        return None  # what it saved last may be of an earlier step than the scores of the run
     path, folder = (getattr(callback, name, None) or "" for name in ("best_model_path", "dirpath"))
     beside = path and folder and os.path.realpath(os.path.dirname(path)) == os.path.realpath(folder)
     return path if beside and os.path.isfile(path) else None

@@ -117,14 +117,12 @@ def test_an_option_that_others_give_is_compared(tmp_path: Path) -> None:
     ]
 
 
-def test_jobs_of_other_files_are_not_resumed_ones(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("key", "column"), [("files", "files of the dataset"), ("code", "files of own classes")])
+def test_jobs_of_other_files_are_not_resumed_ones(tmp_path: Path, key: str, column: str) -> None:
     for name, files in (("a", "1234567890"), ("b", "abcdefghij"), ("c", "abcdefghij")):
-        write(tmp_path / name, 0.5, "seed=0", files=files)
+        write(tmp_path / name, 0.5, "seed=0", **{key: files})
     found = rows(read_jobs([tmp_path]))
-    assert [(row.options, len(row.jobs)) for row in found] == [
-        ({"files of the dataset": "12345678"}, 1),
-        ({"files of the dataset": "abcdefgh"}, 1),
-    ]
+    assert [(row.options, len(row.jobs)) for row in found] == [({column: "12345678"}, 1), ({column: "abcdefgh"}, 1)]
 
 
 def test_an_option_that_jobs_lack_is_default(sweep: Path) -> None:
@@ -182,6 +180,18 @@ def test_what_decides_a_run_has_rows(tmp_path: Path, given: str) -> None:
     name, _, value = given.partition("=")
     found = rows(read_jobs([tmp_path]))
     assert [(row.options, len(row.jobs)) for row in found] == [({name: value or "left out"}, 2), ({name: "default"}, 2)]
+
+
+@pytest.mark.parametrize("given", ["+callbacks.mine.decay", "+callbacks.mine._target_"])
+def test_callbacks_of_other_classes_have_rows(tmp_path: Path, given: str) -> None:
+    show_only = {"_target_": "models.training.callbacks.ProgressBar", "refresh_rate": 1}
+    for seed in range(2):
+        plain = {"optimized_metric": "val/acc", "callbacks": {"progress": {**show_only, "refresh_rate": seed}}}
+        mine = {"_target_": "lightning.pytorch.callbacks.EMAWeightAveraging", "decay": 0.9}
+        other = {**plain, "callbacks": {"progress": show_only, "mine": mine}}
+        write(tmp_path / f"plain{seed}", 0.8, f"seed={seed}", config=plain)
+        write(tmp_path / f"other{seed}", 0.7, f"seed={seed}", f"{given}={mine[given.split('.')[-1]]}", config=other)
+    assert [len(row.jobs) for row in rows(read_jobs([tmp_path]))] == [2, 2]
 
 
 def test_one_value_has_no_deviation() -> None:

@@ -14,6 +14,7 @@ from models.training.callbacks.validated import Validated
 _FORMATS = (".png", ".pdf", ".svg")
 _COLOURS = {"train": "tab:blue", "val": "tab:orange"}
 _LABELS = {"loss": "loss, mean of an epoch", "acc": "accuracy, share from 0 to 1"}
+_BEST = "best"  # value of the metric that decides, if an epoch has several validations
 _SHARES = ("auc", "auroc", "ap", "f1", "precision", "recall", "mrr")
 
 
@@ -36,10 +37,21 @@ class Curves(Validated):
         if self.path.suffix not in _FORMATS:
             raise ValueError(f"callbacks.curves.path is {path}; it must end with {', '.join(_FORMATS)}")
         self.epochs: list[dict[str, float]] = []
+        self._amid: list[float] = []  # of the metric that decides, in the validations of this epoch
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        super().on_validation_end(trainer, pl_module)
+        monitor = str(getattr(getattr(trainer, "checkpoint_callback", None), "monitor", None))
+        value = float(trainer.callback_metrics.get(monitor, math.nan))
+        if monitor.startswith("val/") and math.isfinite(value) and not trainer.sanity_checking:
+            self._amid.append(value)
 
     def on_epoch_logged(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        monitor = getattr(getattr(trainer, "checkpoint_callback", None), "monitor", None)
+        checkpoint = getattr(trainer, "checkpoint_callback", None)
+        monitor, amid, self._amid = getattr(checkpoint, "monitor", None), self._amid, []
         found = {k: v for k, v in self.metrics_of_epoch(trainer).items() if k in (*self.metrics, monitor)}
+        if len(amid) > 1:
+            found[_BEST] = (min if getattr(checkpoint, "mode", "min") == "min" else max)(amid)
         self.epochs.append({"epoch": float(trainer.current_epoch), **found})
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -94,23 +106,25 @@ class Curves(Validated):
         return points, [epoch for epoch, value in values.items() if not math.isfinite(value)]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epochs": self.epochs}
+        return {"epochs": self.epochs, "amid": self._amid}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.epochs = list(state_dict["epochs"])
+        self._amid = list(state_dict.get("amid", ()))
 
 
 def best_epoch(epochs: list[dict[str, float]], watched: tuple[str, str] | None) -> tuple[int, float] | None:
     """The first epoch, from 1, with the best value of a metric, and that value; None if no epoch has one.
 
     Args:
-        epochs: rows with `epoch`, from 0, and metrics.
+        epochs: rows with `epoch`, from 0, and metrics; with `best` that of several validations of the epoch.
         watched: name of the metric, and "min" or "max".
     """
     if watched is None:
         return None
     name, mode = watched
-    known = [(int(e["epoch"]) + 1, e[name]) for e in epochs if math.isfinite(e.get(name, math.nan))]
+    values = [(int(e["epoch"]) + 1, e.get(_BEST, e.get(name, math.nan))) for e in epochs]
+    known = [(epoch, value) for epoch, value in values if math.isfinite(value)]
     sign = 1 if mode == "min" else -1
     return min(known, key=lambda row: (sign * row[1], row[0]), default=None)
 

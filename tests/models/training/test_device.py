@@ -10,6 +10,7 @@ from train_runs import FAST, Composer
 from loader.kernels import NoCompilerError
 from models.training import device, preparation
 from models.training.device import check_features, device_of_run
+from models.training.trainer import make_trainer
 
 
 @pytest.fixture
@@ -105,3 +106,16 @@ def test_a_job_sets_no_threads_of_the_next(composed: Composer, monkeypatch: pyte
             assert torch.get_num_threads() == expected
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_job_sets_no_algorithms_of_the_next(composed: Composer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "_algorithms_before", [])
+    for option in ("deterministic=true", "benchmark=true", "deterministic=warn"):
+        for given in (option, "deterministic=null"):
+            cfg = composed(*FAST, f"trainer.{given}")
+            preparation.prepare(cfg)
+            make_trainer(cfg)
+            found = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+            wanted = option.startswith("deterministic"), option.startswith("benchmark")
+            assert found == (wanted if given == option else (False, False))
+    assert not torch.is_deterministic_algorithms_warn_only_enabled()

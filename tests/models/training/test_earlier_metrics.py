@@ -48,3 +48,19 @@ def test_a_run_resumed_in_place_has_all_epochs(tmp_path: Path) -> None:
     whole, parts = ((tmp_path / folder / "csv" / "metrics.csv").read_text() for folder in ("whole", "run"))
     assert parts == whole
     assert len(whole.splitlines()) == 1 + 4 * 2 + 1
+
+
+@pytest.mark.filterwarnings("ignore:Experiment logs directory")
+def test_an_epoch_that_ends_again_has_one_row(tmp_path: Path) -> None:
+    """The best checkpoint is of the last validation amid an epoch, which is at its end."""
+    file = tmp_path / "csv" / "metrics.csv"
+    file.parent.mkdir()
+    file.write_text("\n".join([HEADER, "0,1,,,.4", *ROWS[:2], ""]))
+    loops = {
+        "epoch_loop.state_dict": {"_batches_that_stepped": 4},
+        "epoch_loop.batch_progress": {"total": {"ready": 5, "completed": 5}},
+        "epoch_loop.val_loop.batch_progress": {"is_last_batch": True},
+    }
+    logger = logger_of(tmp_path)
+    keep_earlier_metrics([logger], {"global_step": 5, "loops": {"fit_loop": loops}})
+    assert file.read_text().splitlines() == ["epoch,step,val/acc", "0,1,.4", "0,4,.5"]

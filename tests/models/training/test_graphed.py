@@ -48,7 +48,7 @@ def test_only_exchanges_trigger_a_new_parameter_search() -> None:
     net = GraphSAGE(FEATURES, CLASSES, CLASSES, 2)
     of_net = _Parameters(net)
     assert list(of_net.named) == [name for name, _ in net.named_parameters()]
-    net.train().eval()
+    net.eval().train()
     for p in net.parameters():
         p.grad = torch.ones_like(p)
     torch.optim.Adam(net.parameters()).step()
@@ -70,11 +70,17 @@ def test_only_exchanges_trigger_a_new_parameter_search() -> None:
     def move() -> None:
         net.first.lin_neigh.weight.data = net.first.lin_neigh.weight.data.clone()
 
-    for change in (exchange_layer, exchange_parameter, add, freeze, move):
+    def drop_more() -> None:
+        net.input_dropout = 0.25
+
+    for change in (exchange_layer, exchange_parameter, add, freeze, move, drop_more, net.eval):
         of_net = _Parameters(net)
         change()
         assert not of_net.unchanged(), change.__name__
         assert _Parameters(net).unchanged()
+    of_net = _Parameters(dropout := torch.nn.Dropout(0.5))
+    dropout.p = 0.25
+    assert not of_net.unchanged()
     assert "convs.0.lin_self.weight" not in _Parameters(net).named
 
 

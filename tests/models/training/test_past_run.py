@@ -18,10 +18,12 @@ from train_runs import FAST, Composer, composer, in_process
 from loader import Graph
 from loader.datasets import DatasetError
 from models.inference import layerwise_inference
+from models.training.checkpoints import read_checkpoint
 from models.training.errors import Interrupted
 from models.training.link_predictor import LinkPredictor
 from models.training.module import NodeClassifier
 from models.training.past_run import with_choices_of_past_run
+from models.training.trainer import _changed_since
 
 parquet = pytest.importorskip("pyarrow.parquet")
 
@@ -92,6 +94,21 @@ def test_predictions_are_those_of_the_exact_evaluation(tmp_path: Path, composed:
     assert found["p_1"] == logits.softmax(-1)[:, 1].tolist()
     assert len([name for name in found if name.startswith("emb_")]) == 8
     assert not list((tmp_path / "new").glob("*.ckpt"))
+
+
+def test_weights_alone_predict_and_stay_the_best(tmp_path: Path, composed: Composer) -> None:
+    options = ("+callbacks.best.save_weights_only=true", "callbacks.step.every_n_train_steps=1")
+    folder = trained(tmp_path, composed, *options)
+    assert "optimizer_states" not in torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)
+    assert use(composed, folder, "predict") == 40
+    assert use(composed, folder, "evaluate") >= 0
+    best, step = str(folder / "checkpoints" / "best.ckpt"), read_checkpoint(folder / "checkpoints" / "step.ckpt")
+    assert _changed_since(best, step["global_step"]) is None
+    with pytest.raises(ValueError, match=r"best.ckpt, which holds no optimizer_states, so training cannot go on from"):
+        read_checkpoint(Path(best))
+    torch.save({"hyper_parameters": {}}, best)
+    with pytest.raises(ValueError, match=r"best.ckpt, which holds no state_dict, so there is no model in it; give"):
+        use(composed, folder, "predict")
 
 
 def test_predictions_of_sampled_neighbors_have_every_node_once(tmp_path: Path, composed: Composer) -> None:
@@ -288,6 +305,18 @@ def test_embeddings_of_walks_are_written(tmp_path: Path, composed: Composer) -> 
     weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     table = next(value for value in weights.values() if value.shape == (40, 6))
     assert [found[f"emb_{i}"] for i in range(6)] == table.t().tolist()
+
+
+def test_walks_do_not_depend_on_features(tmp_path: Path, composed: Composer) -> None:
+    folder = trained(tmp_path, composed, "model=node2vec", "model.dim=6", "datamodule.batch_size=64")
+    path = tmp_path / "graph.npz"
+    with np.load(path) as arrays:
+        np.savez(path, **{**arrays, "features": 2 * arrays["features"][:, :1]})
+    assert use(composed, folder, "evaluate") >= 0
+    with np.load(path) as arrays:
+        np.savez(path, **{**arrays, "labels": arrays["labels"][::-1]})
+    with pytest.raises(ValueError, match=r"of dataset graph whose digest is \w+, but this is dataset graph"):
+        use(composed, folder, "evaluate")
 
 
 def test_a_checkpoint_of_another_dataset_is_refused(tmp_path: Path, composed: Composer) -> None:

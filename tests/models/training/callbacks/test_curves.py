@@ -111,3 +111,18 @@ def test_a_run_below_this_folder_is_named_shortly(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     module: Any = SimpleNamespace(net=SimpleNamespace(architecture="gat"))
     assert title_of_run(SimpleNamespace(), module, tmp_path / "runs" / "first") == "gat, runs/first"  # type: ignore[arg-type]
+
+
+def test_the_best_of_several_validations_is_named(tmp_path: Path) -> None:
+    curves = Curves(tmp_path / "curves.svg")
+    best = SimpleNamespace(monitor="val/acc", mode="max")
+    for number, values in enumerate([(0.25, 0.5), (0.75, 0.5), (0.25, 0.625)]):
+        for value in values[:-1]:
+            curves.on_validation_end(epoch(number, best, val_acc=value), None)  # type: ignore[arg-type]
+        resumed = Curves(curves.path)  # amid an epoch
+        resumed.load_state_dict(curves.state_dict())
+        curves = resumed
+        end_epoch(curves, epoch(number, best, val_acc=values[-1]))
+    assert best_epoch(curves.epochs, ("val/acc", "max")) == (2, 0.75)
+    assert [e["val/acc"] for e in curves.epochs] == [0.5, 0.5, 0.625]
+    assert "best epoch 2: val/acc 0.75" in drawn(curves, watched=("val/acc", "max"))

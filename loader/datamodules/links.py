@@ -194,9 +194,9 @@ class LinkDataModule(DatasetModule):
             data = self.dataset.load() if hasattr(self.dataset, "load") else self.dataset
             if getattr(data, "distances", False):  # of a dataset that was given loaded, or by a function around
                 raise ValueError(_distances_refused(f"dataset {data.name}"))
-            typed = isinstance(data, HeteroDataset)
-            known = ["__".join(key) for key in data.graph.edge_types] if typed else []
-            if missed := relation_missed(f"dataset {data.name}", typed, self._relations["edge_type"], known):
+            hetero = isinstance(data, HeteroDataset)
+            known = ["__".join(key) for key in data.graph.edge_types] if hetero else []
+            if missed := relation_missed(f"dataset {data.name}", hetero, self._relations["edge_type"], known):
                 raise DatasetError(missed)
             self._sampler(self.around).ends(data.graph)
             self.data = data
@@ -220,7 +220,7 @@ class LinkDataModule(DatasetModule):
             sampler = self._sampler(self.around)
             assert sampler.edge_type is not None
             relations = sampler.edge_type, sampler.reverse
-            self.split = split_typed_links(self.data.graph, *relations, **self.shares, seed=self.seed)
+            self.split = split_hetero_links(self.data.graph, *relations, **self.shares, seed=self.seed)
         else:
             assert isinstance(self.data.graph, Graph)
             self.split = split_links(self.data.graph, **self.shares, seed=self.seed)
@@ -360,7 +360,7 @@ def _distances_refused(what: str) -> str:
     )
 
 
-def relation_missed(what: str, typed: bool, edge_type: Any, relations: Sequence[str] = ()) -> str | None:
+def relation_missed(what: str, hetero: bool, edge_type: Any, relations: Sequence[str] = ()) -> str | None:
     """What is said unless the links of a dataset with types, and only these, have a relation.
 
     Args:

@@ -63,7 +63,7 @@ class DGLSampler(NeighborSampler):
 
     def open(self, graph: Graph) -> Session:
         self.require_open()
-        require_graph(graph, typed=False)
+        require_graph(graph, hetero=False)
         tell_ignored_times(self, graph)
         self.require_one_type()
         return _DGLSession(self, graph)

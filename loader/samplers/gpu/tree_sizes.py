@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, NamedTuple
+from typing import Any
 
 from loader.graph import HeteroGraph
+from loader.samplers.gpu import tree_blocks
 from loader.samplers.gpu.hetero_sizes import HeteroSizes
 from loader.samplers.gpu.layout import Layout
 from loader.samplers.gpu.reach import Most, Reach
@@ -18,24 +18,6 @@ _BYTES_OF_PLACE = 12
 _BLOCKS_PER_MULTIPROCESSOR = 16
 
 
-class _Block(NamedTuple):
-    """A block of the kernel, which has a tree at a time. A tree takes longer in a small one, of which more are there at
-    once. Measured in docs/measurements/by_hand.md.
-    """
-
-    most_edges: float  # of a tree on average, if some trees wait for others
-    threads: int
-    places: int  # of the table of a tree in shared memory
-    ordered: int  # room for new nodes there
-    least_edges: float  # of a tree on average, if all trees of a launch are on the GPU at once
-
-
-_BLOCKS: tuple[_Block, ...] = (
-    _Block(320, 64, 1024, 512, 0),
-    _Block(500, 128, 1024, 1024, 32),
-    _Block(math.inf, 256, 1024, 4096, 160),
-)
-_THREADS_AT_ONCE = 1024  # of a multiprocessor
 _MOST_NODES = 2**31 - 1  # of a mini-batch; 32 bits number its entries
 
 
@@ -91,7 +73,8 @@ class TreeSizes(HeteroSizes):
         return [0, *(1 << bit for bit in range(6, max(found).bit_length()))]
 
     def asked(self, plan: Plan, num_seeds: int) -> dict[str, Any]:
-        block = self._block_for(sum(plan.edges) / max(num_seeds, 1), num_seeds * self.slots)
+        edges = sum(plan.edges) / max(num_seeds, 1)
+        block = tree_blocks.block_for(edges, num_seeds * self.slots, self._multiprocessors)
         blocks = _BLOCKS_PER_MULTIPROCESSOR * self._multiprocessors
         if self._table:
             blocks = max(self.slots, min(blocks, _MOST_TABLES // (_BYTES_OF_PLACE * self._table)))
@@ -114,13 +97,6 @@ class TreeSizes(HeteroSizes):
             "shared_places": block.places,
             "shared_sorted": block.ordered,
         }
-
-    def _block_for(self, edges: float, trees: int) -> _Block:
-        """The block for `trees` trees per launch with room for `edges` edges each."""
-        at_once = _THREADS_AT_ONCE * self._multiprocessors
-        fit = [block for block in _BLOCKS if trees * block.threads <= at_once and block.least_edges < edges]
-        waits = next(block for block in _BLOCKS if edges <= block.most_edges)
-        return max([waits, *fit], key=lambda block: block.threads)
 
     def _capacities_by_hop(self, num_seeds: int) -> tuple[list[int], list[int], list[int]]:
         """Room for the nodes within each number of hops, and for the rows and edges of each hop.

@@ -12,7 +12,7 @@ import torch
 from loader.datamodules.nodes import GraphDataModule
 from loader.datasets import HeteroDataset
 from loader.samplers import FusedSampler
-from models.synthetic import HeteroSyntheticDataset, typed
+from models.synthetic import HeteroSyntheticDataset, hetero
 from models.training.rgat_classifier import RGATClassifier
 
 OPTIONS = {"shape": "mag", "scale": 0.001, "num_classes": 8, "num_features": 12, "num_paper_features": 16}
@@ -28,7 +28,7 @@ def test_sizes_are_those_of_the_shape(tmp_path: Path) -> None:
         "paper": 736, "author": 1134, "institution": 16, "field": 59,
     }  # fmt: skip
     assert data.num_features == {"paper": 16, "author": 12, "institution": 12, "field": 12}
-    for (source, name, sink), drawn in typed.SHAPES["mag"].relations.items():
+    for (source, name, sink), drawn in hetero.SHAPES["mag"].relations.items():
         both = data.graph.relation((source, name, sink))
         if source == sink:  # the reverse is in the same relation
             assert 1.2 * drawn.edges < 1000 * both.num_edges <= 2 * drawn.edges
@@ -54,11 +54,11 @@ def test_classes_are_planted_in_edges_and_features(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("begin_at", [0, 3, 70])
 def test_features_are_the_same_in_any_parts(tmp_path: Path, begin_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(typed, "_ROWS", 64)
+    monkeypatch.setattr(hetero, "_ROWS", 64)
     dataset = HeteroSyntheticDataset("typed", data_dir=tmp_path, **OPTIONS)
     rows = dataset.read(None).features["paper"]
     assert rows[begin_at : begin_at + 100].tolist() == rows[: len(rows)][begin_at : begin_at + 100].tolist()
-    monkeypatch.setattr(typed, "sorting_threads", lambda: 3)
+    monkeypatch.setattr(hetero, "sorting_threads", lambda: 3)
     assert rows[begin_at:].tolist() == rows[: len(rows) + 9][begin_at:].tolist()
 
 

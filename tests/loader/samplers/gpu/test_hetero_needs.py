@@ -20,6 +20,7 @@ from loader.samplers.gpu.hetero_needs import _engine
 from loader.samplers.gpu.hetero_sizes import HeteroSizes
 from loader.samplers.gpu.needs import SamplerNeeds, check_counted, graph_of_sizes
 from loader.samplers.gpu.sizes import GpuOptions, with_headroom
+from loader.samplers.gpu.tree_blocks import block_for
 from loader.samplers.gpu.tree_sizes import TreeSizes
 from loader.samplers.tree_options import TreeOptions
 
@@ -252,6 +253,6 @@ def test_seeds_of_several_types_keep_headroom() -> None:
 )
 def test_blocks_follow_edges_and_trees(edges: int, trees: int, threads: int) -> None:
     """As was fastest on an H200, which has 132 multiprocessors."""
-    sizes: Any = sizes_of(TreeOptions([3]), graph_of(1))
-    assert sizes._block_for(edges, trees).threads == threads
+    assert block_for(edges, trees, 132).threads == threads
+    sizes = sizes_of(TreeOptions([3]), graph_of(1))
     assert sizes.asked(sizes.new_plan(0, ahead=False), 0)["threads"] == 64

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loader.datasets.column_values import as_numbers, as_text, is_number, is_text, pyarrow
-from loader.datasets.errors import DatasetError, nearest
+from loader.datasets.errors import DatasetError
 from loader.machine.arguments import shown
+from loader.machine.spelling import nearest
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 _PACKED = (".gz", ".bz2", ".zst", ".lz4")  # which pyarrow unpacks

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +33,7 @@ from loader.datasets.splits import (
 from loader.datasets.unread_parts import tell_unread
 from loader.graph import EdgeType
 from loader.machine.arguments import kind_of, shown
+from loader.machine.spelling import nearest_name
 
 _OF_NODES = ("num_nodes", "features", "labels", "node_times", "feature_times", *SPLITS)
 _OF_EDGES = ("edge_index", "edge_weights", "edge_times")
@@ -212,11 +212,11 @@ class HeteroNpzDataset(HeteroEdgesDataset):
     def _check_name(self, name: str, what: str, known: tuple[str, ...]) -> None:
         """Refuses an array that nothing reads if its name is nearly that of one that is read."""
         alias = {**ALIASES, "edge_weight": "edge_weights"}.get(what)
-        meant = [alias] if alias in known else difflib.get_close_matches(what, known, n=1, cutoff=0.85)
+        meant = alias if alias in known else nearest_name(what, known, cutoff=0.85)
         if meant:
             raise DatasetError(
                 f"{self.path} has an array '{name}', which is not read; did you mean "
-                f"'{name.removesuffix(what)}{meant[0]}'? Rename it, or leave it out"
+                f"'{name.removesuffix(what)}{meant}'? Rename it, or leave it out"
             )
 
     def _num_nodes(self, name: str, arrays: dict[str, NDArray[np.generic]]) -> int:

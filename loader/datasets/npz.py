@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from loader.datasets.node_dataset import SPLITS, checked_num_classes
 from loader.datasets.numbers import as_int64, is_text
 from loader.datasets.splits import as_split_seed, check_fractions, ids_of, random_split, stratified_split
 from loader.datasets.unread_parts import tell_unread
+from loader.machine.spelling import nearest_name
 
 _VALUES = ("edge_weights", "edge_times", "edge_types", "node_times")
 _OPTIONAL = (*_VALUES, "node_types", "node_type_sizes", "num_classes", "num_nodes", "features", "labels")
@@ -237,14 +237,14 @@ class NpzDataset(EdgeListDataset):
         left = [name for name in _OPTIONAL if name not in arrays]
         edges = next((arrays[name].shape[-1:] for name in ("edge_index", "src", "indices") if name in arrays), ())
         for name in sorted(arrays.keys() - set(known)):
-            meant = difflib.get_close_matches(name, left, n=1, cutoff=0.85)
+            meant = nearest_name(name, left, cutoff=0.85)
             alias = ALIASES.get(name)
             wanted = arrays[name].shape == edges if alias == "edge_weights" else alias not in SPLITS or not self.split
             if alias is not None and alias not in arrays and wanted:
-                meant = [alias]
+                meant = alias
             if meant:
                 raise DatasetError(
-                    f"{self.path} has an array '{name}', which is not read; did you mean '{meant[0]}'? Rename it, "
+                    f"{self.path} has an array '{name}', which is not read; did you mean '{meant}'? Rename it, "
                     "or leave it out"
                 )
 

@@ -29,7 +29,7 @@ from loader.datasets.columns import Column, TableFile
 from loader.datasets.digests import digest_of
 from loader.datasets.edge_list_base import EdgeList, EdgeListDataset
 from loader.datasets.edge_sorter import cut
-from loader.datasets.errors import DatasetError, nearest
+from loader.datasets.errors import DatasetError
 from loader.datasets.locations import fingerprint, given_file, require_file
 from loader.datasets.node_dataset import SPLITS, NodeDataset
 from loader.datasets.node_ids import IdNumbers, read_ids, write_ids
@@ -39,6 +39,7 @@ from loader.datasets.splits import as_split_seed, check_fractions, stratified_sp
 from loader.datasets.table_record import TableRecord
 from loader.datasets.trained_tables import TrainedTables, digest_of_ends, trained_labels
 from loader.machine.arguments import shown
+from loader.machine.spelling import nearest
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import operator
 from collections.abc import Collection, Iterable, Mapping
@@ -11,6 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+
+from loader.machine.spelling import nearest_name
 
 _SHOWN = 60  # characters of a value in a message
 
@@ -142,8 +143,8 @@ def kind_of(value: Any) -> str:
 
 def instead_of(word: str, known: Collection[str], verb: str = "knows") -> str:
     """The end of a message on a `word` that is none of the `known` ones: the one spelt nearly like it, or all."""
-    found = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {found[0]}?" if found else f"it {verb} {', '.join(known)}"
+    found = nearest_name(word, known)
+    return f"did you mean {found}?" if found else f"it {verb} {', '.join(known)}"
 
 
 def check_known(who: str, given: Iterable[str], known: Collection[str], ways: Mapping[str, str] | None = None) -> None:

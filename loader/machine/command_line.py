@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import re
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
+
+from loader.machine.spelling import nearest_name
 
 _PROGRAMS = {"train": "python train.py", "inspect": "python -m loader.inspect", "results": "python -m models.results"}
 
@@ -48,8 +49,8 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         message = re.sub("invalid int value: (.*)", r"it is \1, and must be an integer", message)
         if found := re.match(r"unrecognized arguments: (--[\w-]+)", message):
-            near = difflib.get_close_matches(found[1].replace("_", "-"), self.options, n=1, cutoff=0.7)
-            message += f"; did you mean {near[0]}?" if near else ""
+            near = nearest_name(found[1].replace("_", "-"), self.options, cutoff=0.7)
+            message += f"; did you mean {near}?" if near else ""
         end = "" if message.endswith("?") else ";"
         sys.stderr.write(f"error: {message}{end} `{self.prog} --help` lists all arguments\n")
         sys.exit(2)

@@ -261,7 +261,7 @@ def _elsewhere(name: str, names: Iterable[str]) -> list[str]:
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
-    from loader.datasets.errors import nearest  # imports torch, which nobody has to wait for who spells all right
+    from loader.machine.spelling import nearest  # imports torch, which nobody has to wait for who spells all right
 
     return nearest(word, known, known if isinstance(known, dict) else None)
 

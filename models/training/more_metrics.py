@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from torchmetrics import Metric
 from torchmetrics.utilities.data import dim_zero_cat
 
-from loader.datasets.errors import nearest
 from loader.machine.arguments import shown
+from loader.machine.spelling import nearest
 from loader.machine.whole_files import replaced
 
 

@@ -11,8 +11,8 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import nn
 
-from loader.datasets.errors import nearest
 from loader.machine.arguments import as_finite, shown
+from loader.machine.spelling import nearest
 from models.trained_rows import rows_in
 from models.training.rows_optimizer import WithRows
 

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 from torch.optim import lr_scheduler
 
-from loader.datasets.errors import nearest
+from loader.machine.spelling import nearest
 from models.training.metrics import METRICS, is_error
 from models.training.options import entries
 from models.training.targets import object_of

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from loader.datasets.cache import CachedArrays
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.column_values import pyarrow
-from loader.datasets.errors import DatasetError, nearest
+from loader.datasets.errors import DatasetError
 from loader.datasets.hetero import HeteroDataset
 from loader.datasets.hetero_edges import HeteroEdges, HeteroEdgesDataset
 from loader.datasets.locations import fingerprint, given_file
@@ -29,6 +29,7 @@ from loader.datasets.relational.schema import OWN_SCHEMAS, Schema, TaskSchema, r
 from loader.datasets.relational.tables import Tables, read_tables
 from loader.graph import EdgeType
 from loader.machine.arguments import as_flag, shown
+from loader.machine.spelling import nearest
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from loader.datasets.errors import DatasetError, nearest
+from loader.datasets.errors import DatasetError
 from loader.datasets.node_dataset import SPLITS
 from loader.machine.arguments import shown
 from loader.machine.optional import import_optional
+from loader.machine.spelling import nearest
 
 KINDS = ("binary", "multiclass", "regression")  # of tasks
 COLUMN_KINDS = ("number", "category", "time")

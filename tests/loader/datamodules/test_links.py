@@ -261,6 +261,31 @@ def test_a_seed_set_later_holds_other_links_out() -> None:
     assert no_threads()
 
 
+def test_a_split_of_the_user_stays() -> None:
+    made, other = module(), module(seed=1)
+    made.setup()
+    other.setup()
+    made.split = other.split
+    made.seed = 2
+    made.train_dataloader()
+    assert made.split is other.split
+    made.close()
+
+
+def test_samplers_of_links_may_compare_alike() -> None:
+    class Alike(FusedSampler):
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Alike)
+
+    made = LinkDataModule(dataset(), Alike([4], num_threads=1))
+    made.setup()
+    before = made.train_dataloader()
+    assert made.train_dataloader() is before
+    made.around = Alike([1], num_threads=1)
+    assert made.train_dataloader() is not before
+    made.close()
+
+
 def test_a_dataset_may_have_no_features():
     made = LinkDataModule(replace(dataset(), features=torch.empty(NUM_NODES, 0)), FusedSampler([4], num_threads=1))
     made.setup("fit")

@@ -141,7 +141,7 @@ class GraphDataModule(DatasetModule):
         self._graphs: dict[torch.device, Graph | HeteroGraph] = {}  # by the device of the sampler
         self._labels: dict[torch.device, TensorRows] = {}  # likewise
         self._loaders: dict[str, Loader] = {}
-        # By the number of the sampler, which is kept, so that no other one gets it: samplers may compare by what they are.
+        # By id of the sampler, which is kept, so no other one gets its id: samplers may compare by what they are.
         self._sessions: dict[int, tuple[Sampler, Session]] = {}
         self._made_for: dict[str, tuple[Any, ...]] = {}  # what may change later, by the name of the loader
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from lightning.pytorch.trainer.states import TrainerStatus
 from torch import Tensor
 
 from loader import _core
@@ -90,7 +91,7 @@ class LinkDataModule(DatasetModule):
         exclude, edge_type, reverse: see `LinkSampler`.
         drop_last, prefetch, prioritize_loading: see `loader.loaders.Loader`.
         graph: where the graph lies for a GPU sampler: "device" or "pinned"; "auto" is "device".
-        seed: of the split, of the negatives and of the order.
+        seed: of the split, of the negatives and of the order. Set later, it holds out other links, but not in a fit.
 
     Raises:
         TypeError, ValueError: an argument is not as said above.
@@ -211,11 +212,21 @@ class LinkDataModule(DatasetModule):
         self._held_out()
 
     def _held_out(self) -> LinkSplit:
-        """The split by the seed and the shares of now, or the one that the user has put in its place."""
+        """The split by the seed and the shares of now, or the one that the user has put in its place.
+
+        Raises:
+            ValueError: the seed was set since the trainer trains, so the model has learned from links to hold out.
+        """
         assert self.data is not None
         by = (self.seed, *self.shares.values())
         if self.split is not None and (self._drawn is None or self._drawn[0] is not self.split or self._drawn[1] == by):
             return self.split
+        trainer = None if self.split is None else self.trainer
+        if trainer is not None and trainer.state.status == TrainerStatus.RUNNING and trainer.global_step > 0:
+            raise ValueError(
+                f"seed is {self.seed}, which holds out other links than the model was trained without; set it before "
+                "fit, with a new model and Trainer"
+            )
         self._free_loader()
         if isinstance(self.data, HeteroDataset):
             sampler = self._sampler(self.around)

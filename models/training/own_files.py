@@ -17,7 +17,7 @@ from models.training.own_code import is_own
 from models.training.targets import object_of
 
 # As they were when a job first looked: a sweep goes on with what it has imported, whatever becomes of the file.
-_read: WeakKeyDictionary[ModuleType, bytes] = WeakKeyDictionary()
+_read: WeakKeyDictionary[ModuleType, tuple[str, list[str]]] = WeakKeyDictionary()
 
 
 def digest_of_own_files(config: Any) -> str | None:
@@ -35,9 +35,8 @@ def digest_of_own_files(config: Any) -> str | None:
     while left:
         for name, file in _own_files(left.pop()):
             if name not in found:
-                content = _content(name, file)
-                found[name] = hashlib.sha256(content).hexdigest()
-                left += _imports(content, name if file.stem == "__init__" else name.rpartition(".")[0])
+                found[name], imported = _what_is_in(name, file)
+                left += imported
     return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()[:16] if found else None
 
 
@@ -81,13 +80,17 @@ def _found(name: str, places: Any) -> tuple[Path | None, Any]:
     return (file if file.is_absolute() and file.is_file() else None), places  # torch.ops names a file that is none
 
 
-def _content(name: str, file: Path) -> bytes:
+def _what_is_in(name: str, file: Path) -> tuple[str, list[str]]:
+    """A digest of a module's file, and the names of what it imports."""
     module = sys.modules.get(name)
-    if module is None:
-        return file.read_bytes()
-    if module not in _read:
-        _read[module] = file.read_bytes()
-    return _read[module]
+    if module is not None and module in _read:
+        return _read[module]
+    content = file.read_bytes()
+    package = name if file.stem == "__init__" else name.rpartition(".")[0]
+    found = hashlib.sha256(content).hexdigest(), list(_imports(content, package))
+    if module is not None:
+        _read[module] = found
+    return found
 
 
 def _imports(content: bytes, package: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from lightning.pytorch.trainer.states import TrainerStatus
 from torch import Tensor
 
 from loader import _core
@@ -90,7 +91,7 @@ class LinkDataModule(DatasetModule):
         exclude, edge_type, reverse: see `LinkSampler`.
         drop_last, prefetch, prioritize_loading: see `loader.loaders.Loader`.
         graph: where the graph lies for a GPU sampler: "device" or "pinned"; "auto" is "device".
-        seed: of the split, of the negatives and of the order.
+        seed: of the split, of the negatives and of the order. Set later, it holds out other links, but not in a fit.
 
     Raises:
         TypeError, ValueError: an argument is not as said above.
@@ -147,9 +148,10 @@ class LinkDataModule(DatasetModule):
         self._sampler(sampler)  # says at once what is wrong
         self.data: NodeDataset | HeteroDataset | None = None
         self.split: LinkSplit | None = None
-        self._split_by: tuple[Any, ...] | None = None  # the seed and the shares; None: the user's own split
+        self._drawn: tuple[LinkSplit, tuple[Any, ...]] | None = None  # the split, unless it is the user's, and by what
         self._loader: LinkLoader | None = None
         self._made_for: tuple[Any, ...] = ()  # what a trainer or its user may change
+        self._made_around: Sampler | None = None  # likewise, but not compared by what it is
         self._features: FeatureStore | dict[str, FeatureStore] | None = None
 
     def _sampler(self, around: Sampler, known: AnyGraph | None = None) -> LinkSampler:
@@ -210,11 +212,21 @@ class LinkDataModule(DatasetModule):
         self._held_out()
 
     def _held_out(self) -> LinkSplit:
-        """The split by the seed and the shares of now."""
+        """The split by the seed and the shares of now, or the one that the user has put in its place.
+
+        Raises:
+            ValueError: the seed was set since the trainer trains, so the model has learned from links to hold out.
+        """
         assert self.data is not None
-        split_by = (self.seed, *self.shares.values())
-        if self.split is not None and self._split_by in (None, split_by):
+        by = (self.seed, *self.shares.values())
+        if self.split is not None and (self._drawn is None or self._drawn[0] is not self.split or self._drawn[1] == by):
             return self.split
+        trainer = None if self.split is None else self.trainer
+        if trainer is not None and trainer.state.status == TrainerStatus.RUNNING and trainer.global_step > 0:
+            raise ValueError(
+                f"seed is {self.seed}, which holds out other links than the model was trained without; set it before "
+                "fit, with a new model and Trainer"
+            )
         self._free_loader()
         if isinstance(self.data, HeteroDataset):
             sampler = self._sampler(self.around)
@@ -224,7 +236,7 @@ class LinkDataModule(DatasetModule):
         else:
             assert isinstance(self.data.graph, Graph)
             self.split = split_links(self.data.graph, **self.shares, seed=self.seed)
-        self._split_by = split_by
+        self._drawn = self.split, by
         return self.split
 
     def learned_from(self) -> Tensor | None:
@@ -235,17 +247,18 @@ class LinkDataModule(DatasetModule):
         `overfit_batches`: always in their order).
 
         The loader is kept until a trainer of another rank, number of processes or device asks for it, or one after
-        `batch_size`, `seed`, `num_negatives` or `exclude` was set.
+        `batch_size`, `seed`, `num_negatives`, `exclude` or `around`, the sampler, was set.
         """
         split = self._held_out()
         rank, world_size = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
         shuffle = not getattr(self.trainer, "overfit_batches", 0) > 0
         place = (rank, world_size, self.device, shuffle)
-        made_for = (*place, self.batch_size, self.seed, self.num_negatives, self.exclude, self.around)
-        if self._loader is not None and self._made_for != made_for:
+        made_for = (*place, self.batch_size, self.seed, self.num_negatives, self.exclude)
+        if self._loader is not None and (self._made_for != made_for or self._made_around is not self.around):
             self._free_loader()
         if self._loader is None:
-            self._loader, self._made_for = self._make_loader(split, *place), made_for
+            self._loader = self._make_loader(split, *place)
+            self._made_for, self._made_around = made_for, self.around
         return self._loader
 
     def _make_loader(
@@ -365,7 +378,7 @@ def relation_missed(what: str, hetero: bool, edge_type: Any, relations: Sequence
 
     Args:
         what: the dataset.
-        typed: whether it has types.
+        hetero: whether it has types.
         edge_type: the relation that was given.
         relations: of the dataset, if they are known.
     """

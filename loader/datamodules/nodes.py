@@ -141,7 +141,8 @@ class GraphDataModule(DatasetModule):
         self._graphs: dict[torch.device, Graph | HeteroGraph] = {}  # by the device of the sampler
         self._labels: dict[torch.device, TensorRows] = {}  # likewise
         self._loaders: dict[str, Loader] = {}
-        self._sessions: dict[Sampler, Session] = {}
+        # By id of the sampler, which is kept, so no other one gets its id: samplers may compare by what they are.
+        self._sessions: dict[int, tuple[Sampler, Session]] = {}
         self._made_for: dict[str, tuple[Any, ...]] = {}  # what may change later, by the name of the loader
 
     items_kind: ClassVar[str] = "node"  # that the samplers take
@@ -275,7 +276,7 @@ class GraphDataModule(DatasetModule):
         self.teardown()
         for loader in self._loaders.values():
             loader.release()
-        for session in self._sessions.values():
+        for _, session in self._sessions.values():
             session.close()
         self._loaders.clear()
         self._sessions.clear()
@@ -351,10 +352,11 @@ class GraphDataModule(DatasetModule):
         name = name or split
         rank, world_size = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
         device = self.device
-        made_for = (rank, world_size, device, shuffle, batch_size, drop_last, self.seed, self.prefetch, sampler)
+        made_for = (id(sampler), rank, world_size, device, shuffle, batch_size, drop_last, self.seed, self.prefetch)
         made_for += self._set_later()
         if name in self._loaders and self._made_for[name] != made_for:
             self._loaders.pop(name).release()
+            self._close_unused_sessions()
         if name not in self._loaders:
             self._loaders[name] = self._make_loader(
                 split,
@@ -401,9 +403,15 @@ class GraphDataModule(DatasetModule):
 
     def _session(self, sampler: Sampler) -> Session:
         """The session of `sampler`, with its workspaces and threads, that all loaders of it share."""
-        if sampler not in self._sessions:
-            self._sessions[sampler] = sampler.open(self._graph(sampler))
-        return self._sessions[sampler]
+        if id(sampler) not in self._sessions:
+            self._sessions[id(sampler)] = sampler, sampler.open(self._graph(sampler))
+        return self._sessions[id(sampler)][1]
+
+    def _close_unused_sessions(self) -> None:
+        """Closes those of samplers that neither the module nor one of its loaders has by now."""
+        used = {id(self.sampler), id(self.eval_sampler), *(self._made_for[name][0] for name in self._loaders)}
+        for number in self._sessions.keys() - used:
+            self._sessions.pop(number)[1].close()
 
     def _graph(self, sampler: Sampler) -> Graph | HeteroGraph:
         """The graph where `sampler` reads it; samplers of one device share it."""

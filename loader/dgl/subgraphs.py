@@ -23,7 +23,7 @@ from loader.graph.metis import metis_parts
 from loader.loaders.torch_options import as_ids, refuse
 from loader.machine.arguments import as_flag, as_size, shown
 from loader.machine.optional import import_dgl
-from loader.machine.whole_files import replaced
+from loader.machine.whole_files import check_folder, replaced
 from loader.samplers.drawn_numbers import drawn_below, drawn_by
 
 _MODES = ("node", "edge", "walk")
@@ -248,6 +248,7 @@ class ClusterGCNSampler(SubgraphSampler):
         if path.exists():
             self.partition_offset, self.partition_node_ids = _read_parts(path, k, g.num_nodes(), made_of)
         else:
+            check_folder("cache_path", path)
             weights = graph.in_degrees().long() if balanced else None
             parts = metis_parts(
                 graph, k, recursive=mode == "recursive", node_weights=weights, wanted_by=type(self).__name__

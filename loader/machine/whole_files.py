@@ -16,6 +16,16 @@ from typing import BinaryIO
 _DRAFT = ".draft"
 
 
+def check_folder(option: str, path: Path) -> None:
+    """Raises ValueError unless there is a folder in which `replaced` can write `path`: before the work, not after."""
+    if not path.parent.is_dir():
+        raise ValueError(
+            f"{option} needs the folder {path.parent}, which is not there; make it, or give another {option}"
+        )
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ValueError(f"{option} needs the folder {path.parent}, which cannot be written to; give another {option}")
+
+
 @contextlib.contextmanager
 def replaced(path: Path) -> Iterator[BinaryIO]:
     """Yields a file that takes the place of `path` when the block ends. If the block raises, `path` stays as it was.

@@ -15,7 +15,7 @@ from loader.datasets.digests import digest_of
 from loader.graph import Graph, induced_edges
 from loader.loaders.own_batches import seeded
 from loader.machine.arguments import as_flag, as_size, kind_of
-from loader.machine.whole_files import replaced
+from loader.machine.whole_files import check_folder, replaced
 from loader.pyg.edges_read import EdgesRead
 from loader.pyg.neighbor_loader import graph_of, place_of
 from loader.pyg.numbered import Clock, NumberedLoader, owner_of, rows_of, without_own
@@ -115,6 +115,8 @@ class GraphSAINTSampler(NumberedLoader, theirs.GraphSAINTSampler):
                         "save_dir"
                     )
             else:
+                if path is not None:
+                    check_folder("save_dir", path)
                 self.node_norm, self.edge_norm = self._compute_norm()
                 if path is not None:
                     with replaced(path) as file:  # of several ranks, none reads half of it

@@ -95,7 +95,8 @@ class Batches:
 
 def sharing(sampler: Any) -> tuple[int, int]:
     """How many processes share a sampler or batch sampler of torch's, as a `DistributedSampler`, and which this is."""
-    source: Any = getattr(sampler, "sampler", sampler)
+    inner = getattr(sampler, "sampler", sampler)
+    source: Any = sampler if hasattr(sampler, "num_replicas") else inner  # batch samplers that share by themselves
     return getattr(source, "num_replicas", 1), getattr(source, "rank", 0)
 
 

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 _warned_of_times = False
 
 
-def tell_ignored_times(sampler: Sampler, graph: AnyGraph) -> None:
+def tell_ignored_times(sampler: object, graph: AnyGraph) -> None:
     """Warns, once per process, that a sampler ignores the times of the graph."""
     global _warned_of_times
     lists = graph.lists if isinstance(graph, HeteroGraph) else graph

@@ -10,7 +10,7 @@ from torch import Tensor
 from loader.graph import Graph, HeteroGraph, induced_edges, require_graph
 from loader.graph.checks import check_range, integer_vector
 from loader.machine.arguments import as_size
-from loader.samplers.base import MAX_HOPS
+from loader.samplers.base import MAX_HOPS, tell_ignored_times
 from loader.samplers.tree_subgraph import EDGES
 from loader.samplers.trees import TreeSampler
 
@@ -96,6 +96,7 @@ class EgoSampler:
         require_graph(graph, hetero=False)
         num_nodes, count = graph.num_nodes, len(seeds)
         if self._hetero is None or self._hetero[0] is not graph:
+            tell_ignored_times(self, graph)  # else the sampler of trees would be named
             self._hetero = graph, HeteroGraph(graph, {EDGES[0]: num_nodes}, [EDGES])
         seeds = seeds.to(self.device)
         if self.depth == 0:

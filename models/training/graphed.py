@@ -199,8 +199,10 @@ class _Parameters:
         # All are held: what is exchanged must not get the address of what was there before.
         self._every, self._modules = list(every.values()), list(module.modules())
         self._holders: list[dict[str, Any]] = [held for m in self._modules for held in (m._parameters, m._modules)]
-        rates = [(vars(m), name) for m in self._modules for name in vars(m) if name == "p" or "dropout" in name]
-        self._rates = [(vars(module), "training"), *rates]
+        self._rates = [(vars(module), "training")]
+        for held in map(vars, self._modules):  # of numbers: tensors do not compare, or wait for the GPU
+            rates = [name for name in held if name == "p" or "dropout" in name]
+            self._rates += [(held, name) for name in rates if isinstance(held[name], int | float)]
         self._state = self._look()
 
     def unchanged(self) -> bool:

@@ -19,7 +19,7 @@ from loader.machine.trust import UntrustedError, open_trusted
 from loader.machine.whole_files import replaced
 from models.training.callbacks.epoch_record import EpochRecord
 from models.training.console import wrapped
-from models.training.own_classes import digest_of_own_code
+from models.training.own_files import digest_of_own_files
 from models.training.ranks import rank_here
 
 # Where things lie, not what is computed.
@@ -51,7 +51,7 @@ class JobResult:
         self.written = _written(cfg)
         self.config = _settings(cfg)
         self.files = _files(cfg)
-        self.code = digest_of_own_code(self.config)
+        self.code = digest_of_own_files(self.config)
         self.metric: float | None = None
         if self.path is not None and self.path.is_file():
             settings, files, code, metric = _read(self.path)

@@ -1,14 +1,9 @@
-"""Classes, those of the user's own too: what they take and lack, whether they go together, and whether they changed."""
+"""Models and samplers, those of the user's own too: what they take and lack, and whether they go together."""
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
-from pathlib import Path
-from types import FunctionType, ModuleType
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from hydra.utils import get_class, instantiate
@@ -19,7 +14,6 @@ from omegaconf import DictConfig, open_dict
 from loader.machine.arguments import shown
 from loader.samplers import Sampler
 from models.training.classifier import Classifier
-from models.training.own_code import is_own
 from models.training.renamed import RENAMED
 from models.training.targets import object_of
 
@@ -200,41 +194,3 @@ def check_methods(cfg: DictConfig, model: Any) -> None:
         way = "layer(i, x, block)" if isinstance(model, Classifier) else "infer(whole)"
         why = f"{name} has no {way}, so it can be tested with sampled neighbors only"
         raise ValueError(f"exact_test is true, but {why}; give exact_test=false")
-
-
-def digest_of_own_code(config: Any) -> str | None:
-    """A digest of the user's own files that have the classes and functions of a configuration (`_target_`), and of
-    those that these import by name; None if there are none.
-
-    Args:
-        config: resolved, of plain containers. What it names that cannot be imported is left out: to make it will fail.
-    """
-    found: dict[str, str] = {}
-    left: list[str] = []
-    for target in _targets(config):
-        with suppress(ValueError):
-            left.append(_module_of(object_of("", {"_target_": target})))
-    while left:
-        name = left.pop()
-        module = sys.modules.get(name)
-        file = getattr(module, "__file__", None) or ""  # torch.ops names a file that is none
-        if name not in found and Path(file).is_absolute() and Path(file).is_file() and is_own(file):
-            found[name] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-            left += map(_module_of, list(vars(module).values()))
-    return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()[:16] if found else None
-
-
-def _module_of(value: Any) -> str:
-    """The name of the module that has a class, a function, or the class of an object; of a module, its own."""
-    if isinstance(value, ModuleType):
-        return value.__name__
-    # Not of any object: some warn, or import, when they are asked for an attribute.
-    return str((value if isinstance(value, type | FunctionType) else type(value)).__module__)
-
-
-def _targets(config: Any) -> Iterator[str]:
-    if isinstance(config, dict) and isinstance(config.get("_target_"), str):
-        yield config["_target_"]
-    inner = config.values() if isinstance(config, dict) else config if isinstance(config, list) else ()
-    for one in inner:
-        yield from _targets(one)

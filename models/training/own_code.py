@@ -11,6 +11,7 @@ from types import TracebackType
 import loader
 
 _PROGRAM = (Path(loader.__file__).parent, Path(__file__).parents[1], Path(__file__).parents[2] / "train.py")
+_PACKAGES = {"site-packages", "dist-packages"}  # those of the user, and of the system below a virtual environment, too
 _INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
@@ -54,4 +55,6 @@ def _owner(file: str) -> str:
     path = Path(file).resolve()
     if any(path.is_relative_to(place) for place in _PROGRAM):
         return "program"
-    return "installed" if file.startswith("<") or any(path.is_relative_to(place) for place in _INSTALLED) else "own"
+    if file.startswith("<") or not _PACKAGES.isdisjoint(path.parts):
+        return "installed"
+    return "installed" if any(path.is_relative_to(place) for place in _INSTALLED) else "own"

@@ -103,7 +103,13 @@ def _check_weights(callbacks: list[Any]) -> None:
         raise ValueError(
             "callbacks have StochasticWeightAveraging, whose average takes the place of the weights when training "
             "ends, so no score of a validation is of it, and no checkpoint has it; give Lightning's WeightAveraging or "
-            "EMAWeightAveraging"
+            "EMAWeightAveraging, which it has from 2.6 on"
+        )
+    alone = [one for one in callbacks if isinstance(one, ModelCheckpoint) and one.save_weights_only]
+    if alone and _averages(callbacks):
+        raise ValueError(
+            "save_weights_only is true beside WeightAveraging, with which Lightning saves the weights of training, and "
+            "the score is that of the averages; leave save_weights_only out"
         )
 
 

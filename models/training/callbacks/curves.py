@@ -14,7 +14,7 @@ from models.training.callbacks.validated import Validated
 _FORMATS = (".png", ".pdf", ".svg")
 _COLOURS = {"train": "tab:blue", "val": "tab:orange"}
 _LABELS = {"loss": "loss, mean of an epoch", "acc": "accuracy, share from 0 to 1"}
-_BEST = "best"  # value of the metric that decides, if an epoch has several validations
+_BEST = "best"  # value of the metric that decides, if it is another one than that of the last validation of an epoch
 _SHARES = ("auc", "auroc", "ap", "f1", "precision", "recall", "mrr")
 
 
@@ -50,7 +50,7 @@ class Curves(Validated):
         checkpoint = getattr(trainer, "checkpoint_callback", None)
         monitor, amid, self._amid = getattr(checkpoint, "monitor", None), self._amid, []
         found = {k: v for k, v in self.metrics_of_epoch(trainer).items() if k in (*self.metrics, monitor)}
-        if len(amid) > 1:
+        if amid and amid != [found.get(str(monitor))]:  # the last one may be NaN, or of before a resume
             found[_BEST] = (min if getattr(checkpoint, "mode", "min") == "min" else max)(amid)
         self.epochs.append({"epoch": float(trainer.current_epoch), **found})
 

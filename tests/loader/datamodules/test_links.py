@@ -97,24 +97,25 @@ def test_negatives_of_held_out_links_are_no_links(name):
     assert len(held) == 1
 
 
+class Asked(LightningModule):
+    automatic_optimization = False
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.links = torch.nn.Parameter(torch.zeros(())), []
+
+    def training_step(self, batch, index):
+        ends, truth = batch.pairs()
+        self.links.append(batch.nodes[ends[:, truth == 1]].tolist())
+
+    def validation_step(self, batch, index):
+        pass
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
 def test_overfitting_takes_the_same_links_each_epoch(tmp_path):
-    class Asked(LightningModule):
-        automatic_optimization = False
-
-        def __init__(self):
-            super().__init__()
-            self.weight, self.links = torch.nn.Parameter(torch.zeros(())), []
-
-        def training_step(self, batch, index):
-            ends, truth = batch.pairs()
-            self.links.append(batch.nodes[ends[:, truth == 1]].tolist())
-
-        def validation_step(self, batch, index):
-            pass
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.1)
-
     for overfit in (2, 0):
         model = Asked()
         trainer = make_trainer(tmp_path, overfit_batches=overfit, max_epochs=2, limit_val_batches=0)
@@ -259,6 +260,56 @@ def test_a_seed_set_later_holds_other_links_out() -> None:
     for one in (made, other):
         one.close()
     assert no_threads()
+
+
+def test_a_seed_set_after_learning_is_refused(tmp_path: Path) -> None:
+    class Learning(Asked):
+        def training_step(self, batch, index):
+            super().training_step(batch, index)
+            self.optimizers().step()
+
+        test_step = Asked.validation_step
+
+    class Reseeding(Callback):
+        def on_train_epoch_end(self, trainer, pl_module):
+            trainer.datamodule.seed += 1
+
+    options = {"max_epochs": 2, "limit_val_batches": 0, "reload_dataloaders_every_n_epochs": 1}
+    trainer = make_trainer(tmp_path, callbacks=[Reseeding()], **options)
+    with pytest.raises(ValueError, match="seed is 1, which holds out other links than the model was trained without"):
+        trainer.fit(Learning(), datamodule=module())
+    trainer, made, model = make_trainer(tmp_path, max_epochs=1, limit_val_batches=0), module(), Learning()
+    trainer.fit(model, datamodule=made)
+    made.seed = 1
+    with pytest.raises(ValueError, match="trained without; set it before fit, with a new model and Trainer"):
+        trainer.test(model, datamodule=made)
+    make_trainer(tmp_path, max_epochs=1, limit_val_batches=0).fit(Learning(), datamodule=made)
+    made.close()
+
+
+def test_a_split_of_the_user_stays() -> None:
+    made, other = module(), module(seed=1)
+    made.setup()
+    other.setup()
+    made.split = other.split
+    made.seed = 2
+    made.train_dataloader()
+    assert made.split is other.split
+    made.close()
+
+
+def test_samplers_of_links_may_compare_alike() -> None:
+    class Alike(FusedSampler):
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Alike)
+
+    made = LinkDataModule(dataset(), Alike([4], num_threads=1))
+    made.setup()
+    before = made.train_dataloader()
+    assert made.train_dataloader() is before
+    made.around = Alike([1], num_threads=1)
+    assert made.train_dataloader() is not before
+    made.close()
 
 
 def test_a_dataset_may_have_no_features():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -272,6 +274,40 @@ def test_a_sampler_set_later_samples() -> None:
         assert int(batch.blocks[0].indptr.diff().max()) == fanout
     datamodule.close()
     assert no_threads()
+
+
+def test_samplers_that_were_replaced_are_let_go() -> None:
+    opened = []
+
+    class Seen(FusedSampler):
+        def open(self, graph: Any) -> Any:
+            session = super().open(graph)
+            opened.append(weakref.ref(session))
+            return session
+
+    datamodule = make_datamodule()
+    datamodule.setup()
+    for fanout in (1, 2, 3):
+        datamodule.sampler = datamodule.eval_sampler = Seen([fanout], num_threads=1)
+        for loader_of in (datamodule.train_dataloader, datamodule.val_dataloader, datamodule.train_dataloader):
+            next(iter(loader_of()))
+    gc.collect()
+    assert [session() is None for session in opened] == [True, True, False]
+    datamodule.close()
+
+
+def test_samplers_may_compare_by_what_they_are() -> None:
+    class Alike(FusedSampler):  # as a dataclass does; so it has no hash
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Alike)
+
+    datamodule = make_datamodule(sampler=Alike([2], num_threads=1))
+    datamodule.setup()
+    for fanout in (2, 1):
+        batch = next(iter(datamodule.train_dataloader()))
+        assert int(batch.blocks[0].indptr.diff().max()) == fanout
+        datamodule.sampler = Alike([1], num_threads=1)
+    datamodule.close()
 
 
 def test_the_dataset_is_loaded_once_a_process() -> None:

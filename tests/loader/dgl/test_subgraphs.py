@@ -298,6 +298,13 @@ def test_ended_processes_leave_no_half_parts(dgl: Any, tmp_path: Path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
+def test_parts_without_a_folder_are_refused(dgl: Any, tmp_path: Path) -> None:
+    with pytest.raises(
+        dgl.DGLError, match=r"cache_path needs the folder .*/no, which is not there; make it, or give a"
+    ):
+        ClusterGCNSampler(random_graph(dgl), 4, str(tmp_path / "no" / "parts"))
+
+
 def test_fanouts_that_are_written_to_are_seen(dgl: Any) -> None:
     g = random_graph(dgl)
     sampler = ShaDowKHopSampler([1])

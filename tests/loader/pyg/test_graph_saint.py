@@ -208,6 +208,12 @@ def test_ended_processes_leave_no_half_coefficients(tmp_path: Path, monkeypatch:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_that_lacks_is_told_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GraphSAINTNodeSampler, "_sample_nodes", lambda *_: pytest.fail("drawn before it was told"))
+    with pytest.raises(ValueError, match=r"save_dir needs the folder .*/no, which is not there; make it, or give anot"):
+        GraphSAINTNodeSampler(data_of(), 2, sample_coverage=3, log=False, save_dir=str(tmp_path / "no"))
+
+
 def test_as_many_edges_as_nodes_keep_their_rows() -> None:
     ring = torch.arange(6)
     data = Data(edge_index=torch.stack([ring, (ring + 1) % 6]), x=ring, edge_attr=10 * ring, num_nodes=6)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch_geometric.loader
 from marks import HAS_GPU
-from torch.utils.data import DistributedSampler
+from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 from torch_geometric.data import Batch, Data
 
 import loader.pyg
@@ -117,12 +118,30 @@ def test_seed_epoch_and_number_decide_everything() -> None:
     assert not same(first[0], next(iter(other)))
 
 
-def test_ranks_that_share_a_sampler_pick_independently() -> None:
+class SharedBatches(BatchSampler):
+    """A batch sampler that gives each rank every second mini-batch."""
+
+    def __init__(self, items: DistributedSampler[int]) -> None:
+        super().__init__(SequentialSampler(range(40)), 5, False)
+        self.num_replicas, self.rank = items.num_replicas, items.rank
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from list(super().__iter__())[self.rank :: self.num_replicas]
+
+    def __len__(self) -> int:
+        return 8 // self.num_replicas
+
+
+@pytest.mark.parametrize("of_batches", [False, True])
+def test_ranks_that_share_a_sampler_pick_independently(of_batches: bool) -> None:
     # Both ranks have the same roots, which each of them would expand alike.
     def made(rank: int) -> list[Batch]:
         shared = DistributedSampler([0] * 40, num_replicas=2, rank=rank, shuffle=False)
-        roots = torch.arange(20).repeat_interleave(2)
-        return list(ShaDowKHopSampler(large(), 2, 3, roots, seed=5, batch_size=5, sampler=shared))
+        if of_batches:
+            roots, options = torch.arange(5).repeat(8), {"batch_sampler": SharedBatches(shared)}
+        else:
+            roots, options = torch.arange(20).repeat_interleave(2), {"batch_size": 5, "sampler": shared}
+        return list(ShaDowKHopSampler(large(), 2, 3, roots, seed=5, **options))
 
     zero, one = made(0), made(1)
     assert [batch.x[batch.root_n_id].tolist() for batch in zero] == [batch.x[batch.root_n_id].tolist() for batch in one]

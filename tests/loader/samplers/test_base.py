@@ -30,6 +30,7 @@ from loader.samplers import (
     resolve_fanouts,
 )
 from loader.samplers.base import Session
+from loader.samplers.ego import EgoSampler
 
 CORE = [HopwiseSampler, FusedSampler]
 ALL = [*CORE, FullSampler, pytest.param(DGLSampler, marks=needs_dgl)]
@@ -366,3 +367,10 @@ def test_trees_without_times_tell_of_them(monkeypatch: pytest.MonkeyPatch, caplo
     assert caplog.messages == []
     TreeSampler([2]).sample(graph, seeds)
     assert "TreeSampler ignores the times that the graph has of its nodes" in caplog.messages[0]
+
+
+def test_ego_graphs_name_their_own_sampler(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("loader.samplers.base._warned_of_times", False)
+    graph = Graph.from_edges(torch.tensor([0, 1]), torch.tensor([1, 0]), 2, node_times=torch.arange(2))
+    EgoSampler(1, 1, num_threads=1).sample(graph, torch.tensor([0]))
+    assert [one.split(" ")[0] for one in caplog.messages] == ["EgoSampler"]

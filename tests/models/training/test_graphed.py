@@ -81,6 +81,10 @@ def test_only_exchanges_trigger_a_new_parameter_search() -> None:
     of_net = _Parameters(dropout := torch.nn.Dropout(0.5))
     dropout.p = 0.25
     assert not of_net.unchanged()
+    dropout.dropout_mask = torch.ones(3)  # of a step, as in variational dropout
+    of_net = _Parameters(dropout)
+    dropout.dropout_mask = torch.zeros(3)
+    assert of_net.unchanged()
     assert "convs.0.lin_self.weight" not in _Parameters(net).named
 
 

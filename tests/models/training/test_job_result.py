@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -98,23 +97,6 @@ def test_a_job_of_changed_files_runs_again(tmp_path: Path, capsys, names: list[s
         json.dumps({**json.loads((tmp_path / "result.json").read_text()), "files": None})
     )
     assert JobResult(config(tmp_path, dataset=dataset)).metric == 0.75  # of an earlier release
-
-
-@pytest.mark.parametrize("changed", ["transform_of_mine.py", "part_of_mine.py"])
-def test_a_job_of_changed_classes_runs_again(tmp_path: Path, capsys, monkeypatch, changed: str) -> None:
-    (tmp_path / "transform_of_mine.py").write_text("from part_of_mine import scale\nclass Scale: ...\n")
-    (tmp_path / "part_of_mine.py").write_text("import json\ndef scale(): return 2\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    dataset = {"transform": [{"_target_": "transform_of_mine.Scale"}, {"_target_": "loader.datasets.Nope"}]}
-    JobResult(config(tmp_path, dataset=dataset)).write(0.75, {}, [])
-    assert JobResult(config(tmp_path, dataset=dataset)).metric == 0.75
-    with (tmp_path / changed).open("a") as file:
-        file.write("# changed\n")
-    capsys.readouterr()
-    assert JobResult(config(tmp_path, dataset=dataset)).metric is None
-    assert "files of your own classes have changed since" in capsys.readouterr().out
-    for name in ("transform_of_mine", "part_of_mine"):
-        del sys.modules[name]
 
 
 @pytest.mark.parametrize("changes", [{"seed": 2}, {"device": "cuda"}, {"dataset": {"name": "other"}}])

@@ -136,6 +136,14 @@ def test_a_run_tests_averaged_weights_as_saved(tmp_path: Path, composed: Compose
 
 
 @averages
+def test_averages_are_not_saved_as_weights_alone(tmp_path: Path, composed: Composer) -> None:
+    with pytest.raises(
+        ValueError, match="save_weights_only is true beside WeightAveraging, with which Lightning saves"
+    ):
+        trained(tmp_path, composed, AVERAGE, "+callbacks.best.save_weights_only=true")
+
+
+@averages
 def test_an_ended_run_goes_on_from_its_weights(tmp_path: Path, composed: Composer) -> None:
     data = ["dataset=npz", f"dataset.path={write_graph(tmp_path / 'graph.npz')}", "callbacks.progress=null"]
     options = [*data, AVERAGE, "callbacks.step.every_n_train_steps=1", "callbacks.best=null", "logger=none"]

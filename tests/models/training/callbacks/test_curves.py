@@ -126,3 +126,17 @@ def test_the_best_of_several_validations_is_named(tmp_path: Path) -> None:
     assert best_epoch(curves.epochs, ("val/acc", "max")) == (2, 0.75)
     assert [e["val/acc"] for e in curves.epochs] == [0.5, 0.5, 0.625]
     assert "best epoch 2: val/acc 0.75" in drawn(curves, watched=("val/acc", "max"))
+
+
+def test_a_last_validation_without_a_score_counts_not(tmp_path: Path) -> None:
+    curves = Curves(tmp_path / "curves.svg")
+    best = SimpleNamespace(monitor="val/acc", mode="max")
+    for value in (0.75, float("nan")):
+        curves.on_validation_end(epoch(0, best, val_acc=value), None)  # type: ignore[arg-type]
+    curves.on_epoch_logged(epoch(0, best, val_acc=float("nan")), None)  # type: ignore[arg-type]
+    curves.on_validation_end(epoch(1, best, val_acc=0.875), None)  # type: ignore[arg-type]
+    resumed = Curves(curves.path)  # at the end of the epoch
+    resumed.load_state_dict(curves.state_dict())
+    assert best_epoch([*resumed.epochs], ("val/acc", "max")) == (1, 0.75)
+    end_epoch(resumed, epoch(1, best), validated=False)
+    assert best_epoch(resumed.epochs, ("val/acc", "max")) == (2, 0.875)

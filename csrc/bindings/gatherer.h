@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "bindings/views.h"
+#include "disk/faults.h"
 #include "features/gather.h"
 
 namespace loader {
@@ -74,6 +75,7 @@ class Gatherer {
       with_pool([&](ThreadPool& pool, bool in_file) {
         gather_rows(pool, {from.data, from.num_rows, from.row_bytes, in_file}, wanted.data, wanted.size,
                     to.data);
+        if (in_file) require_whole(from.data, from.num_rows * from.row_bytes);
       });
     });
   }
@@ -98,6 +100,7 @@ class Gatherer {
       with_pool([&](ThreadPool& pool, bool in_file) {
         loader::gather_converted(pool, {from.data, from.num_rows, from.row_bytes, in_file}, by, wanted.data,
                                  wanted.size, to.data);
+        if (in_file) require_whole(from.data, from.num_rows * from.row_bytes);
       });
     });
   }

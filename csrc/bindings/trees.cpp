@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "bindings/sampled_buffer.h"
+#include "disk/faults.h"
 #include "features/buffer_pool.h"
 #include "fork.h"
 #include "sampler/cpu/trees.h"
@@ -96,7 +98,14 @@ class AnyTreeSampler {
   template <typename P, typename N>
   struct Made {
     GraphOf<TimedLists<P, N>> graph;
-    TreeSampler<P, N> sampler;
+    std::shared_ptr<Workers> workers;
+    std::unique_ptr<TreeSampler<P, N>> sampler;
+  };
+
+  struct Busy {
+    explicit Busy(bool& flag) : flag(flag) { flag = true; }
+    ~Busy() { flag = false; }
+    bool& flag;
   };
 
   template <typename P, typename N>
@@ -104,8 +113,11 @@ class AnyTreeSampler {
     const auto offsets = offsets_view<P>(indptr_);
     const auto sources = view<const N>(indices_, "indices");
     check_offsets(offsets, sources.size);
-    made_ = std::unique_ptr<Made<P, N>>(
-        new Made<P, N>{timed_graph(types, offsets, sources, times_, false), TreeSampler<P, N>(workers)});
+    made_ =
+        std::unique_ptr<Made<P, N>>(new Made<P, N>{timed_graph(types, offsets, sources, times_, false),
+                                                   workers, std::make_unique<TreeSampler<P, N>>(workers)});
+    arrays_ = {{{offsets.data, offsets.size * static_cast<int64_t>(sizeof(P))},
+                {sources.data, sources.size * static_cast<int64_t>(sizeof(N))}}};
   }
 
   template <typename P, typename N>
@@ -118,11 +130,13 @@ class AnyTreeSampler {
       throw py::value_error("times are given; nothing in the graph has a time");
     py::gil_scoped_release release;
     const std::lock_guard<LongMutex> turn(turn_);
+    const Busy busy(busy_);
+    require_whole();  // lists whose bounds are zeros must not be read
     options_.keys = keys;
     std::vector<Bound> bounds;
     for (int64_t i = 0; at && i < starts.size; ++i) bounds.push_back(bound_at(at[i]));
     const TreeSizes sizes =
-        made.sampler.sample(made.graph, starts.data, at ? bounds.data() : nullptr, starts.size, options_);
+        made.sampler->sample(made.graph, starts.data, at ? bounds.data() : nullptr, starts.size, options_);
     std::vector<int64_t> offsets;
     int64_t end = 0;
     const auto add = [&](int64_t count, size_t bytes) {
@@ -147,8 +161,14 @@ class AnyTreeSampler {
       auto* const indices = reinterpret_cast<N*>(array());
       out.blocks.push_back({indptr, indices, options_.edge_ids ? reinterpret_cast<P*>(array()) : nullptr});
     }
-    made.sampler.write(out);
+    made.sampler->write(out);
+    require_whole();
     return {sizes.frontiers, sizes.edges, sizes.rows, sizes.new_by_type, offsets, std::move(buffer)};
+  }
+
+  // Ends the process if the file of an array was cut short, see disk/faults.h.
+  void require_whole() const {
+    for (const auto& [begin, bytes] : arrays_) loader::require_whole(begin, bytes);
   }
 
   // What a tree sees whose seed has this time.
@@ -171,6 +191,19 @@ class AnyTreeSampler {
   std::variant<std::unique_ptr<Made<int32_t, int32_t>>, std::unique_ptr<Made<int64_t, int32_t>>,
                std::unique_ptr<Made<int64_t, int64_t>>>
       made_;
+  std::array<std::pair<const void*, int64_t>, 2> arrays_{};  // where they are, and their bytes
+  bool busy_ = false;                                        // somebody has the turn
+  // A child leaves alone what another thread was using at the fork.
+  ForkHook hook_{{{}, {}, [this] {
+                    if (!busy_) return;
+                    busy_ = false;
+                    const auto renew = [](auto& made) {
+                      static_cast<void>(made->sampler.release());
+                      using Sampler = typename std::decay_t<decltype(made->sampler)>::element_type;
+                      made->sampler = std::make_unique<Sampler>(made->workers);
+                    };
+                    std::visit(renew, made_);
+                  }}};
 };
 
 }  // namespace

@@ -20,6 +20,11 @@ int64_t watch_file(uintptr_t begin, uint64_t length, int handle, uint64_t offset
 // Whether a watched file has this byte.
 bool is_watched(uintptr_t at);
 
+// Ends the process as a failed read does, if a watched file that has some of these bytes was cut short. Of
+// the page in which a file ends now, the system gives zeros behind the end, without a signal: so whoever has
+// read asks here, before what was read is given to anyone.
+void require_whole(const void* begin, int64_t length);
+
 void forget_file(int64_t number);
 
 }  // namespace loader

@@ -21,6 +21,9 @@ from loader.machine.pages import advise_random, file_behind, place_in_file
 # that is larger than the memory, though nobody will ever write to it.
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Linux" else 0)
 
+# By id. A part of a tensor may be watched, too, and may live longer or shorter.
+_watched: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+
 
 def map_array(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
     """The array that begins at the file's position, mapped: writing to it changes this process' memory only.
@@ -70,8 +73,10 @@ def watch(tensor: Tensor) -> None:
     that concern other memory. Nothing happens if `tensor` is not mapped from a file, or its file was removed or
     replaced.
     """
+    if _watched.get(id(tensor)) is tensor:
+        return
     path, begin = file_behind(tensor), tensor.data_ptr()
-    if path is None or _core.is_watched(begin):
+    if path is None:
         return
     place = place_in_file(tensor)
     assert place is not None
@@ -79,6 +84,7 @@ def watch(tensor: Tensor) -> None:
     with contextlib.suppress(FileNotFoundError, PermissionError), open(path, "rb") as file:
         if os.fstat(file.fileno()).st_ino == int(inode):
             _watch(tensor, begin, tensor.numel() * tensor.element_size(), file.fileno(), offset)
+            _watched[id(tensor)] = tensor
 
 
 def _watch(owner: Any, begin: int, length: int, handle: int, offset: int) -> None:

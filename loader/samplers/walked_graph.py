@@ -10,6 +10,7 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph, require_square
 from loader.machine.forks import ForkSafeLock
+from loader.machine.mapped import watch
 from loader.machine.pages import use_huge_pages
 from loader.samplers.base import as_seeds
 from loader.samplers.walk_frequencies import Frequencies
@@ -68,6 +69,7 @@ class WalkedGraph:
         self._looked = False
         for array in (indptr, indices, self.sorted, cells):
             if array is not None:
+                watch(array)
                 use_huge_pages(array)
         self._engine = _core.WalkEngine(indptr, indices, self.sorted, cells, groups, num_threads)
         self._filter: Tensor | None = None

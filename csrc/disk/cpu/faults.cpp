@@ -174,6 +174,17 @@ bool is_watched(uintptr_t at) {
   return entry_of(at) != nullptr;
 }
 
+void require_whole(const void* begin, int64_t length) {
+  if (length <= 0 || first_entry.load(std::memory_order_acquire) == nullptr) return;
+  const auto first = reinterpret_cast<uintptr_t>(begin), last = first + static_cast<uintptr_t>(length);
+  std::lock_guard<BriefMutex> lock(mutex());
+  for (const Entry* entry = first_entry.load(std::memory_order_relaxed); entry; entry = entry->next) {
+    const uint64_t known = entry->length.load(std::memory_order_relaxed);
+    if (known == 0 || first >= entry->begin + known || entry->begin >= last) continue;
+    if (const int64_t size = size_if_cut(*entry, known); size >= 0) end(*entry, size);
+  }
+}
+
 void forget_file(int64_t number) {
   std::lock_guard<BriefMutex> lock(mutex());
   for (Entry* entry = first_entry.load(std::memory_order_relaxed); entry; entry = entry->next) {

@@ -393,6 +393,8 @@ void TreeSampler<P, N>::take_unique(Hop& found, size_t first_pick, Worker& worke
 template <typename P, typename N>
 void TreeSampler<P, N>::take_paths(Hop& found, size_t first_pick, uint32_t first_number, Worker& worker) {
   const size_t count = found.places.size() - first_pick, first_vertex = found.vertices.size();
+  if (uint64_t{first_number} + count > UINT32_MAX)
+    throw std::overflow_error("a tree has 2^32 nodes or more; use smaller fanouts");
   worker.types.resize(count);
   worker.of_type.assign(static_cast<size_t>(types()) + 1, 0);
   std::vector<N> vertices(count);

@@ -1,0 +1,68 @@
+"""Mapped arrays whose file is cut short while a process reads them: it ends in one line, in whatever page that is."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# Reads once, cuts the file of one array to so many bytes less, and reads again.
+_PROGRAM = """
+import os, sys, warnings
+import numpy as np, torch
+from loader import FusedSampler, Graph, HeteroGraph, TreeSampler, WalkSampler
+from loader.machine.mapped import watch
+from loader.samplers.base import Request
+from loader.stores import MemmapFeatures
+warnings.simplefilter("ignore")
+what, of, less = sys.argv[1], sys.argv[2], int(sys.argv[3])
+os.chdir(sys.argv[4])
+rng, n, e = np.random.default_rng(0), 20_000, 200_000
+ends = [torch.from_numpy(rng.integers(1, n, e)) for _ in range(2)]
+plain = Graph.from_edges(*ends, n)
+arrays = {"indptr": plain.indptr, "indices": plain.indices, "weights": torch.ones(e), "rows": torch.ones(n, 8)}
+np.save(f"{of}.npy", arrays[of].numpy())
+arrays[of] = torch.from_numpy(np.load(f"{of}.npy", mmap_mode="c"))
+graph = Graph(arrays["indptr"], arrays["indices"], edge_weights=arrays["weights"] if of == "weights" else None)
+last = torch.arange(n - 2_000, n)
+if what == "gather":
+    watch(arrays[of][:10])  # a part that is watched is not the whole
+    store = MemmapFeatures(arrays[of])
+    read = lambda number: store.gather(last)
+else:
+    sampler = {
+        "fused": lambda: FusedSampler([-1], num_threads=1),
+        "race": lambda: FusedSampler([3], weights="edge_weights", weight_tables=False, num_threads=1),
+        "trees": lambda: TreeSampler([-1], num_threads=1),
+        "walks": lambda: WalkSampler(5, num_threads=1),
+    }[what]()
+    if what == "trees":
+        graph = HeteroGraph(graph, {"a": n}, [("a", "to", "a")])
+    session = sampler.open(graph)
+    read = lambda number: session.begin([Request(last, 0, number)])[0]()
+read(0)
+os.truncate(f"{of}.npy", os.path.getsize(f"{of}.npy") - less if less else 4096)
+read(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "of", "less"),
+    [
+        ("gather", "rows", 600),  # within the last page, whose rest the system fills with zeros
+        ("gather", "rows", 0),  # all but the first page
+        ("fused", "indices", 2_000),
+        ("fused", "indptr", 200),
+        ("race", "weights", 0),
+        ("trees", "indices", 2_000),
+        ("trees", "indptr", 200),
+        ("walks", "indices", 0),
+    ],
+)
+def test_reads_of_a_cut_file_end_in_one_line(what: str, of: str, less: int, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _PROGRAM, what, of, str(less), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    line = done.stderr
+    assert line.startswith(f"error: {tmp_path / of}.npy was cut short while it was open")

@@ -59,7 +59,7 @@ read(1)
         ("walks", "indices", 0),
     ],
 )
-def test_reads_of_a_cut_file_end_in_one_line(what: str, of: str, less: int, tmp_path: Path) -> None:
+def test_a_cut_files_reads_end_in_one_line(what: str, of: str, less: int, tmp_path: Path) -> None:
     command = [sys.executable, "-c", _PROGRAM, what, of, str(less), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done.stderr

@@ -18,7 +18,7 @@ from typed_graphs import WHOLE_LISTS, with_hubs
 from loader import _core
 from loader.graph import HeteroGraph
 from loader.samplers import Request, TreeSampler
-from loader.samplers.gpu import tree_sizes
+from loader.samplers.gpu import tree_blocks
 from loader.samplers.gpu import trees as gpu_trees
 from loader.samplers.gpu.needs import SamplerNeeds
 from loader.samplers.relations import node_types_of
@@ -35,8 +35,9 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Any:
 # Of tables and of room for new nodes in shared memory: few, so that small trees need more.
 @pytest.fixture(params=[(64, 32), (256, 256)], ids=["little shared memory", "more"])
 def gpu(engine: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[FakeGPU]:
-    blocks = [tree_sizes._Block(edges, threads, *request.param) for edges, threads in ((400, 64), (math.inf, 96))]
-    monkeypatch.setattr(tree_sizes, "_BLOCKS", blocks)
+    sizes = (400, 64), (math.inf, 96)
+    blocks = [tree_blocks.TreeBlock(edges, threads, *request.param, math.inf) for edges, threads in sizes]
+    monkeypatch.setattr(tree_blocks, "BLOCKS", blocks)
     yield FakeGPU(monkeypatch, engine)
     gc.collect()  # while a workspace that ends finds the patches
 

@@ -76,6 +76,13 @@ class ForkHook {
   const Functions functions_;
 };
 
+// Sets a flag while it lives: somebody is at work with what a forked child then leaves alone.
+struct Busy {
+  explicit Busy(bool& flag) : flag(flag) { flag = true; }
+  ~Busy() { flag = false; }
+  bool& flag;
+};
+
 // A mutex that is held for a moment, and under which no other lock is taken. A fork waits for it, so a child
 // finds it free and what it guards whole.
 class BriefMutex {

@@ -4,7 +4,6 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <memory>
 #include <tuple>
@@ -149,8 +148,7 @@ class AnySampler {
     const auto offsets = offsets_view<P>(indptr_);
     const auto sources = view<const N>(indices_, "indices");
     check_offsets(offsets, sources.size);
-    arrays_ = {{{offsets.data, offsets.size * static_cast<int64_t>(sizeof(P))},
-                {sources.data, sources.size * static_cast<int64_t>(sizeof(N))}}};
+    read_ = ListBytes(offsets.data, offsets.size, sources.data, sources.size);
     using Lists = typename Impl<P, N>::Lists;
     GraphOf<Lists> graph{};
     if constexpr (std::is_same_v<Lists, TypedLists<P, N>>)
@@ -178,23 +176,18 @@ class AnySampler {
       sampled.push_back(std::make_unique<Sampled>());
     }
     py::gil_scoped_release release;
-    require_whole();  // lists whose bounds are zeros must not be read
+    read_.require_whole();  // lists whose bounds are zeros must not be read
     const auto errors = impl.sample(group, [&](size_t i, const SampleSizes& sizes) {
       return sampled[i]->template place<P, N>(sizes, edge_ids_, pool_);
     });
-    require_whole();
+    read_.require_whole();
     for (size_t i = 0; i < errors.size(); ++i) sampled[i]->error = errors[i];
     return sampled;
   }
 
-  // Ends the process if the file of an array was cut short, see disk/faults.h.
-  void require_whole() const {
-    for (const auto& [begin, bytes] : arrays_) loader::require_whole(begin, bytes);
-  }
-
   const Types types_;
-  const py::object indptr_, indices_, picks_;                // the core holds addresses of theirs
-  std::array<std::pair<const void*, int64_t>, 2> arrays_{};  // where they are, and their bytes
+  const py::object indptr_, indices_, picks_;  // the core holds addresses of theirs
+  ListBytes read_;
   const bool edge_ids_;
   std::shared_ptr<BufferPool> pool_;
   std::variant<std::unique_ptr<Group<int32_t, int32_t>>, std::unique_ptr<Group<int64_t, int32_t>>,

@@ -4,7 +4,6 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -102,12 +101,6 @@ class AnyTreeSampler {
     std::unique_ptr<TreeSampler<P, N>> sampler;
   };
 
-  struct Busy {
-    explicit Busy(bool& flag) : flag(flag) { flag = true; }
-    ~Busy() { flag = false; }
-    bool& flag;
-  };
-
   template <typename P, typename N>
   void make(const Types& types, const std::shared_ptr<Workers>& workers) {
     const auto offsets = offsets_view<P>(indptr_);
@@ -116,8 +109,7 @@ class AnyTreeSampler {
     made_ =
         std::unique_ptr<Made<P, N>>(new Made<P, N>{timed_graph(types, offsets, sources, times_, false),
                                                    workers, std::make_unique<TreeSampler<P, N>>(workers)});
-    arrays_ = {{{offsets.data, offsets.size * static_cast<int64_t>(sizeof(P))},
-                {sources.data, sources.size * static_cast<int64_t>(sizeof(N))}}};
+    read_ = ListBytes(offsets.data, offsets.size, sources.data, sources.size);
   }
 
   template <typename P, typename N>
@@ -131,7 +123,7 @@ class AnyTreeSampler {
     py::gil_scoped_release release;
     const std::lock_guard<LongMutex> turn(turn_);
     const Busy busy(busy_);
-    require_whole();  // lists whose bounds are zeros must not be read
+    read_.require_whole();  // lists whose bounds are zeros must not be read
     options_.keys = keys;
     std::vector<Bound> bounds;
     for (int64_t i = 0; at && i < starts.size; ++i) bounds.push_back(bound_at(at[i]));
@@ -162,13 +154,8 @@ class AnyTreeSampler {
       out.blocks.push_back({indptr, indices, options_.edge_ids ? reinterpret_cast<P*>(array()) : nullptr});
     }
     made.sampler->write(out);
-    require_whole();
+    read_.require_whole();
     return {sizes.frontiers, sizes.edges, sizes.rows, sizes.new_by_type, offsets, std::move(buffer)};
-  }
-
-  // Ends the process if the file of an array was cut short, see disk/faults.h.
-  void require_whole() const {
-    for (const auto& [begin, bytes] : arrays_) loader::require_whole(begin, bytes);
   }
 
   // What a tree sees whose seed has this time.
@@ -191,8 +178,8 @@ class AnyTreeSampler {
   std::variant<std::unique_ptr<Made<int32_t, int32_t>>, std::unique_ptr<Made<int64_t, int32_t>>,
                std::unique_ptr<Made<int64_t, int64_t>>>
       made_;
-  std::array<std::pair<const void*, int64_t>, 2> arrays_{};  // where they are, and their bytes
-  bool busy_ = false;                                        // somebody has the turn
+  ListBytes read_;
+  bool busy_ = false;  // somebody has the turn
   // A child leaves alone what another thread was using at the fork.
   ForkHook hook_{{{}, {}, [this] {
                     if (!busy_) return;

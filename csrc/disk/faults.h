@@ -25,6 +25,25 @@ bool is_watched(uintptr_t at);
 // read asks here, before what was read is given to anyone.
 void require_whole(const void* begin, int64_t length);
 
+// The same for the arrays of a graph's lists.
+struct ListBytes {
+  ListBytes() = default;
+  template <typename P, typename N>
+  ListBytes(const P* offsets, int64_t num_offsets, const N* sources, int64_t num_sources)
+      : indptr(offsets),
+        indices(sources),
+        indptr_bytes(num_offsets * static_cast<int64_t>(sizeof(P))),
+        indices_bytes(num_sources * static_cast<int64_t>(sizeof(N))) {}
+
+  void require_whole() const {
+    loader::require_whole(indptr, indptr_bytes);
+    loader::require_whole(indices, indices_bytes);
+  }
+
+  const void *indptr = nullptr, *indices = nullptr;
+  int64_t indptr_bytes = 0, indices_bytes = 0;
+};
+
 void forget_file(int64_t number);
 
 }  // namespace loader

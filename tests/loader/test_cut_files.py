@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-# Reads once, cuts the file of one array to so many bytes less, and reads again.
+# Reads once, cuts `less` bytes off the file of one array (0: all but the first page), and reads again.
 _PROGRAM = """
 import os, sys, warnings
 import numpy as np, torch
@@ -14,7 +14,7 @@ from loader import FusedSampler, Graph, HeteroGraph, TreeSampler, WalkSampler
 from loader.machine.mapped import watch
 from loader.samplers.base import Request
 from loader.stores import MemmapFeatures
-warnings.simplefilter("ignore")
+warnings.simplefilter("ignore")  # stderr is to have one line
 what, of, less = sys.argv[1], sys.argv[2], int(sys.argv[3])
 os.chdir(sys.argv[4])
 rng, n, e = np.random.default_rng(0), 20_000, 200_000

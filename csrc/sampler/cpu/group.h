@@ -134,12 +134,6 @@ class GroupSampler {
     GroupSampler& group_;
   };
 
-  struct Busy {
-    explicit Busy(bool& flag) : flag(flag) { flag = true; }
-    ~Busy() { flag = false; }
-    bool& flag;
-  };
-
   const GraphOf<Lists> graph_;
   const typename Sampler::Options options_;
   const Make make_;

@@ -14,7 +14,7 @@ from models.training.callbacks.validated import Validated
 _FORMATS = (".png", ".pdf", ".svg")
 _COLOURS = {"train": "tab:blue", "val": "tab:orange"}
 _LABELS = {"loss": "loss, mean of an epoch", "acc": "accuracy, share from 0 to 1"}
-_BEST = "best"  # value of the metric that decides, if it is another one than that of the last validation of an epoch
+_BEST = "best"  # of an epoch, the best value of the metric that decides, if its last validation has another
 _SHARES = ("auc", "auroc", "ap", "f1", "precision", "recall", "mrr")
 
 

@@ -135,7 +135,7 @@ _TRAVERSALS_MS = {
     ("sssp", "pinned"): 50.0,
 }
 # Multiples of the unit, by graph, fanouts, seeds and mini-batches per launch.
-_TYPED_MULTIPLES = {
+_HETERO_MULTIPLES = {
     ("mag", (10, 10), 1024, 1): 1.6,
     ("mag", (10, 10), 1024, 8): 0.8,
     ("mag", (15, 10, 5), 1024, 1): 3.0,
@@ -168,13 +168,13 @@ def sampling_limits(result: Result) -> Iterator[tuple[str, float, float]]:
 
 
 @limits("times the unit")
-def typed_limits(result: Result) -> Iterator[tuple[str, float, float]]:
+def hetero_limits(result: Result) -> Iterator[tuple[str, float, float]]:
     of = {
         (row["graph"], *_setting(row, "batch"), row["together"]): row["of_unit"]
         for row in result["rows"]
         if "of" in row
     }
-    for (graph, fanouts, seeds, together), limit in _TYPED_MULTIPLES.items():
+    for (graph, fanouts, seeds, together), limit in _HETERO_MULTIPLES.items():
         yield f"{graph} {_named(fanouts, seeds, _launched(together))}", of[graph, fanouts, seeds, together], limit
 
 
@@ -205,7 +205,7 @@ def databases(result: Result) -> list[float]:
     return [row["device_of_unit"] for row in result["rows"] if row["graph"] == "lahman"]
 
 
-def typed_over_dgl(result: Result) -> list[tuple[str, float]]:
+def hetero_over_dgl(result: Result) -> list[tuple[str, float]]:
     """How many times the least that was wanted: 3 and 5 on one thread, 8 on 16."""
     found = []
     for row in result["rows"]:
@@ -215,11 +215,11 @@ def typed_over_dgl(result: Result) -> list[tuple[str, float]]:
     return found
 
 
-def typed_memory(result: Result) -> list[float]:
+def hetero_memory(result: Result) -> list[float]:
     return [result["peak_mib"]["ours"] / result["peak_mib"]["dgl"]]
 
 
-def typed_edge_cost(result: Result) -> list[float]:
+def hetero_edge_cost(result: Result) -> list[float]:
     alone = result["one_type_ns_an_edge"]
     return [row["ns_an_edge"] / alone for row in result["rows"] if row["threads"] == 1 and len(row["fanouts"]) == 3]
 
@@ -332,7 +332,7 @@ def convergence(result: Result) -> tuple[str, bool]:
     return text, shown == len(found)
 
 
-def typed_accuracy(result: Result) -> tuple[str, bool]:
+def hetero_accuracy(result: Result) -> tuple[str, bool]:
     found = [row["difference"] for row in result["rows"]]
     shown = sum(d["equivalent"] for d in found)
     furthest = max(abs(d["value"]) for d in found)

@@ -327,7 +327,7 @@ def sides(result: Result) -> Iterator[Result]:
             yield found
 
 
-def typed_sides(result: Result) -> Iterator[Result]:
+def hetero_sides(result: Result) -> Iterator[Result]:
     for row in result["rows"]:
         means = {side: f"{row[side]['mean']:.2f} ± {row[side]['std']:.2f}" for side in ("ours", "theirs")}
         yield {**row, **means, **_shown(row["difference"]), "published": "{:.2f} to {:.2f}".format(*row["published"])}

@@ -33,7 +33,7 @@ from typing import Any
 
 import torch
 from _common import RESULTS, ints, write_json
-from _typed_graphs import igb_shaped
+from _hetero_graphs import igb_shaped
 from rgcn_gpu import Ours, TheirLayers, Theirs, ms_of, sync
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 from _common import RESULTS, ints, write_json
-from _typed_graphs import mag_shaped
+from _hetero_graphs import mag_shaped
 from torch import Tensor, nn
 from torch.nn import functional as F
 

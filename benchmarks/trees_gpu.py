@@ -2,8 +2,8 @@
 
     PYTHONPATH=. python benchmarks/trees_gpu.py --data-dir data
 
-Milliseconds per mini-batch, median over mini-batches of different seeds, as in typed_gpu.py: synchronised at both ends,
-and of the GPU's part alone.
+Milliseconds per mini-batch, median over mini-batches of different seeds, as in hetero_gpu.py: synchronised at both
+ends, and of the GPU's part alone.
 Seeds are papers of a graph of the size of ogbn-mag, each at its own time; no edge is later than its seed, and each seed
 has a tree of its own. A fanout holds for each of the eight relations. "igb" has the sizes of IGB's medium heterogeneous
 graph instead. "rel-f1" is the database of RelBench; its seeds are the items of driver-dnf. Interactions: 10 million
@@ -25,10 +25,10 @@ from typing import Any
 import torch
 from _common import RESULTS, write_json
 from _gpu_batches import products_shaped
-from _typed_graphs import igb_shaped, mag_shaped, paper_times, timed
+from _hetero_graphs import igb_shaped, mag_shaped, paper_times, timed
+from hetero_gpu import Cases, MiniBatches, take_times
 from sampler_gpu_paper import regular_graph
 from torch import Tensor
-from typed_gpu import Cases, MiniBatches, take_times
 
 from loader.datamodules.tasks import TaskDataModule
 from loader.datasets import RelationalDataset

@@ -14,7 +14,7 @@ DELIMITER = "LOADER_SOURCE"
 def names(csrc: Path) -> dict[str, Path]:
     """The headers by the name that they are included by: all below csrc, and the stand-ins for standard headers."""
     found = {path.relative_to(csrc).as_posix(): path for path in csrc.rglob("*") if path.suffix in (".h", ".cuh")}
-    hosts_own = "bindings/", "gpu/all_kernels.h", "gpu/driver.h", "gpu/kernel.h", "gpu/sources.h", "gpu/spelled.h"
+    hosts_own = "bindings/", "gpu/all_kernels.h", "gpu/driver.h", "gpu/kernel.h", "gpu/sources.h", "gpu/kernel_names.h"
     found = {name: path for name, path in found.items() if not name.startswith(hosts_own) and "/cpu/" not in name}
     return found | {path.name: path for path in (csrc / "gpu" / "rtc").iterdir()}
 

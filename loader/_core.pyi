@@ -120,7 +120,7 @@ class FusedSampler:
     ) -> list[Sampled]:
         """See `HopwiseSampler.sample`."""
 
-class TypedHopwiseSampler:
+class HeteroHopwiseSampler:
     def __init__(
         self,
         indptr: Tensor,
@@ -146,7 +146,7 @@ class TypedHopwiseSampler:
     ) -> list[Sampled]:
         """See `HopwiseSampler.sample`."""
 
-class TypedFusedSampler:
+class HeteroFusedSampler:
     def __init__(
         self,
         indptr: Tensor,
@@ -162,7 +162,7 @@ class TypedFusedSampler:
         in_file: bool = False,
         copies: bool = False,
     ) -> None:
-        """As `TypedHopwiseSampler`, in the way of `FusedSampler`. `copies`, with `once`: a node may be a seed several
+        """As `HeteroHopwiseSampler`, in the way of `FusedSampler`. `copies`, with `once`: a node may be a seed several
         times. Each of its seeds then picks by itself, and the lowest is the end of edges that lead from it.
         """
 
@@ -212,7 +212,7 @@ class TreeSampler:
         num_threads: int,
         picks: Labor | Race | None = None,
     ) -> None:
-        """Samples trees on the CPU, see `loader.samplers.TreeSampler`; for `types` see `TypedHopwiseSampler`."""
+        """Samples trees on the CPU, see `loader.samplers.TreeSampler`; for `types` see `HeteroHopwiseSampler`."""
 
     def sample(
         self, seeds: Tensor, times: Tensor | None, key: int, next_key: int = 0, phase: int = 0
@@ -423,7 +423,7 @@ class _CudaSampler:
         cached_entries: Tensor | None = None,
     ) -> None:
         """`indptr` `[num_nodes + 1]` and `indices` `[num_edges]`: in GPU memory or in pinned host memory. `reads`:
-        how lists are read, a Reads of csrc/sampler/cuda/lines.h.
+        how lists are read, a Reads of csrc/sampler/cuda/pinned_lines.h.
         `cached_begins` and `cached_entries`: those of a `ListCache`. With `device=-1` the graph's arrays are meta
         tensors, no GPU is needed, and only `plan` can be called.
         """
@@ -476,7 +476,7 @@ class CudaSampler_i64_i32(_CudaSampler): ...
 class CudaSampler_i64_i64(_CudaSampler): ...
 
 cuda_header_bytes: int
-cuda_typed_header_bytes: int  # of a graph with types
+cuda_hetero_header_bytes: int  # of a graph with types
 cuda_max_batches_per_launch: int
 
 def watch_file(begin: int, length: int, handle: int, offset: int, path: str) -> int:
@@ -695,7 +695,7 @@ def mean_backward(indptr: Tensor, indices: Tensor, grad_out: Tensor, grad_x: Ten
 
 # Groups of what a launch is told; csrc/bindings/aggregate_cuda.cpp gives the shapes.
 _Where = tuple[int, int]  # device, stream
-# indptr, indices, num_dst, live, whether rows are summed, lists and places of the rows
+# indptr, indices, num_dst, captured, whether rows are summed, lists and places of the rows
 _Block = tuple[Tensor, Tensor, int, Tensor | None, bool, tuple[Tensor, Tensor] | None]
 _Activation = tuple[bool, int, int]  # ReLU, threshold, key
 _Scales = tuple[Tensor | None, bool]  # of codes, whether each row of the table has one
@@ -733,7 +733,7 @@ def cuda_mean_backward(
 ) -> None:
     """Launches the gradient of `cuda_mean_forward`."""
 
-# indptr, indices, place among the distinct nodes, tree; see loader/ops/moved_hops.py.
+# indptr, indices, place among the distinct nodes, tree; see loader/ops/captured_hetero_moves.py.
 _HopArrays = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 
 def cuda_move_hops(
@@ -843,21 +843,21 @@ def cuda_attend_sources(
 ) -> None:
     """Launches its gradient of `x`, from the entries in the order of their sources."""
 
-def cuda_write_live_blocks(
+def cuda_write_captured_blocks(
     blocks: list[tuple[Tensor, Tensor, int, Tensor | None, Tensor | None, int]],
-    live: Tensor,
+    captured: Tensor,
     labels: Tensor,
     labels_to: Tensor,
     device: int,
     stream: int,
     /,
 ) -> None:
-    """Launches the writing of live blocks to `live`, `[blocks * cuda_live_block_bytes]` uint8: of each, indptr,
-    indices, num_dst, x and nodes or None, and the key of the activation. The same launch copies `labels` to the
-    beginning of `labels_to`."""
+    """Launches the writing of captured blocks to `captured`, `[blocks * cuda_captured_block_bytes]` uint8: of each,
+    indptr, indices, num_dst, x and nodes or None, and the key of the activation. The same launch copies `labels` to
+    the beginning of `labels_to`."""
 
-cuda_live_block_bytes: int
-cuda_max_live_blocks: int
+cuda_captured_block_bytes: int
+cuda_max_captured_blocks: int
 
 def cuda_mean_forward_workspace(num_edges: int, /) -> int: ...
 def cuda_mean_backward_workspace(num_src: int, num_edges: int, /) -> int: ...

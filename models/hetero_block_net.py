@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from loader.machine.arguments import as_fraction, as_size
+from loader.ops.captured_hetero_batch import CapturedHeteroBatch
 from loader.ops.hop_layout import HopLayout
-from loader.ops.live_hops import LiveHops
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.lazy_rows import LazyFeatures
 from loader.samples.segments import EdgeType
@@ -105,7 +105,7 @@ class HeteroBlockNet(nn.Module):
         """With the dropout of features."""
         return nn.functional.dropout(x, self.input_dropout, self.training)
 
-    def check(self, batch: HeteroMiniBatch | LiveHops) -> None:
+    def check(self, batch: HeteroMiniBatch | CapturedHeteroBatch) -> None:
         """Raises ValueError if the mini-batch has another number of hops than the model has layers, or other types."""
         hops = len(batch.sizes) - 1
         if hops != self.num_layers:

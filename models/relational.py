@@ -15,10 +15,10 @@ from loader.machine.renamed import renamed_arguments
 from loader.ops import aggregate_sum
 from loader.ops.autocast import working_dtype
 from loader.ops.branches import Beside, are_open, beside
+from loader.ops.captured_trees import CapturedTrees
 from loader.ops.first_layers import halves
 from loader.ops.gpu import Entries, entries_of, sum_of_entries
 from loader.ops.grouped import Grouped, activated, by_type, sum_of_rows
-from loader.ops.live_trees import LiveTrees
 from loader.ops.mapped_rows import MappedRows
 from loader.ops.tiles import Spread
 from loader.ops.times_since import encode_since
@@ -113,7 +113,7 @@ class RelationalSAGE(nn.Module):
         self.head = nn.Linear(hidden_channels, as_size("out_dim", out_dim))
         self._ends: dict[Any, Any] = {}  # types of the ends of relations, by graph and device
 
-    def forward(self, batch: TreeMiniBatch | LiveTrees) -> Tensor:
+    def forward(self, batch: TreeMiniBatch | CapturedTrees) -> Tensor:
         """Outputs of the seeds, `[batch_size, out_dim]`.
 
         Raises:
@@ -127,7 +127,7 @@ class RelationalSAGE(nn.Module):
         self._check_dtype()
         segments, last = batch.segments, self.num_layers
         # Neither where rows lie nor their times depend on the rows, and weights depend on none of these.
-        laid = beside("layout", lambda: batch.layout if isinstance(batch, LiveTrees) else TreeLayout.of(batch))
+        laid = beside("layout", lambda: batch.layout if isinstance(batch, CapturedTrees) else TreeLayout.of(batch))
         mapped = self._mapped(laid.made, segments)
         weights = [beside("layers", partial(self._weights, i, segments, None if i else mapped)) for i in range(last)]
         entries = beside("layout", partial(self._entries, laid.made, mapped))

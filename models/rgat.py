@@ -13,9 +13,9 @@ from loader.machine.arguments import as_size
 from loader.ops.attention import attend, attended_places
 from loader.ops.attention_gpu import AttendedRows, BySource, columns_of, padded
 from loader.ops.autocast import autocast_dtype
+from loader.ops.captured_hetero_batch import CapturedHeteroBatch
 from loader.ops.grouped import Span, product_by_head, product_by_type
 from loader.ops.hop_layout import HopLayout
-from loader.ops.live_hops import LiveHops
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.segments import EdgeType
 from models.hetero_block_net import HeteroBlockNet, uniform
@@ -100,14 +100,14 @@ class RGAT(HeteroBlockNet):
         for name, weight in zip(self.names, self.first_own, strict=True):
             weight.requires_grad_(name in self.written[0])
 
-    def forward(self, batch: HeteroMiniBatch | LiveHops) -> Tensor:
+    def forward(self, batch: HeteroMiniBatch | CapturedHeteroBatch) -> Tensor:
         """Logits of the seeds, `[batch_size, out_dim]`.
 
         Raises:
             ValueError: see `HeteroBlockNet.check`; or the mini-batch lacks features of a type.
         """
         self.check(batch)
-        layout = batch.layout if isinstance(batch, LiveHops) else HopLayout.of(batch)
+        layout = batch.layout if isinstance(batch, CapturedHeteroBatch) else HopLayout.of(batch)
         x, by_source = self._first(layout), dict[int, BySource]()
         for i in range(1, self.num_layers):
             if len(self.scale):

@@ -12,9 +12,9 @@ from loader.machine.arguments import as_size
 from loader.machine.renamed import renamed
 from loader.ops import aggregate_row_mean
 from loader.ops.autocast import autocast_dtype
+from loader.ops.captured_hetero_batch import CapturedHeteroBatch
 from loader.ops.grouped import product_by_type, sum_of_relations
 from loader.ops.hop_layout import HopLayout
-from loader.ops.live_hops import LiveHops
 from loader.ops.packed_means import packed_means
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.segments import EdgeType
@@ -147,7 +147,7 @@ class RGCN(HeteroBlockNet):
             return nn.Identity()
         return nn.Linear(width, self.hidden_channels) if width else _OneRow(self.hidden_channels)
 
-    def forward(self, batch: HeteroMiniBatch | LiveHops) -> Tensor:
+    def forward(self, batch: HeteroMiniBatch | CapturedHeteroBatch) -> Tensor:
         """Logits of the seeds, `[batch_size, out_dim]`.
 
         Raises:
@@ -155,7 +155,7 @@ class RGCN(HeteroBlockNet):
                 or lacks features of a type.
         """
         self.check(batch)
-        layout = batch.layout if isinstance(batch, LiveHops) else HopLayout.of(batch)
+        layout = batch.layout if isinstance(batch, CapturedHeteroBatch) else HopLayout.of(batch)
         last = self.num_layers
         x = self._first(layout)
         for i in range(1, last):
@@ -216,7 +216,7 @@ class RGCN(HeteroBlockNet):
             x = x + self.one_hot(layout, hops, self.shares[0] if len(self.shares) else None).to(dtype)
         return x
 
-    def check(self, batch: HeteroMiniBatch | LiveHops) -> None:
+    def check(self, batch: HeteroMiniBatch | CapturedHeteroBatch) -> None:
         """See `HeteroBlockNet.check`. Also raises ValueError if trained rows were made for another number of nodes."""
         super().check(batch)
         for name, learned in self.learned.items():

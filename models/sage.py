@@ -56,7 +56,7 @@ class SAGEConv(nn.Module):
         memory of their own (see `loader.ops.linear_self_mean`). `LazyRows` are read where they lie, unless the layer
         `projects_first`.
         """
-        on_gpu = block.live is not None or x.device.type == "cuda"
+        on_gpu = block.captured is not None or x.device.type == "cuda"
         first = self.projects_first(block.num_src, block.num_dst, block.num_edges, on_gpu) and x.device.type != "meta"
         if on_gpu and not first:
             weights = self.lin_self.weight, self.lin_neigh.weight, self.lin_self.bias

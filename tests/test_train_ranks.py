@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 import torch
 from digest_record import records
+from hetero_datasets import make_purchases, write_hetero
 from hydra.utils import instantiate
 from marks import needs_frame
 from omegaconf import open_dict
 from shop import write_shop
 from train_runs import ROOT, composer
-from typed_datasets import make_purchases, write_typed
 
 from models.training.link_job import without_node_options
 
@@ -126,7 +126,7 @@ def test_ranks_share_mini_batches_of_types(tmp_path: Path, task: str, ranks: int
         shop = write_shop(tmp_path / "shop")
         data = ["dataset=relational", f"dataset.path={shop}", "dataset.task=spent"]
     else:
-        data = ["dataset=hetero_npz", write_typed(tmp_path, make_purchases() if task == "link" else None)]
+        data = ["dataset=hetero_npz", write_hetero(tmp_path, make_purchases() if task == "link" else None)]
     options = (
         "device=cpu", "num_threads=1", *data, "model.hidden_channels=8", "callbacks=quiet", *TYPED[task],
         "callbacks.early_stopping=null", "logger=none",

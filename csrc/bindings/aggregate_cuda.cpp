@@ -56,10 +56,10 @@ void with_dtype(int dtype, const F& f) {
 
 // What a launch is told, in groups. Strides are in elements.
 
-// indptr [num_dst + 1] and indices [num_edges]; num_dst; None, or the LiveBlock's bytes, where the block is
-// live: then the arrays are meta tensors, whose sizes bound those of the block; whether rows are summed, not
-// averaged; None, or for each of num_dst rows its list in indptr, which may have others, and the element of
-// the output that it begins at.
+// indptr [num_dst + 1] and indices [num_edges]; num_dst; None, or the CapturedBlock's bytes, where the block
+// is captured: then the arrays are meta tensors, whose sizes bound those of the block; whether rows are
+// summed, not averaged; None, or for each of num_dst rows its list in indptr, which may have others, and the
+// element of the output that it begins at.
 using BlockArgs = std::tuple<py::object, py::object, int64_t, py::object, bool,
                              std::optional<std::tuple<py::object, py::object>>>;
 // ReLU, threshold and key of dropout.
@@ -71,23 +71,23 @@ using ScalesArgs = std::tuple<py::object, bool>;
 struct NarrowBlock {
   View<const int32_t> indptr, indices;
   int64_t num_dst;
-  const LiveBlock* live;
+  const CapturedBlock* captured;
   bool sums;
   const int64_t *order, *at;
 
   DeviceBlock<int32_t, int32_t> of(int64_t num_src) const {
-    return {indptr.data, indices.data, num_dst, num_src, indices.size, live, sums, order, at};
+    return {indptr.data, indices.data, num_dst, num_src, indices.size, captured, sums, order, at};
   }
 };
 
 NarrowBlock block_of(const BlockArgs& args, const Place& gpu) {
-  const auto& [indptr, indices, num_dst, live, sums, rows] = args;
-  const Place place = live.is_none() ? gpu : Place("meta");
+  const auto& [indptr, indices, num_dst, captured, sums, rows] = args;
+  const Place place = captured.is_none() ? gpu : Place("meta");
   NarrowBlock block{view<const int32_t>(indptr, "indptr", rows ? -1 : num_dst + 1, place),  // [num_dst + 1]
                     view<const int32_t>(indices, "indices", -1, place),                     // [num_edges]
                     num_dst,
-                    reinterpret_cast<const LiveBlock*>(  // [cuda_live_block_bytes]
-                        optional_view<uint8_t>(live, "live", sizeof(LiveBlock), gpu)),
+                    reinterpret_cast<const CapturedBlock*>(  // [cuda_captured_block_bytes]
+                        optional_view<uint8_t>(captured, "captured", sizeof(CapturedBlock), gpu)),
                     sums,
                     nullptr,
                     nullptr};
@@ -138,7 +138,7 @@ Scales scales_of(const ScalesArgs& args, int64_t num_rows, int64_t dim, const Pl
 
 // Writes to `out` [num_dst, columns]: from column `mean_at` on the means, and from `own_at` on, if that is
 // not -1, the own rows; behind the means `padding` columns. x is [num_src, dim] or, with `nodes` [num_src],
-// the table whose rows they name; where the block is live it may be a meta tensor. `workspace`:
+// the table whose rows they name; where the block is captured it may be a meta tensor. `workspace`:
 // [mean_forward_workspace(num_edges)] bytes, or None if no row can be a long one.
 void forward(const LaunchPlace& where, const BlockArgs& block_args, py::handle x, py::handle nodes,
              py::handle out, int64_t mean_at, int64_t own_at, int padding, const ActivationArgs& active,
@@ -147,7 +147,7 @@ void forward(const LaunchPlace& where, const BlockArgs& block_args, py::handle x
   const auto [device, stream] = where;
   const Place place{kGpu, device};
   const NarrowBlock block = block_of(block_args, place);
-  const bool on_meta = block.live && get_attribute(x, attribute_names().is_meta).ptr() == Py_True;
+  const bool on_meta = block.captured && get_attribute(x, attribute_names().is_meta).ptr() == Py_True;
   const StridedView from = strided_view(x, "x", on_meta ? Place("meta") : place);
   const int64_t dim = from.columns;
   const Dtype dtype = dtype_of_rows(x, "x");
@@ -177,7 +177,7 @@ void forward(const LaunchPlace& where, const BlockArgs& block_args, py::handle x
       optional_view<uint8_t>(workspace, "workspace", mean_forward_workspace(num_edges), place);
   if (!scratch && num_edges > kLongRowInTurns)
     throw py::value_error("workspace is None; a block of " + std::to_string(num_edges) + " edges needs it");
-  // The rows of a live block are those of a table that is not known yet.
+  // The rows of a captured block are those of a table that is not known yet.
   const Scales scales = scales_of(coding, on_meta ? -1 : from.num_rows, dim, place);
   const auto launch = [&, device = device, stream = stream](auto input, auto output) {
     using T = typename decltype(input)::type;
@@ -249,17 +249,17 @@ void backward(const LaunchPlace& where, const BlockArgs& block_args, py::handle 
   });
 }
 
-// As LiveBlock has them: indptr and indices, num_dst, rows x and nodes, or None, and key.
-using LiveFields = std::tuple<py::object, py::object, int64_t, py::object, py::object, uint32_t>;
+// As CapturedBlock has them: indptr and indices, num_dst, rows x and nodes, or None, and key.
+using CapturedFields = std::tuple<py::object, py::object, int64_t, py::object, py::object, uint32_t>;
 
 // Also copies `labels` to the beginning of `labels_to`, of one type.
-void write_live(const std::vector<LiveFields>& fields, py::handle to, py::handle labels, py::handle labels_to,
-                int device, StreamHandle stream) {
-  if (fields.size() > kMaxLiveBlocks)
+void write_captured(const std::vector<CapturedFields>& fields, py::handle to, py::handle labels,
+                    py::handle labels_to, int device, StreamHandle stream) {
+  if (fields.size() > kMaxCapturedBlocks)
     throw py::value_error("there are " + std::to_string(fields.size()) + " blocks; at most " +
-                          std::to_string(kMaxLiveBlocks) + " can be live");
+                          std::to_string(kMaxCapturedBlocks) + " can be captured");
   const Place place{kGpu, device};
-  LiveBlock blocks[kMaxLiveBlocks] = {};
+  CapturedBlock blocks[kMaxCapturedBlocks] = {};
   for (size_t i = 0; i < fields.size(); ++i) {
     const auto& [indptr, indices, num_dst, x, nodes, key] = fields[i];
     const auto lists = view<const int32_t>(indptr, "indptr", num_dst + 1, place);  // [num_dst + 1]
@@ -273,8 +273,8 @@ void write_live(const std::vector<LiveFields>& fields, py::handle to, py::handle
     blocks[i] = {lists.data, sources.data, num_dst, sources.size, rows.data, rows.stride, named, key};
   }
   const auto count = static_cast<int64_t>(fields.size());
-  auto* const live = reinterpret_cast<LiveBlock*>(
-      view<uint8_t>(to, "live", count * static_cast<int64_t>(sizeof(LiveBlock)), place).data);
+  auto* const captured = reinterpret_cast<CapturedBlock*>(
+      view<uint8_t>(to, "captured", count * static_cast<int64_t>(sizeof(CapturedBlock)), place).data);
   const auto from = bytes_view(labels, "labels", place), room = bytes_view(labels_to, "labels_to", place);
   if (!get_attribute(labels, attribute_names().dtype).is(get_attribute(labels_to, attribute_names().dtype)))
     throw py::type_error("labels has dtype " + dtype_of(labels) + "; it must be that of labels_to, " +
@@ -282,9 +282,9 @@ void write_live(const std::vector<LiveFields>& fields, py::handle to, py::handle
   if (from.size > room.size)
     throw py::value_error("labels has " + std::to_string(from.size) + " bytes; there is room for " +
                           std::to_string(room.size));
-  const LiveCopy copy{from.data, room.data, from.size};
-  launching("writing the live blocks", {device, stream}, [&](int on, gpu::Stream of) {
-    write_live_blocks(blocks, static_cast<int>(count), live, copy, on, of);
+  const CapturedCopy copy{from.data, room.data, from.size};
+  launching("writing the captured blocks", {device, stream}, [&](int on, gpu::Stream of) {
+    write_captured_blocks(blocks, static_cast<int>(count), captured, copy, on, of);
   });
 }
 
@@ -298,9 +298,9 @@ void bind_aggregate_cuda(py::module_& m) {
   m.attr("cuda_mean_dtypes") = py::make_tuple("float32", "float64", "float16", "bfloat16");
   m.attr("cuda_mean_codes") = py::make_tuple("int8", "float8_e4m3fn");  // their numbers follow
   m.attr("cuda_mean_long_row") = kLongRowInTurns;
-  m.def("cuda_write_live_blocks", &write_live);
-  m.attr("cuda_live_block_bytes") = sizeof(LiveBlock);
-  m.attr("cuda_max_live_blocks") = kMaxLiveBlocks;
+  m.def("cuda_write_captured_blocks", &write_captured);
+  m.attr("cuda_captured_block_bytes") = sizeof(CapturedBlock);
+  m.attr("cuda_max_captured_blocks") = kMaxCapturedBlocks;
 }
 
 }  // namespace loader

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "bindings/views.h"
-#include "induced/asked.h"
+#include "induced/edges_between.h"
 
 namespace loader {
 

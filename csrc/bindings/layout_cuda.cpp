@@ -1,6 +1,6 @@
 // Exports what a captured step on several types does before its layers: checks the tensors that
-// loader/ops/moved_hops.py, mapped_rows.py and times_since.py own. Values of index arrays are trusted.
-// Everything is launched on the given stream; nothing waits.
+// loader/ops/captured_hetero_moves.py, mapped_rows.py and times_since.py own. Values of index arrays are
+// trusted. Everything is launched on the given stream; nothing waits.
 #include <pybind11/pybind11.h>
 
 #include <string>

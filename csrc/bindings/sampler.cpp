@@ -12,8 +12,8 @@
 #include <variant>
 
 #include "bindings/choice.h"
+#include "bindings/hetero.h"
 #include "bindings/sampled_buffer.h"
-#include "bindings/typed.h"
 #include "bindings/views.h"
 #include "disk/faults.h"
 #include "features/buffer_pool.h"
@@ -151,7 +151,7 @@ class AnySampler {
     read_ = ListBytes(offsets.data, offsets.size, sources.data, sources.size);
     using Lists = typename Impl<P, N>::Lists;
     GraphOf<Lists> graph{};
-    if constexpr (std::is_same_v<Lists, TypedLists<P, N>>)
+    if constexpr (std::is_same_v<Lists, HeteroLists<P, N>>)
       graph = types_.graph(offsets, sources.data);
     else
       graph = {{offsets.data, sources.data}, offsets.size - 1};
@@ -195,9 +195,9 @@ class AnySampler {
       impl_;
 };
 
-// Of typed lists. `types`: of the vertices, see Types.
+// Of HeteroLists. `types`: of the vertices, see Types.
 template <template <typename, typename> class Impl>
-void bind_typed_class(py::module_& m, const char* name) {
+void bind_hetero_class(py::module_& m, const char* name) {
   using Class = AnySampler<Impl>;
   py::class_<Class>(m, name)
       .def(py::init([](py::object indptr, py::object indices, std::vector<std::vector<int64_t>> fanouts,
@@ -242,8 +242,8 @@ void bind_sampler(py::module_& m) {
   py::class_<Sampled>(m, "Sampled").def("take", &Sampled::take);
   bind_class<HopwiseSampler>(m, "HopwiseSampler");
   bind_class<FusedSampler>(m, "FusedSampler");
-  bind_typed_class<TypedHopwiseSampler>(m, "TypedHopwiseSampler");
-  bind_typed_class<TypedFusedSampler>(m, "TypedFusedSampler");
+  bind_hetero_class<HeteroHopwiseSampler>(m, "HeteroHopwiseSampler");
+  bind_hetero_class<HeteroFusedSampler>(m, "HeteroFusedSampler");
 }
 
 }  // namespace loader

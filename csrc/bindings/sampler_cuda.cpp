@@ -11,9 +11,9 @@
 #include <variant>
 
 #include "bindings/choice.h"
+#include "bindings/hetero.h"
 #include "bindings/sampler_result.h"
 #include "bindings/sampler_room.h"
-#include "bindings/typed.h"
 #include "bindings/views.h"
 #include "sampler/cuda/launch.h"
 #include "sampler/sampler.h"
@@ -30,8 +30,8 @@ class Engine {
   using Lists = ListsOf;
   using P = typename Lists::Edge;
   using N = typename Lists::Vertex;
-  static constexpr bool kTyped = std::is_same_v<typename Lists::Row, TypedRow>;
-  using Header = std::conditional_t<kTyped, TypedHeader, SampleHeader>;
+  static constexpr bool kHetero = std::is_same_v<typename Lists::Row, HeteroRow>;
+  using Header = std::conditional_t<kHetero, HeteroHeader, SampleHeader>;
 
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -56,7 +56,7 @@ class Engine {
     if (fanouts.empty() || fanouts.size() > kMaxHops)
       throw py::value_error("there are " + std::to_string(fanouts.size()) + " fanouts; 1 to " +
                             std::to_string(kMaxHops) + " are possible");
-    if constexpr (kTyped) {
+    if constexpr (kHetero) {
       args_.lists = types_.graph(offsets, sources.data).lists;
       args_.num_nodes = types_.num_vertices();
       args_.num_relations = static_cast<int>(types_.num_relations());
@@ -104,7 +104,7 @@ class Engine {
     const auto hops = static_cast<size_t>(args_.hops);
     if (frontier_capacity.size() != hops + 1 || edge_capacity.size() != hops || indices_at.size() != hops ||
         indptr_at.size() != hops || edge_ids_at.size() != (args_.edge_ids ? hops : 0) ||
-        row_capacity.size() != (kTyped ? hops : 0))
+        row_capacity.size() != (kHetero ? hops : 0))
       throw py::value_error("one offset and one capacity is needed for each of " + std::to_string(hops) +
                             " hops");
     for (size_t h = 0; h < hops; ++h) {
@@ -127,7 +127,7 @@ class Engine {
     schedule_ = static_cast<Schedule>(schedule);
     edges_at_ = edges_at;
     memory_bytes_ = output_bytes<P, N>({frontier_capacity[hops], edge_capacity,
-                                        kTyped ? row_capacity.data() : frontier_capacity.data(), indices_at,
+                                        kHetero ? row_capacity.data() : frontier_capacity.data(), indices_at,
                                         indptr_at, edge_ids_at, edges_at});
     for (size_t h = 0; h < hops; ++h) {
       args_.edge_capacity[h] = edge_capacity[h];
@@ -136,11 +136,11 @@ class Engine {
       args_.edge_ids_at[h] = args_.edge_ids ? edge_ids_at[h] : 0;
     }
     for (size_t h = 0; h <= hops; ++h) args_.frontier_capacity[h] = frontier_capacity[h];
-    if constexpr (kTyped) std::copy(row_capacity.begin(), row_capacity.end(), args_.row_capacity);
+    if constexpr (kHetero) std::copy(row_capacity.begin(), row_capacity.end(), args_.row_capacity);
     const bool uniform = std::holds_alternative<ArgsOf<UniformChoice>>(launched_);
     by_places_ = (reads_ != Reads::kWords || args_.lines.cached.begins) && !scans_ &&
                  lined_schedule(schedule_, set, uniform);
-    if (schedule_ == Schedule::kCooperative && set == VertexSet::kBitmap && !by_places_ && !kTyped)
+    if (schedule_ == Schedule::kCooperative && set == VertexSet::kBitmap && !by_places_ && !kHetero)
       schedule_ = one_launch(kernel_width<N>(args_.fanouts, args_.hops, args_.shared_bytes), uniform,
                              std::accumulate(edge_capacity.begin(), edge_capacity.end(), int64_t{0}), slots);
     const Room needed = room_of(num_seeds, lines);
@@ -227,8 +227,8 @@ class Engine {
       const gpu::OnDevice current(device_);
       return std::visit(
           [&](auto& args) {
-            if constexpr (kTyped)
-              return launch_typed(args, blocks, device_, on);
+            if constexpr (kHetero)
+              return launch_hetero(args, blocks, device_, on);
             else
               return launch_sample(args, schedule_, blocks, device_, on);
           },
@@ -252,7 +252,7 @@ class Engine {
   using ArgsOf = SampleArgs<Lists, Choice>;
   // What there is code for.
   using AnyArgs = std::conditional_t<
-      kTyped,
+      kHetero,
       std::variant<ArgsOf<UniformChoice>, ArgsOf<WeightedChoice>, ArgsOf<TopKChoice>, ArgsOf<ScanChoice>>,
       std::variant<ArgsOf<UniformChoice>, ArgsOf<WeightedChoice>, ArgsOf<TopKChoice>, ArgsOf<LaborChoice>,
                    ArgsOf<RaceChoice>>>;
@@ -261,7 +261,7 @@ class Engine {
     return std::visit(
         [](const auto& kind) -> AnyArgs {
           using Choice = std::decay_t<decltype(kind)>;
-          if constexpr (kTyped && !Choice::kCountsByDegree) {
+          if constexpr (kHetero && !Choice::kCountsByDegree) {
             ArgsOf<ScanChoice> args{};
             args.choice = as_scan(kind);
             return args;
@@ -313,7 +313,7 @@ class Engine {
     f("state", args_.state, 1, true);
     f("row_begin", args_.row_begin, room_.rows, false);
     f("row_degree", args_.row_degree, room_.rows, false);
-    if constexpr (kTyped) {
+    if constexpr (kHetero) {
       f("row_node", args_.row_vertex, room_.rows, false);
       f("row_kind", args_.row_kind, room_.rows, false);
     }
@@ -360,7 +360,7 @@ class Engine {
     room.rows = args_.frontier_capacity[hops - 1] + num_seeds;
     // Rows of hops add up if a hop has only new ones, unless they are scanned: then they lie in place of
     // those before. At least one: no array that kernels use is empty.
-    if constexpr (kTyped) {
+    if constexpr (kHetero) {
       const int64_t* const of_hop = args_.row_capacity;
       room.rows = 1 + (!args_.once ? of_hop[hops - 1]
                        : scans_    ? *std::max_element(of_hop, of_hop + hops)
@@ -378,7 +378,7 @@ class Engine {
     }
     room.bitmaps = std::max<int64_t>(bitmap_entries(args_.num_nodes, hops), 1);
     room.vertices = std::max<int64_t>(args_.num_nodes, 1);
-    if (schedule_ == Schedule::kCooperative && !by_places_ && !kTyped) {
+    if (schedule_ == Schedule::kCooperative && !by_places_ && !kHetero) {
       for (int h = 0; h < hops; ++h)
         room.picks += whole_groups(std::min(room.rows, args_.frontier_capacity[h] + num_seeds)) *
                       pick_width(args_.fanouts[h]);
@@ -389,7 +389,7 @@ class Engine {
   // Shared memory of a block on the GPUs that have most (compute capability 9.0): of these a plan is largest.
   static constexpr int64_t kMostShared = 227 * 1024;
 
-  const Types types_;  // of typed lists
+  const Types types_;  // of HeteroLists
   const int device_;
   const Reads reads_;
   const bool races_, scans_;
@@ -421,10 +421,10 @@ void bind_methods(py::class_<Class>& bound) {
       .def_property("fetch_blocks", &Class::fetch_blocks, &Class::set_fetch_blocks);
 }
 
-// Of typed lists. `types`: see Types; `relation_fanouts`: the same fanouts, int16, on the GPU.
+// Of HeteroLists. `types`: see Types; `relation_fanouts`: the same fanouts, int16, on the GPU.
 template <typename P, typename N>
-void bind_typed_engine(py::module_& m, const char* name) {
-  using Class = Engine<TypedLists<P, N>>;
+void bind_hetero_engine(py::module_& m, const char* name) {
+  using Class = Engine<HeteroLists<P, N>>;
   py::class_<Class> bound(m, name, py::module_local());
   bound.def(py::init([](py::handle indptr, py::handle indices, std::vector<std::vector<int64_t>> fanouts,
                         const py::object& relation_fanouts, const std::vector<Types::Entry>& types, bool once,
@@ -463,10 +463,10 @@ void bind_sampler_cuda(py::module_& m) {
   bind_engine<int32_t, int32_t>(m, "CudaSampler_i32_i32");
   bind_engine<int64_t, int32_t>(m, "CudaSampler_i64_i32");
   bind_engine<int64_t, int64_t>(m, "CudaSampler_i64_i64");
-  bind_typed_engine<int32_t, int32_t>(m, "TypedCudaSampler_i32_i32");
-  bind_typed_engine<int64_t, int32_t>(m, "TypedCudaSampler_i64_i32");
-  bind_typed_engine<int64_t, int64_t>(m, "TypedCudaSampler_i64_i64");
-  m.attr("cuda_typed_header_bytes") = sizeof(TypedHeader);
+  bind_hetero_engine<int32_t, int32_t>(m, "HeteroCudaSampler_i32_i32");
+  bind_hetero_engine<int64_t, int32_t>(m, "HeteroCudaSampler_i64_i32");
+  bind_hetero_engine<int64_t, int64_t>(m, "HeteroCudaSampler_i64_i64");
+  m.attr("cuda_hetero_header_bytes") = sizeof(HeteroHeader);
   m.attr("cuda_header_bytes") = sizeof(SampleHeader);
   m.attr("cuda_max_batches_per_launch") = kMaxBatchesPerLaunch;
 }

@@ -19,7 +19,7 @@ namespace loader {
 // The headers of a sampler, and the largest sizes that they told. The GIL is held.
 class Results {
  public:
-  // Of typed lists: the relations into each type, and whether a hop looks at the lists of the vertices alone
+  // Of HeteroLists: the relations into each type, and whether a hop looks at the lists of the vertices alone
   // that the hop before found.
   explicit Results(std::vector<int64_t> relations = {}, bool once = false)
       : relations_(std::move(relations)), once_(once) {
@@ -44,8 +44,8 @@ class Results {
   size_t count() const { return free_.count(); }
   size_t types() const { return relations_.size(); }
 
-  // Of typed lists the vertices that each hop found, by type, and the lists that each hop looked at.
-  std::pair<py::tuple, py::list> by_type(const TypedHeader& h, int hops) const {
+  // Of HeteroLists the vertices that each hop found, by type, and the lists that each hop looked at.
+  std::pair<py::tuple, py::list> by_type(const HeteroHeader& h, int hops) const {
     py::tuple found(hops + 1);
     py::list rows;
     int64_t before = 0;
@@ -108,7 +108,7 @@ class Result {
 
   SampleHeader* header() const { return header_; }
 
-  // Of typed lists after that also what Results::by_type says, as far as is known.
+  // Of HeteroLists after that also what Results::by_type says, as far as is known.
   // Waits for the sizes: (status, detail, hops done, frontiers, edges, SampleHeader::counted, whether one
   // that was finished needed more of anything than all before it, lines of pinned memory that its launch
   // fetched).
@@ -125,7 +125,7 @@ class Result {
                                  std::vector<int64_t>(h.edges, h.edges + hops_), h.counted,
                                  ok && results_->grows(h, hops_), h.lines);
     if (results_->types() > 0) {
-      auto [found, rows] = results_->by_type(static_cast<const TypedHeader&>(h), hops_);
+      auto [found, rows] = results_->by_type(static_cast<const HeteroHeader&>(h), hops_);
       report = report + py::make_tuple(std::move(found), std::move(rows));
     }
     let_go();

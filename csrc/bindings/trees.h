@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bindings/choice.h"
-#include "bindings/typed.h"
+#include "bindings/hetero.h"
 #include "sampler/trees.h"
 
 namespace loader {
@@ -63,11 +63,12 @@ inline void bind_times(py::module_& m) {
 template <typename P, typename N>
 GraphOf<TimedLists<P, N>> timed_graph(const Types& types, View<const P> offsets, View<const N> sources,
                                       const py::object& times, bool on_gpu) {
-  const auto typed = types.graph(offsets, sources.data);
-  if (typed.num_nodes > kMostTreeVertices)
-    throw py::value_error("the graph has " + std::to_string(typed.num_nodes) + " nodes; trees of at most " +
-                          std::to_string(kMostTreeVertices) + " are sampled");
-  GraphOf<TimedLists<P, N>> graph{{{typed.lists}, nullptr, nullptr, nullptr}, typed.num_nodes};
+  const auto graph_of_types = types.graph(offsets, sources.data);
+  if (graph_of_types.num_nodes > kMostTreeVertices)
+    throw py::value_error("the graph has " + std::to_string(graph_of_types.num_nodes) +
+                          " nodes; trees of at most " + std::to_string(kMostTreeVertices) + " are sampled");
+  GraphOf<TimedLists<P, N>> graph{{{graph_of_types.lists}, nullptr, nullptr, nullptr},
+                                  graph_of_types.num_nodes};
   if (!times.is_none())
     times.cast<const Times&>().add_to(graph.lists, sources.size, types.num_relations(), on_gpu);
   return graph;

@@ -191,7 +191,7 @@ class TreeEngine {
     planned_ = true;
   }
 
-  void add_headers(const py::object& memory) { results_->add<TypedHeader>(memory); }
+  void add_headers(const py::object& memory) { results_->add<HeteroHeader>(memory); }
 
   // (seeds, keys, memory, None): there is nothing else, see Engine::Batch
   using Batch = std::tuple<py::object, std::tuple<uint64_t, uint64_t, uint32_t>, py::object, py::none>;

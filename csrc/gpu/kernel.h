@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "gpu/driver.h"
-#include "gpu/spelled.h"
+#include "gpu/kernel_names.h"
 
 namespace loader::gpu {
 

@@ -1,7 +1,7 @@
-// Lists by vertex and relation (typed.h) whose entries have times: a row sees a range of its list.
+// Lists by vertex and relation (hetero.h) whose entries have times: a row sees a range of its list.
 #pragma once
 
-#include "graph/typed.h"
+#include "graph/hetero.h"
 
 namespace loader {
 
@@ -12,10 +12,10 @@ struct Bound {
 };
 
 template <typename P, typename N>
-struct TimedLists : TypedLists<P, N> {
+struct TimedLists : HeteroLists<P, N> {
   using Edge = P;
   using Vertex = N;
-  using Row = TypedRow;
+  using Row = HeteroRow;
 
   static constexpr P kApart = 32;  // of coarse ranks: a line of 128 bytes
 
@@ -23,7 +23,7 @@ struct TimedLists : TypedLists<P, N> {
   const int32_t* coarse;   // [(num_edges + 31) / 32] the rank of entry 0, 32, 64, ...
   const uint32_t* always;  // bit r: nothing of relation r has a time, and all of it is visible
 
-  using TypedLists<P, N>::list;
+  using HeteroLists<P, N>::list;
 
   LOADER_HD bool has_times(uint32_t relation) const {
     return ranks && !(load(always + relation / 32) >> relation % 32 & 1);

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "graph/searched.h"
+#include "graph/search.h"
 #include "sampler/pick.h"
 
 namespace loader {

@@ -8,8 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "graph/hetero.h"
 #include "graph/lists.h"
-#include "graph/typed.h"
 #include "sampler/choice.h"
 
 namespace loader {
@@ -28,7 +28,7 @@ decltype(auto) with_choice(const AnyChoice& choice, const F& f) {
 
 template <typename Choice>
 struct SampleOptionsOf {
-  std::vector<int64_t> fanouts;  // hop order; of typed lists the widest of each hop
+  std::vector<int64_t> fanouts;  // hop order; of HeteroLists the widest of each hop
   Choice choice;
   bool edge_ids;
   BatchKeys keys;
@@ -36,12 +36,12 @@ struct SampleOptionsOf {
   bool in_file = false;  // a part of the lists may be on disk only, see PagesAhead
   // A vertex may be a seed several times, see lane_of_copy: with `once`, of the fused sampler.
   bool copies = false;
-  // Of typed lists: [hops, num_relations], by TypedRow::relation.
+  // Of HeteroLists: [hops, num_relations], by HeteroRow::relation.
   int64_t num_relations = 0;
   std::vector<int64_t> relation_fanouts{};
 
   int64_t fanout(const VertexRow&, int hop) const { return fanouts[hop - 1]; }
-  int64_t fanout(const TypedRow& row, int hop) const {
+  int64_t fanout(const HeteroRow& row, int hop) const {
     return relation_fanouts[(hop - 1) * num_relations + row.relation];
   }
   int hops() const { return static_cast<int>(fanouts.size()); }

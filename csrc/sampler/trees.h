@@ -23,7 +23,7 @@ constexpr int64_t kMostTrees = int64_t{1} << 24;
 constexpr int64_t kMostTreeVertices = int64_t{1} << kTreeShift;
 
 // A list of a tree: draws by `number` at this hop.
-struct TreeRow : TypedRow {
+struct TreeRow : HeteroRow {
   uint64_t number;
   LOADER_HD uint64_t lane() const { return number; }
 };

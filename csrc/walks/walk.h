@@ -21,7 +21,7 @@
 #include <type_traits>
 
 #include "graph/metapath.h"
-#include "graph/searched.h"
+#include "graph/search.h"
 #include "sampler/pick.h"
 
 namespace loader {

@@ -5,7 +5,6 @@ import warnings
 from typing import Any
 
 from loader.datasets.base import Dataset
-from loader.datasets.columns import Column
 from loader.datasets.digits import Digits
 from loader.datasets.distances import DistanceFeatures
 from loader.datasets.edge_list_base import EdgeList, EdgeListDataset
@@ -25,6 +24,7 @@ from loader.datasets.planetoid import PlanetoidDataset
 from loader.datasets.pyg import PyGDataset, ShchurDataset
 from loader.datasets.relational import RelationalData, RelationalDataset, RowColumn, TaskItems, write_relbench
 from loader.datasets.table import TableDataset
+from loader.datasets.table_columns import Column
 from loader.datasets.table_record import TableRecord
 
 __all__ = [

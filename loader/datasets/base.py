@@ -27,7 +27,7 @@ from loader.datasets.cache_lock import conversion_lock
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.errors import CacheError, DatasetError
 from loader.datasets.feature_rows import read_rows
-from loader.datasets.launch import is_of_this_launch
+from loader.datasets.local_ranks import is_of_this_launch
 from loader.datasets.locations import check_folder, check_name, resolve_cache_dir, trusted_conversion
 from loader.datasets.node_dataset import SPLITS, NodeDataset
 from loader.datasets.progress import ConversionProgress

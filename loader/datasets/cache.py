@@ -9,7 +9,7 @@
 `current` is replaced at once, so a reader finds a whole version at any time. An old version is removed as soon as there
 is a newer one: files that are open stay readable, and a reader that had not opened all of them begins again.
 
-What others can have written is not read, see `loader.machine.trust`.
+What others can have written is not read, see `loader.machine.trusted_files`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from torch import Tensor
 
 from loader.datasets.errors import CacheError
 from loader.machine.mapped import map_array
-from loader.machine.trust import UntrustedError, check_trusted, open_trusted
+from loader.machine.trusted_files import UntrustedError, check_trusted, open_trusted
 
 Read = TypeVar("Read")
 

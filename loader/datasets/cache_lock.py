@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from loader.datasets.cache import VERSION_NAME, current_version, has_conversion
 from loader.datasets.errors import CacheError
-from loader.machine.trust import UntrustedError, check_trusted, make_private_folder, open_lock
+from loader.machine.trusted_files import UntrustedError, check_trusted, make_private_folder, open_lock
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from loader.datasets.cache import CURRENT, FORMAT, META, VERSION, Checksums, digest
 from loader.datasets.errors import CacheError
-from loader.datasets.launch import this_process
-from loader.machine.trust import create_trusted
+from loader.datasets.local_ranks import this_process
+from loader.machine.trusted_files import create_trusted
 
 _NO_SPACE = 1 << 20  # bytes; a disk with less is full
 

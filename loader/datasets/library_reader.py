@@ -18,7 +18,7 @@ from loader.datasets.cache_writer import CacheWriter, is_disk_full
 from loader.datasets.edge_list_base import EdgeList, EdgeListDataset
 from loader.datasets.errors import DatasetError
 from loader.datasets.locations import fingerprint, is_writable, stage
-from loader.machine.trust import UntrustedError, held_folder, open_trusted
+from loader.machine.trusted_files import UntrustedError, held_folder, open_trusted
 
 log = logging.getLogger(__name__)
 

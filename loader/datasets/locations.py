@@ -13,7 +13,7 @@ from typing import Any
 
 from loader.datasets.errors import CacheError, DatasetError
 from loader.machine.arguments import shown
-from loader.machine.trust import UntrustedError, check_trusted
+from loader.machine.trusted_files import UntrustedError, check_trusted
 
 log = logging.getLogger(__name__)
 

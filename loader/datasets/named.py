@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from loader.datasets.base import CachedDataset, keywords_of
-from loader.datasets.columns import table_kind
 from loader.datasets.hetero_npz import HeteroNpzDataset, has_types
 from loader.datasets.locations import given_file
 from loader.datasets.npz import NpzDataset
 from loader.datasets.table import TableDataset
+from loader.datasets.table_columns import table_kind
 from loader.machine.arguments import as_seed, shown
 from loader.machine.optional import import_optional
 from loader.machine.spelling import nearest

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from loader.datasets.column_values import is_text, pyarrow
-from loader.datasets.columns import TableFile
+from loader.datasets.table_columns import TableFile
 from loader.machine.arguments import shown
 
 _NEARLY = 0.9  # of the cells, or of the different values

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loader.datasets.column_values import pyarrow
-from loader.datasets.columns import TableFile
+from loader.datasets.table_columns import TableFile
 
 _ROW = re.compile(rb"-?\d+[,\t]-?\d+\n")
 _PART = 1 << 16  # numbers whose digits are counted at once, in the processor's cache

@@ -25,7 +25,6 @@ from loader.datasets.column_values import (
     refuse_spaces,
     whole_bits,
 )
-from loader.datasets.columns import Column, TableFile
 from loader.datasets.digests import digest_of
 from loader.datasets.edge_list_base import EdgeList, EdgeListDataset
 from loader.datasets.edge_sorter import cut
@@ -36,6 +35,7 @@ from loader.datasets.node_ids import IdNumbers, read_ids, write_ids
 from loader.datasets.odd_cells import odd_cells, way_to_numbers
 from loader.datasets.plain_ids import plain_integers
 from loader.datasets.splits import as_split_seed, check_fractions, stratified_split
+from loader.datasets.table_columns import Column, TableFile
 from loader.datasets.table_record import TableRecord
 from loader.datasets.trained_tables import TrainedTables, digest_of_ends, trained_labels
 from loader.machine.arguments import shown
@@ -55,8 +55,8 @@ class TableDataset(EdgeListDataset):
     order in which their ids occur in the column of sources, then in that of targets. `NodeDataset.tables` keeps the
     ids, the names of classes, and what was done to each column.
 
-    Edges are read in pieces; of the nodes whole columns are in memory. See `loader.datasets.columns.Column` for how
-    columns become features. Means, deviations and frequencies are those of all nodes, whatever their split is: a
+    Edges are read in pieces; of the nodes whole columns are in memory. See `loader.datasets.table_columns.Column` for
+    how columns become features. Means, deviations and frequencies are those of all nodes, whatever their split is: a
     model reads features of neighbors of every split anyway, and no label takes part.
 
     Each of these cases has one rule:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from loader.datasets.columns import Column
 from loader.datasets.node_ids import NodeIds
+from loader.datasets.table_columns import Column
 from loader.datasets.trained_tables import TrainedTables
 
 

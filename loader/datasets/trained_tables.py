@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 from loader.datasets.column_values import as_text, pyarrow
-from loader.datasets.columns import Column, TableFile, column_kind
 from loader.datasets.digests import digest_of
 from loader.datasets.errors import DatasetError
 from loader.datasets.node_ids import digest_of_ids
+from loader.datasets.table_columns import Column, TableFile, column_kind
 from loader.machine.arguments import shown
 
 

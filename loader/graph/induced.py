@@ -39,7 +39,7 @@ class InducedEdges(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """What the core is asked, see csrc/induced/asked.h."""
+    """What the core is asked, see csrc/induced/edges_between.h."""
 
     lists: tuple[Tensor, Tensor]
     num_ids: int

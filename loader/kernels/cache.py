@@ -4,7 +4,8 @@ Kernels that were compiled together are one file with several names (hard links)
 fit its name, the kernel is compiled again. Nothing is locked: a file gets its name only when it is complete. So several
 processes do not disturb each other; at worst they do the same work.
 
-Kernels are code. Files and folders that somebody else can have written are not used, see `loader.machine.trust`.
+Kernels are code. Files and folders that somebody else can have written are not used, see
+`loader.machine.trusted_files`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from loader.machine.trust import UntrustedError, check_code_folder, make_private_folder, open_trusted
+from loader.machine.trusted_files import UntrustedError, check_code_folder, make_private_folder, open_trusted
 
 _MAGIC = b"gnn-loader kernel 2\n"
 _SUFFIX = ".kernel"

@@ -18,7 +18,7 @@ from loader.kernels import cache as disk
 from loader.kernels.compiler import add_source, closure_of
 from loader.kernels.nvrtc import CompilationError, NoCompilerError
 from loader.machine.forks import ForkSafeLock
-from loader.machine.trust import check_code_folder
+from loader.machine.trusted_files import check_code_folder
 
 HOST = 0  # in the place of a chip's architecture
 _OPTIONS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from loader.machine.pages import place_in_file, use_huge_pages
-from loader.machine.trust import open_lock
+from loader.machine.trusted_files import open_lock
 
 RUN = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")  # what all processes of a run are told
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from loader import _core
 from loader.machine.gpu import launch_place, require_cuda
+from loader.ops.captured_batch import narrow
 from loader.ops.gpu import order_by_source
-from loader.ops.live import narrow
 
 DTYPES = (torch.float32, torch.bfloat16)
 TENSOR_CORES = True  # for rows of bfloat16; measured without by benchmarks/rgat_gpu.py

@@ -18,7 +18,7 @@ def autocast_dtype(device_type: str) -> torch.dtype | None:
 
 
 def working_dtype(x: Tensor | LazyRows) -> torch.dtype:
-    """The dtype of `x`, or for float32 under autocast that of autocast. `x` of a live block counts as on a GPU."""
+    """The dtype of `x`, or for float32 under autocast that of autocast. `x` of a captured block counts as on a GPU."""
     if x.dtype != torch.float32:
         return x.dtype
     return autocast_dtype("cpu" if x.device.type == "cpu" else "cuda") or x.dtype

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.machine.gpu import launch_place, require_cuda
-from loader.ops.live import LiveBlock, draw_keys, narrow
+from loader.ops.captured_batch import CapturedBlock, draw_keys, narrow
 from loader.samples import Block
 
 _DTYPES = tuple(getattr(torch, name) for name in getattr(_core, "cuda_mean_dtypes", ()))
@@ -39,7 +39,7 @@ class Edges(NamedTuple):
     """A block's arrays.
 
     Attributes:
-        live: where they are looked up if the block is live, else None.
+        captured: where they are looked up if the block is captured, else None.
         sums: whether rows are summed, not averaged.
         rows: `[num_dst]` int64 the list of each row, and the element of the output that it begins at; None: row i is
             list i, one row after the other.
@@ -48,7 +48,7 @@ class Edges(NamedTuple):
     indptr: Tensor
     indices: Tensor
     num_dst: int
-    live: Tensor | None
+    captured: Tensor | None
     sums: bool = False
     rows: tuple[Tensor, Tensor] | None = None
 
@@ -65,13 +65,13 @@ class Scales(NamedTuple):
 
 
 def draw_activation(relu: bool, dropout: float, block: Block) -> Activation:
-    """The activation of one call, its key from torch's CPU generator; that of a live block is drawn by its owner."""
+    """The activation of one call, its key from torch's CPU generator; that of a captured block its owner draws."""
     if not dropout:
         return Activation(relu)
     threshold = min(round(dropout * _DROPOUT_STEPS), _DROPOUT_STEPS - 1)
     if not threshold:
         return Activation(relu)
-    if isinstance(block, LiveBlock):
+    if isinstance(block, CapturedBlock):
         block.draws += 1
         return Activation(relu, threshold)
     return Activation(relu, threshold, draw_keys(1)[0])
@@ -86,7 +86,7 @@ def check(x: Tensor, block: Block, *, codes: bool = False) -> None:
             raise TypeError(f"the table has dtype {x.dtype}; rows with scales are int8 or float8_e4m3fn")
     elif x.dtype not in _DTYPES:
         raise TypeError(f"x has dtype {x.dtype}; on the GPU it must be float32, float64, float16 or bfloat16")
-    if block.live is not None:
+    if block.captured is not None:
         return
     indptr, indices = block.indptr, block.indices
     if indptr.get_device() != x.get_device():
@@ -154,10 +154,10 @@ class Mean(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int, live: Tensor | None, sums: bool = False
+        ctx: Any, x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int, captured: Tensor | None, sums: bool = False
     ) -> Tensor:
         ctx.save_for_backward(indptr, indices)
-        ctx.num_src, ctx.of_block = x.shape[0], (num_dst, live, sums)
+        ctx.num_src, ctx.of_block = x.shape[0], (num_dst, captured, sums)
         return mean_of(x, Edges(indptr, indices, *ctx.of_block))
 
     @staticmethod
@@ -226,12 +226,12 @@ class _SumOfEntries(torch.autograd.Function):
 class SelfAndMean(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int, live: Tensor | None
+        ctx: Any, x: Tensor, indptr: Tensor, indices: Tensor, num_dst: int, captured: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(indptr, indices)
         ctx.set_materialize_grads(False)
-        ctx.num_src, ctx.num_dst, ctx.live = x.shape[0], num_dst, live
-        return x[:num_dst], mean_of(x, Edges(indptr, indices, num_dst, live))
+        ctx.num_src, ctx.num_dst, ctx.captured = x.shape[0], num_dst, captured
+        return x[:num_dst], mean_of(x, Edges(indptr, indices, num_dst, captured))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -239,7 +239,7 @@ class SelfAndMean(torch.autograd.Function):
         if grad_self is None and grad_mean is None:
             return None, None, None, None, None
         indptr, indices = ctx.saved_tensors
-        edges = Edges(indptr, indices, ctx.num_dst, ctx.live)
+        edges = Edges(indptr, indices, ctx.num_dst, ctx.captured)
         return _backward(edges, ctx.num_src, grad_self, grad_mean), None, None, None, None
 
 
@@ -251,20 +251,20 @@ class ConcatSelfMean(torch.autograd.Function):
         indptr: Tensor,
         indices: Tensor,
         num_dst: int,
-        live: Tensor | None,
+        captured: Tensor | None,
         dtype: torch.dtype,
         activation: Activation,
     ) -> Tensor:
         ctx.save_for_backward(indptr, indices, *((x,) if activation.relu else ()))
         ctx.shape, ctx.dtype, ctx.activation = x.shape, x.dtype, activation
-        ctx.num_dst, ctx.live = num_dst, live
-        return concat_of(x, Edges(indptr, indices, num_dst, live), dtype, 0, activation, x.device)
+        ctx.num_dst, ctx.captured = num_dst, captured
+        return concat_of(x, Edges(indptr, indices, num_dst, captured), dtype, 0, activation, x.device)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         indptr, indices, *x = ctx.saved_tensors
-        edges = Edges(indptr, indices, ctx.num_dst, ctx.live)
+        edges = Edges(indptr, indices, ctx.num_dst, ctx.captured)
         grad_x = _concat_backward(edges, ctx.shape, ctx.dtype, grad, x, ctx.activation)
         return grad_x, None, None, None, None, None, None
 
@@ -286,22 +286,22 @@ class LinearOfSelfAndMean(torch.autograd.Function):
         indptr: Tensor,
         indices: Tensor,
         num_dst: int,
-        live: Tensor | None,
+        captured: Tensor | None,
         dtype: torch.dtype,
         activation: Activation,
         nodes: Tensor | None,
         scales: Scales | None,
     ) -> Tensor:
         dim, padding = x.shape[1], _PADDING_BYTES // dtype.itemsize
-        edges = Edges(indptr, indices, num_dst, live)
-        device = weight_self.device  # a live `x` has none
+        edges = Edges(indptr, indices, num_dst, captured)
+        device = weight_self.device  # a captured `x` has none
         both = concat_of(x, edges, dtype, padding, activation, device, nodes, scales)
         weight = torch.cat((weight_self, weight_mean), 1)
         if weight.dtype != dtype:
             weight, bias = weight.to(dtype), bias.to(dtype)
         ctx.save_for_backward(both, weight, indptr, indices, *((x,) if activation.relu else ()))
         ctx.shape, ctx.dtype, ctx.weight_dtype, ctx.activation = x.shape, x.dtype, weight_self.dtype, activation
-        ctx.num_dst, ctx.live = num_dst, live
+        ctx.num_dst, ctx.captured = num_dst, captured
         return torch.addmm(bias, both[:, : 2 * dim], weight.t())
 
     @staticmethod
@@ -318,7 +318,7 @@ class LinearOfSelfAndMean(torch.autograd.Function):
             grad_bias = grad_bias.view(-1)
         if ctx.needs_input_grad[0]:
             grad_both = grad @ weight
-            edges = Edges(indptr, indices, ctx.num_dst, ctx.live)
+            edges = Edges(indptr, indices, ctx.num_dst, ctx.captured)
             grad_x = _concat_backward(edges, ctx.shape, ctx.dtype, grad_both, x, ctx.activation)
         return grad_x, grad_self, grad_mean, grad_bias, *[None] * 8
 
@@ -379,9 +379,9 @@ def _backward(
         return grad_x
     sources = order = None
     if grad_mean is not None and torch.are_deterministic_algorithms_enabled():
-        if edges.live is not None:
+        if edges.captured is not None:
             raise RuntimeError(
-                "torch.use_deterministic_algorithms(True) sorts a block's edges, but a live block has none; train "
+                "torch.use_deterministic_algorithms(True) sorts a block's edges, but a captured block has none; train "
                 "without CUDA graphs"
             )
         sources, order = _sorted_sources(indptr, indices, num_src)

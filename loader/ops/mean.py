@@ -48,7 +48,7 @@ def aggregate_mean(x: Tensor, block: Block) -> Tensor:
     """
     if isinstance(x, Tensor) and x.is_cuda:
         _check(x, block)
-        edges = ops_gpu.Edges(block.indptr, block.indices, block.num_dst, block.live)
+        edges = ops_gpu.Edges(block.indptr, block.indices, block.num_dst, block.captured)
         if not (x.requires_grad and torch.is_grad_enabled()):
             return ops_gpu.mean_of(x, edges)
         mean: Tensor = ops_gpu.Mean.apply(x, *edges[:4])
@@ -121,7 +121,7 @@ def self_and_mean(x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
     """
     _check(x, block)
     if x.is_cuda:
-        own, mean = ops_gpu.SelfAndMean.apply(x, block.indptr, block.indices, block.num_dst, block.live)
+        own, mean = ops_gpu.SelfAndMean.apply(x, block.indptr, block.indices, block.num_dst, block.captured)
     else:
         own, mean = _CpuSelfAndMean.apply(x, block.indptr, block.indices, block.num_dst)
     return own, mean
@@ -155,7 +155,7 @@ def concat_self_mean(x: Tensor, block: Block, *, relu: bool = False, dropout: fl
         return torch.cat(self_and_mean(F.dropout(x, dropout) if dropout else x, block), 1).to(dtype)
     activation = ops_gpu.draw_activation(relu, dropout, block)
     both: Tensor = ops_gpu.ConcatSelfMean.apply(
-        x, block.indptr, block.indices, block.num_dst, block.live, working_dtype(x), activation
+        x, block.indptr, block.indices, block.num_dst, block.captured, working_dtype(x), activation
     )
     return both
 
@@ -192,14 +192,14 @@ def linear_self_mean(
     if isinstance(x, LazyRows):
         _check_lazy(x, block)
         dtype = working_dtype(x)
-        nodes = None if block.live is not None else x.nodes
+        nodes = None if block.captured is not None else x.nodes
         scales = None if x.scales is None else ops_gpu.Scales(x.scales, x.by_row)
         x = x.table
-    elif not (x.is_cuda or block.live is not None):
+    elif not (x.is_cuda or block.captured is not None):
         both = concat_self_mean(x, block, relu=relu, dropout=dropout)
         return F.linear(both, torch.cat((weight_self, weight_mean), 1), bias)
     else:
-        _check(x, block, may_be_live=True)
+        _check(x, block, may_be_captured=True)
         dtype = working_dtype(x)
     as_fraction("dropout", dropout)
     activation = ops_gpu.draw_activation(relu, dropout, block)
@@ -211,7 +211,7 @@ def linear_self_mean(
         block.indptr,
         block.indices,
         block.num_dst,
-        block.live,
+        block.captured,
         dtype,
         activation,
         nodes,
@@ -220,14 +220,16 @@ def linear_self_mean(
     return out
 
 
-def _check(x: Tensor, block: Block, *, may_be_live: bool = False) -> None:
+def _check(x: Tensor, block: Block, *, may_be_captured: bool = False) -> None:
     if not isinstance(x, Tensor) or not isinstance(block, Block):
         raise TypeError(f"x is {kind_of(x)} and block is {kind_of(block)}; give a tensor, then a Block")
     if x.dim() != 2 or x.shape[0] != block.num_src:
         raise ValueError(f"x has shape {tuple(x.shape)}; the block needs [{block.num_src}, F], a row per source")
-    if block.live is not None:
-        if not (x.is_cuda or (x.is_meta and may_be_live)):
-            raise ValueError(f"x lies on {x.device}; a live block needs it on the GPU, or live in linear_self_mean")
+    if block.captured is not None:
+        if not (x.is_cuda or (x.is_meta and may_be_captured)):
+            raise ValueError(
+                f"x lies on {x.device}; a captured block needs it on the GPU, or captured in linear_self_mean"
+            )
         ops_gpu.check(x, block)
         return
     if x.device != block.indices.device:
@@ -263,7 +265,7 @@ def _check_lazy(x: LazyRows, block: Block) -> None:
             f"the table has shape {tuple(x.table.shape)}, nodes {tuple(x.nodes.shape)}; "
             f"the block needs [num_nodes, F] and [{block.num_src}]"
         )
-    if block.live is not None:  # the table of the moment is of this kind
+    if block.captured is not None:  # the table of the moment is of this kind
         return ops_gpu.check(x.table, block, codes=True)
     if not x.table.is_cuda or x.table.device != block.indices.device or x.nodes.device != x.table.device:
         raise ValueError(

@@ -43,7 +43,7 @@ def install() -> None:
     import torch_geometric
     import torch_geometric.sampler.neighbor_sampler as module
 
-    from loader.pyg.ops import register
+    from loader.pyg.torch_ops import register
 
     register()
     _refuse_ignored_weights(module.NeighborSampler)

@@ -47,7 +47,7 @@ def engine_of(indptr: Tensor, indices: Tensor, weights: Tensor | None = None) ->
     """What samples this graph, in as many threads as torch has. The arrays are checked when they are first seen, and
     put on huge pages, in place. Of the weights tables are made, of 16 bytes an edge.
 
-    Known are the last graphs whose tensors still live and were not written to. A forked process knows those of its
+    Known are the last graphs whose tensors still captured and were not written to. A forked process knows those of its
     parent.
 
     Raises:

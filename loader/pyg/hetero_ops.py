@@ -47,8 +47,8 @@ def hetero_neighbor_sample(
     The picks are those of `loader.samplers.SubgraphSampler`, by one number drawn from torch's generator of the
     CPU. All relations are sampled at once, in lists that are made of the arrays when they are first seen; so they are
     there twice. A seed that is given several times picks each time by itself. With `disjoint` they are those of
-    `loader.samplers.trees.TreeSampler`, up to 8 hops. For arguments without a word
-    here see `loader.pyg.ops.neighbor_sample`; a dictionary has an entry for each relation, by `author__writes__paper`.
+    `loader.samplers.trees.TreeSampler`, up to 8 hops. For arguments without a word here see
+    `loader.pyg.torch_ops.neighbor_sample`; a dictionary has an entry for each relation, by `author__writes__paper`.
 
     Args:
         num_neighbors_dict: picks per node and hop, of each relation.

@@ -15,7 +15,7 @@ from loader.samplers.base import NeighborSampler, Request, Session, as_seeds, ch
 from loader.samplers.picks import batch_keys
 from loader.samples import Block, MiniBatch
 
-Engine = _core.FusedSampler | _core.HopwiseSampler | _core.TypedFusedSampler | _core.TypedHopwiseSampler
+Engine = _core.FusedSampler | _core.HopwiseSampler | _core.HeteroFusedSampler | _core.HeteroHopwiseSampler
 Hop = tuple[Tensor, Tensor, Tensor | None]  # indptr, indices, edge ids
 
 # Mini-batches of one group: all of them lie in memory before the first is used.

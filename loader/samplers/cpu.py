@@ -140,7 +140,7 @@ class HopwiseSampler(CoreSampler):
     with.
     """
 
-    hetero_engine = _core.TypedHopwiseSampler
+    hetero_engine = _core.HeteroHopwiseSampler
 
     def _make_engine(self, graph: Graph, picks: Any) -> _core.HopwiseSampler:
         return _core.HopwiseSampler(
@@ -160,7 +160,7 @@ class FusedSampler(CoreSampler):
     are read, so that the disk works on many at a time.
     """
 
-    hetero_engine = _core.TypedFusedSampler
+    hetero_engine = _core.HeteroFusedSampler
 
     def _make_engine(self, graph: Graph, picks: Any) -> _core.FusedSampler:
         return _core.FusedSampler(

@@ -36,8 +36,8 @@ class Block:
     edge_ids: Tensor | None = None
     edge_features: Tensor | None = None
 
-    # Where kernels find arrays and sizes when they run, instead of those above: see `loader.ops.live`.
-    live = cast("Tensor | None", None)
+    # Where kernels find arrays and sizes when they run, instead of those above: see `loader.ops.captured_batch`.
+    captured = cast("Tensor | None", None)
 
     @property
     def num_edges(self) -> int:

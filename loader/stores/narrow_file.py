@@ -19,7 +19,7 @@ from torch import Tensor
 
 from loader.machine.mapped import map_array
 from loader.machine.pages import file_behind, is_replaced, is_written, place_in_file
-from loader.machine.trust import open_lock, open_trusted
+from loader.machine.trusted_files import open_lock, open_trusted
 from loader.stores import codes
 from loader.stores.rows import RowFormat
 

@@ -199,7 +199,7 @@ class Classifier(MatmulPrecision):
 
     def in_precision(self, batch: MiniBatch) -> MiniBatch:
         """What a trainer of another precision did not convert: rows that still lie in their table."""
-        if batch.rows is None or batch.rows.device.type == "meta":  # of a live batch, whose mini-batches were
+        if batch.rows is None or batch.rows.device.type == "meta":  # of a captured batch, whose mini-batches were
             return batch
         if autocast_dtype(batch.rows.device.type) is not None:
             return batch

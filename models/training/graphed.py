@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from loader.machine.freeing import capturing
 from loader.ops.autocast import autocast_dtype
 from loader.ops.branches import Branches, beside
-from loader.ops.live import LiveBatch
+from loader.ops.captured_batch import CapturedBatch
 from models.training.exchange import FlatTensors
 
 # Loss of a mini-batch, a scalar with gradients, and something else that is computed with it: logits, or scores.
@@ -38,9 +38,9 @@ class GraphedLoss:
 
     A step of a GNN is some sixty launches, for which the host takes longer than the GPU for the work. A CUDA graph
     (https://developer.nvidia.com/blog/cuda-graphs/) launches them all at once. Graphs want fixed sizes, which
-    mini-batches do not have; here the kernels look up the sizes when they run (`loader.ops.live`), and torch's matrix
-    products run over room for the largest mini-batch, with zeros in the rows that are too many. What the function gives
-    to `loader.ops.branches.beside` runs side by side.
+    mini-batches do not have; here the kernels look up the sizes when they run (`loader.ops.captured_batch`), and
+    torch's matrix products run over room for the largest mini-batch, with zeros in the rows that are too many. What the
+    function gives to `loader.ops.branches.beside` runs side by side.
 
     The first mini-batches run as they are and show how large they get. From then on those that fit are replayed, and
     others run as they are: one that is larger than any before and, without `ignored_label`, one of fewer seeds, as the
@@ -63,8 +63,9 @@ class GraphedLoss:
         module: has the parameters that get a gradient. When one of them moves in memory, it is captured again.
         ignored_label: a class that the function leaves out of the loss, which is a mean over the other seeds, and of
             the output. Mini-batches of fewer seeds, with one class for each, then have it for those that are missing.
-        live: the class that stands in for mini-batches while the function is captured: `loader.ops.live.LiveBatch` for
-            a `MiniBatch`, `loader.ops.live_trees.LiveTrees` for a `TreeMiniBatch`.
+        stand_in: the class that stands in for mini-batches while the function is captured:
+            `loader.ops.captured_batch.CapturedBatch` for a `MiniBatch`, `loader.ops.captured_trees.CapturedTrees` for a
+            `TreeMiniBatch`.
 
     Attributes:
         module: as given.
@@ -73,11 +74,11 @@ class GraphedLoss:
     """
 
     def __init__(
-        self, function: LossFunction, module: nn.Module, ignored_label: int | None = None, live: Any = LiveBatch
+        self, function: LossFunction, module: nn.Module, ignored_label: int | None = None, stand_in: Any = CapturedBatch
     ) -> None:
         self._function = function
         self.module = module
-        self._live = live
+        self._stand_in = stand_in
         self._ignored_label = ignored_label
         self.replayed = self.captures = 0
         self.reset()
@@ -92,12 +93,12 @@ class GraphedLoss:
         self._fewer = 0  # mini-batches of fewer seeds in a row
 
     def takes(self, batch: Any) -> bool:
-        """Whether it is a mini-batch of the class that `live` stands in for."""
-        return isinstance(batch, self._live.stands_for)
+        """Whether it is a mini-batch of the class that `stand_in` stands in for."""
+        return isinstance(batch, self._stand_in.stands_for)
 
     def __call__(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Loss and output. A replayed output has no gradient and is valid until the next call."""
-        kind = self._live.kind_of(batch) if torch.is_grad_enabled() else None
+        kind = self._stand_in.kind_of(batch) if torch.is_grad_enabled() else None
         if kind == self._kind:
             self._fewer = 0
         elif kind is not None and self._holds(batch):
@@ -106,16 +107,16 @@ class GraphedLoss:
             return self._function(batch)
         if self._captured is not None and not self._captured.is_valid():
             self._captured = None
-        room = self._live.room_of(batch)
-        if self._captured is None or not self._captured.live.room.holds(room):
+        room = self._stand_in.room_of(batch)
+        if self._captured is None or not self._captured.stand_in.room.holds(room):
             self._room = room if self._room is None else self._room.union(room)
             self._as_it_is += 1
             if self._as_it_is < _SEEN:
                 return self._function(batch)
             self._captured = None  # its memory first
-            room = self._room.widened(self._live.headroom, _STEP)
-            live = self._live(batch, room, self._ignored_label)
-            self._captured = _Captured(_Call(self.module, self._function), live, batch)
+            room = self._room.widened(self._stand_in.headroom, _STEP)
+            stand_in = self._stand_in(batch, room, self._ignored_label)
+            self._captured = _Captured(_Call(self.module, self._function), stand_in, batch)
             self._as_it_is = 0
             self.captures += 1
         self.replayed += 1
@@ -140,7 +141,11 @@ class GraphedLoss:
     def repeats(self, batch: Any) -> bool:
         """Whether `repeat` can replay it: it fits, and has as many seeds as the graphs were captured with."""
         captured = self._captured
-        return captured is not None and captured.live.kind.batch_size == batch.batch_size and captured.live.holds(batch)
+        return (
+            captured is not None
+            and captured.stand_in.kind.batch_size == batch.batch_size
+            and captured.stand_in.holds(batch)
+        )
 
     def repeat(self, batch: Any) -> tuple[Tensor, Tensor]:
         """As `with_gradients`, for the step after another one by `with_gradients` or by this.
@@ -156,9 +161,9 @@ class GraphedLoss:
     def _holds(self, batch: Any) -> bool:
         """Whether the graphs can replay it. Many of fewer seeds in a row are to have graphs of their own."""
         captured = self._captured
-        if captured is None or not captured.is_valid() or not captured.live.holds(batch):
+        if captured is None or not captured.is_valid() or not captured.stand_in.holds(batch):
             return False
-        self._fewer = self._fewer + 1 if batch.batch_size < captured.live.kind.batch_size else 0
+        self._fewer = self._fewer + 1 if batch.batch_size < captured.stand_in.kind.batch_size else 0
         return self._fewer < _SEEN
 
     def _takes(self, kind: Any) -> bool:
@@ -238,8 +243,8 @@ def _forget_workspaces() -> None:
 class _Captured:
     """The graphs, and the memory that they work in: one of each pass, or one of both, whichever was asked for last."""
 
-    def __init__(self, call: _Call, live: Any, batch: Any) -> None:
-        self.live = live
+    def __init__(self, call: _Call, stand_in: Any, batch: Any) -> None:
+        self.stand_in = stand_in
         self._of_module = _Parameters(call.module)
         parameters = self._of_module.named
         self.parameters = list(parameters.values())
@@ -250,12 +255,12 @@ class _Captured:
         self._weights = {f"module.{name}": p.detach().requires_grad_() for name, p in parameters.items()}
         self._call = call
 
-        live.load(batch)
+        stand_in.load(batch)
         torch.clear_autocast_cache()  # it would hold copies of weights that belong to a graph, and the other way round
-        here = torch.cuda.current_stream(live.kind.device)
-        stream = torch.cuda.Stream(live.kind.device, priority=PRIORITY)
+        here = torch.cuda.current_stream(stand_in.kind.device)
+        stream = torch.cuda.Stream(stand_in.kind.device, priority=PRIORITY)
         stream.wait_stream(here)
-        self._branches = Branches(live.kind.device, PRIORITY) if live.branches else None
+        self._branches = Branches(stand_in.kind.device, PRIORITY) if stand_in.branches else None
         with torch.cuda.stream(stream), self._side_by_side(), torch.autograd.set_multithreading_enabled(False):
             for _ in range(_WARM_UP):
                 gradients = self._gradients_of(self._loss_and_output()[0])
@@ -277,8 +282,8 @@ class _Captured:
         self._capture_passes()
 
     def _loss_and_output(self) -> tuple[Tensor, Tensor]:
-        loss, output = torch.func.functional_call(self._call, self._weights, (self.live.batch,))
-        if loss.device != self.live.kind.device or output.device != self.live.kind.device:
+        loss, output = torch.func.functional_call(self._call, self._weights, (self.stand_in.batch,))
+        if loss.device != self.stand_in.kind.device or output.device != self.stand_in.kind.device:
             raise RuntimeError(
                 f"the loss came out on {loss.device}: with CUDA graphs, the function may use x and blocks only "
                 "through the functions of loader.ops.mean"
@@ -325,19 +330,19 @@ class _Captured:
 
     def _forget_graphs(self) -> None:
         if self.loss is not None:
-            torch.cuda.synchronize(self.live.kind.device)  # they may be running
+            torch.cuda.synchronize(self.stand_in.kind.device)  # they may be running
         self.forward = self.backward = self._whole = self.loss = self.output = None
 
     @contextmanager
     def _capturing(self) -> Iterator[None]:
         _forget_workspaces()
         torch.clear_autocast_cache()
-        self.live.forget_draws()
+        self.stand_in.forget_draws()
         with torch.autograd.set_multithreading_enabled(False), self._side_by_side(), capturing():
             yield
         _forget_workspaces()
         torch.clear_autocast_cache()
-        self.live.check_draws()
+        self.stand_in.check_draws()
 
     def _side_by_side(self) -> AbstractContextManager[None]:
         return nullcontext() if self._branches is None else self._branches.open()
@@ -348,7 +353,7 @@ class _Captured:
     def run(self, batch: Any) -> tuple[Tensor, Tensor]:
         if self.forward is None:
             self._capture_passes()
-        self.live.load(batch)
+        self.stand_in.load(batch)
         self.runs += 1
         loss: Tensor = _Replay.apply(self, batch, *self.parameters)
         assert self.output is not None
@@ -366,7 +371,7 @@ class _Captured:
 
     def repeat(self, batch: Any) -> tuple[Tensor, Tensor]:
         """As `run_whole`, where the graph is there and the parameters have the gradients."""
-        self.live.load(batch)
+        self.stand_in.load(batch)
         self.runs += 1
         assert self._whole is not None
         self._whole.replay()

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from loader.machine.arguments import as_flag
-from loader.ops.live_hops import LiveHops
+from loader.ops.captured_hetero_batch import CapturedHeteroBatch
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.segments import EdgeType
 from models.hetero_block_net import HeteroBlockNet
@@ -55,7 +55,7 @@ class GraphedHeteroClassifier(ReplayedSteps, HeteroClassifier):
     def take(self, net: HeteroBlockNet, owner: type) -> None:
         """Makes `net` the model. Graphs replay no step whose code a subclass of `owner` has replaced."""
         self.net, self._owner = net, owner
-        self.graphed = GraphedLoss(self._loss, self.net, IGNORED_LABEL, live=LiveHops)
+        self.graphed = GraphedLoss(self._loss, self.net, IGNORED_LABEL, stand_in=CapturedHeteroBatch)
         self.whole_step = self.replays_as_a_whole(owner)
 
     def loss_of(self, batch: Any, stage: str) -> tuple[Tensor, Tensor]:
@@ -70,9 +70,11 @@ class GraphedHeteroClassifier(ReplayedSteps, HeteroClassifier):
         if self.cuda_graph is False:
             return False
         own = [name for name in ("forward", "_loss", "_loss_of_logits") if overrides(self, self._owner, name)]
-        if self.cuda_graph is None and (own or self.multilabel):  # they may read what a graph has not, see `LiveHops`
+        if self.cuda_graph is None and (
+            own or self.multilabel
+        ):  # they may read what a graph has not, see `CapturedHeteroBatch`
             return False
-        if batch.expands_all or LiveHops.kind_of(batch) is None:
+        if batch.expands_all or CapturedHeteroBatch.kind_of(batch) is None:
             if self.cuda_graph:
                 raise RuntimeError(
                     "cuda_graph is true, but hops expand all nodes so far, or each seed has a tree of its own; give "

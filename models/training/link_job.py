@@ -10,7 +10,7 @@ from omegaconf import DictConfig, open_dict
 from rich.table import Table
 
 from loader.machine.arguments import shown
-from models.training.job_result import JobResult
+from models.training.finished_jobs import JobResult
 from models.training.own_classes import check_sizes
 from models.training.tested_job import train_and_test
 

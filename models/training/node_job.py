@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 
 from loader.loaders.whole_graph import WholeGraph
 from models.training.console import announce, folders, save_config
-from models.training.job_result import JobResult
+from models.training.finished_jobs import JobResult
 from models.training.node_types import check_types, takes_types
 from models.training.own_classes import datamodule_of, model_of
 from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value, warn_of_sampling

@@ -9,7 +9,7 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
-from loader.machine.trust import UntrustedError, open_trusted
+from loader.machine.trusted_files import UntrustedError, open_trusted
 from models.training.errors import fail
 from models.training.renamed import rename_options, with_new_names
 

@@ -98,11 +98,11 @@ def run_job(cfg: DictConfig, prepared: Prepared) -> float:
         cfg: of a run whose options and classes were checked.
         prepared: of that run.
     """
-    from models.training.job_result import JobResult
+    from models.training.finished_jobs import JobResult
     from models.training.link_job import train_links
     from models.training.node_job import train_nodes
     from models.training.node_types import takes_tables
-    from models.training.past_run_job import use_past_run
+    from models.training.predict_job import use_past_run
     from models.training.relational_job import train_task
 
     if cfg.mode != "train":

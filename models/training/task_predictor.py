@@ -19,7 +19,7 @@ from torchmetrics.classification import (
 
 from loader.machine.arguments import as_flag, as_size
 from loader.machine.renamed import renamed_arguments
-from loader.ops.live_trees import LiveTrees
+from loader.ops.captured_trees import CapturedTrees
 from loader.samples.segments import EdgeType
 from loader.samples.trees import TreeMiniBatch
 from models.relational import RelationalSAGE
@@ -64,8 +64,8 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
         matmul_precision: see `MatmulPrecision.use_precision`; on a CPU it changes nothing.
         cuda_graph: whether training steps on a GPU are replayed by CUDA graphs, see `GraphedLoss`; the results are the
             same but for what dropout draws. None does so where it is possible (without deterministic algorithms, and
-            if no subclass has a forward or a loss of its own: these may read what `loader.ops.live_trees.LiveTrees`
-            has, and no more).
+            if no subclass has a forward or a loss of its own: these may read what
+            `loader.ops.captured_trees.CapturedTrees` has, and no more).
 
     Raises:
         ImportError: pytorch-frame or torch_geometric is missing.
@@ -124,7 +124,7 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
             dropout=dropout,
             unique_rows=unique_rows,
         )
-        self.graphed = GraphedLoss(self._loss_and_outputs, self.net, live=LiveTrees)
+        self.graphed = GraphedLoss(self._loss_and_outputs, self.net, stand_in=CapturedTrees)
         self.whole_step = self.replays_as_a_whole(TaskPredictor)
         self.val_scores, self.test_scores = (MetricCollection(_scores(task_kind, width)) for _ in range(2))
         self._evaluated: Tensor | None = None  # [2] float64: sum of losses and number of items, of an evaluation
@@ -133,7 +133,7 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
     def num_layers(self) -> int:
         return self.net.num_layers
 
-    def forward(self, batch: TreeMiniBatch | LiveTrees) -> Tensor:
+    def forward(self, batch: TreeMiniBatch | CapturedTrees) -> Tensor:
         """Outputs of the seeds: logits `[batch_size, num_classes]` of "multiclass", else `[batch_size]` logits or
         numbers.
         """
@@ -150,7 +150,7 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
         if self.cuda_graph is False:
             return False
         own = [name for name in ("forward", "_loss", "_loss_and_outputs") if overrides(self, TaskPredictor, name)]
-        if self.cuda_graph is None and own:  # they may read what a graph has not, see `LiveTrees`
+        if self.cuda_graph is None and own:  # they may read what a graph has not, see `CapturedTrees`
             return False
         return self.can_be_graphed(batch)
 
@@ -182,21 +182,21 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
     def configure_optimizers(self) -> Any:
         return self.optimization.configure(self)
 
-    def _loss_and_outputs(self, batch: TreeMiniBatch | LiveTrees) -> tuple[Tensor, Tensor]:
+    def _loss_and_outputs(self, batch: TreeMiniBatch | CapturedTrees) -> tuple[Tensor, Tensor]:
         """All of it is part of a CUDA graph."""
         out = self(batch)
         return self._loss(out, batch), out
 
-    def _loss(self, out: Tensor, batch: TreeMiniBatch | LiveTrees) -> Tensor:
+    def _loss(self, out: Tensor, batch: TreeMiniBatch | CapturedTrees) -> Tensor:
         if batch.y is None:
             raise ValueError("the mini-batch has no labels; a loader fills y (MiniBatch.replace(y=...))")
-        reduction = "none" if isinstance(batch, LiveTrees) else "mean"
+        reduction = "none" if isinstance(batch, CapturedTrees) else "mean"
         if self.task_kind == "multiclass":
             loss = F.cross_entropy(out, batch.y, reduction=reduction)
         else:
             of = F.l1_loss if self.task_kind == "regression" else F.binary_cross_entropy_with_logits
             loss = of(out, batch.y.to(out.dtype), reduction=reduction)
-        return loss @ batch.weights.to(loss.dtype) if isinstance(batch, LiveTrees) else loss
+        return loss @ batch.weights.to(loss.dtype) if isinstance(batch, CapturedTrees) else loss
 
     def _within(self, out: Tensor) -> Tensor:
         return out if self.label_range is None else out.clamp(*self.label_range)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from models.training.console import announce, folders, tested_weights
-from models.training.job_result import JobResult
+from models.training.finished_jobs import JobResult
 from models.training.trainer import best_checkpoint, fit, make_trainer, optimized_value
 from models.training.trainer_callbacks import callbacks_of
 

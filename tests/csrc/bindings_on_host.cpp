@@ -61,22 +61,22 @@ namespace loader {
 int64_t mean_forward_workspace(int64_t num_edges) { return 8 * (1 + num_edges); }
 int64_t mean_backward_workspace(int64_t num_src, int64_t num_edges) { return 4 * (num_src + num_edges); }
 
-void write_live_blocks(const LiveBlock* blocks, int count, LiveBlock* to, const LiveCopy& copy, int,
-                       gpu::Stream) {
+void write_captured_blocks(const CapturedBlock* blocks, int count, CapturedBlock* to,
+                           const CapturedCopy& copy, int, gpu::Stream) {
   std::copy_n(blocks, count, to);
   std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
 }
 
-// What a live block says in place of the launch.
+// What a captured block says in place of the launch.
 template <typename P, typename I>
 DeviceBlock<P, I> found(const DeviceBlock<P, I>& block) {
-  if (!block.live) return block;
-  const LiveBlock& live = *block.live;
-  return {static_cast<const P*>(live.indptr),
-          static_cast<const I*>(live.indices),
-          live.num_dst,
+  if (!block.captured) return block;
+  const CapturedBlock& captured = *block.captured;
+  return {static_cast<const P*>(captured.indptr),
+          static_cast<const I*>(captured.indices),
+          captured.num_dst,
           block.num_src,
-          live.num_edges,
+          captured.num_edges,
           nullptr};
 }
 
@@ -86,9 +86,9 @@ void launch_mean_forward(const DeviceBlock<P, I>& block, StridedRows<const T> x,
                          int, gpu::Stream, Scales) {
   if constexpr (std::is_same_v<T, O> && std::is_floating_point_v<T>) {
     const DeviceBlock<P, I> edges = found(block);
-    if (block.live && block.live->x) {
-      x = {static_cast<const T*>(block.live->x), block.live->x_stride};
-      nodes = static_cast<const I*>(block.live->nodes);
+    if (block.captured && block.captured->x) {
+      x = {static_cast<const T*>(block.captured->x), block.captured->x_stride};
+      nodes = static_cast<const I*>(block.captured->nodes);
     }
     const auto element = [&](int64_t source, int64_t column) {
       const T value = x.data[(nodes ? int64_t{nodes[source]} : source) * x.stride + column];

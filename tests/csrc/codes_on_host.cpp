@@ -25,7 +25,7 @@ T __shfl_down_sync(unsigned, T value, unsigned by) {
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 #include "aggregate/cuda/plain_rows.cuh"
 #include "aggregate/cuda/rows.cuh"
-#include "features/cuda/kernels.cuh"
+#include "features/cuda/gather_kernels.cuh"
 
 namespace loader {
 namespace {

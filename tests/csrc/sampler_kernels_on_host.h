@@ -3,9 +3,9 @@
 
 #include "device_code.h"
 // The stand-in for CUDA comes first.
+#include "sampler/cuda/hetero_kernels.cuh"
 #include "sampler/cuda/kernels.cuh"
 #include "sampler/cuda/launch.h"
-#include "sampler/cuda/typed_kernels.cuh"
 
 namespace loader::gpu {
 
@@ -22,8 +22,8 @@ struct Compiled<HashedKernel, Int<W>, Args> {
   static constexpr auto* function = hashed_kernel<W, Args>;
 };
 template <int W, bool H, typename Args>
-struct Compiled<TypedKernel, Int<W>, Bool<H>, Args> {
-  static constexpr auto* function = typed_kernel<W, H, Args>;
+struct Compiled<HeteroKernel, Int<W>, Bool<H>, Args> {
+  static constexpr auto* function = hetero_kernel<W, H, Args>;
 };
 template <int W, typename Args>
 struct Compiled<LinedKernel, Int<W>, Args> {

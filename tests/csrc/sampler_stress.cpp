@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "helping.h"
+#include "helping_threads.h"
 #include "sampler/cpu/fused.h"
 #include "sampler/cpu/group.h"
 #include "sampler/cpu/hopwise.h"

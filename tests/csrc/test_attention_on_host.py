@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import torch
 from cuda_on_host import module_on_host
+from hetero_datasets import make_hetero
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from typed_datasets import make_typed
 
 from loader import _core
 from loader.datamodules.nodes import GraphDataModule
 from loader.ops import attention_gpu
 from loader.ops.attention import AttendedPlaces, attend
 from loader.ops.attention_gpu import AttendedRelation, AttendedRows, BySource, padded
-from loader.ops.live_hops import LiveHops
+from loader.ops.captured_hetero_batch import CapturedHeteroBatch
 from loader.samplers import FusedSampler
 from models import rgat
 from models.training.rgat_classifier import RGATClassifier
@@ -199,16 +199,16 @@ def test_what_does_not_fit_is_refused(core: Any) -> None:
 @pytest.mark.parametrize("step", [1, 16])
 def test_a_model_has_equal_losses_and_gradients(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With mini-batches as they are, and with room for larger ones, as a CUDA graph has them."""
-    module = GraphDataModule(make_typed(), FusedSampler([3, 2, 2], expand="new"), batch_size=4)
+    module = GraphDataModule(make_hetero(), FusedSampler([3, 2, 2], expand="new"), batch_size=4)
     module.setup()
     batches = list(islice(module.train_dataloader(), 3))
     torch.manual_seed(0)
     model = RGATClassifier(**module.sizes, num_layers=3, hidden_channels=24, heads=6, dropout=0.0)
     known = [p for p in model.net.parameters() if p.requires_grad]
-    room = LiveHops.room_of(batches[0])
+    room = CapturedHeteroBatch.room_of(batches[0])
     for batch in batches[1:]:
-        room = room.union(LiveHops.room_of(batch))
-    live = LiveHops(batches[0], room.widened(0.1 if step > 1 else 0.0, step), -100)
+        room = room.union(CapturedHeteroBatch.room_of(batch))
+    captured = CapturedHeteroBatch(batches[0], room.widened(0.1 if step > 1 else 0.0, step), -100)
 
     def results(batch: Any) -> tuple[Tensor, ...]:
         loss, _ = model._loss(batch)
@@ -223,6 +223,6 @@ def test_a_model_has_equal_losses_and_gradients(step: int, monkeypatch: pytest.M
         monkeypatch.setattr(module_of, "columns_of", lambda dtype, on_gpu: whole(dtype, True))
     monkeypatch.setattr(rgat, "attend", launched)
     for batch, expected in zip(batches, wanted, strict=True):
-        live.load(batch)
-        for one in (batch, live.batch):
+        captured.load(batch)
+        for one in (batch, captured.batch):
             torch.testing.assert_close(results(one), expected, rtol=1e-3, atol=1e-5)

@@ -18,9 +18,9 @@ from graphs_on_cpu import kind_of
 from torch import Tensor
 
 from loader import _core
-from loader.ops import aggregate_mean, concat_self_mean, live
+from loader.ops import aggregate_mean, captured_batch, concat_self_mean
 from loader.ops import gpu as ops_gpu
-from loader.ops.live import Kind, LiveBatch, Room
+from loader.ops.captured_batch import CapturedBatch, Kind, Room
 from loader.samplers.gpu import links as gpu_links
 from loader.samples import Block, MiniBatch, Subgraph
 from loader.samples.links import without_links
@@ -42,10 +42,10 @@ def on_host(core: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in dir(core):
         if name.startswith("cuda_") or name in ("CudaLinkEngine", "CudaGatherer"):
             monkeypatch.setattr(_core, name, getattr(core, name))
-    for name in ("cuda_find_links", "cuda_drop", "cuda_write_live_blocks"):  # as device 0: the CPU has no number
+    for name in ("cuda_find_links", "cuda_drop", "cuda_write_captured_blocks"):  # as device 0: the CPU has no number
         monkeypatch.setattr(_core, name, partial(_as_device_0, getattr(core, name)))
     monkeypatch.setattr(Kind, "of", staticmethod(kind_of))
-    for module in (live, gpu_links):
+    for module in (captured_batch, gpu_links):
         monkeypatch.setattr(module, "current_stream_handle", lambda device: 0)
     monkeypatch.setattr(ops_gpu, "launch_place", lambda like: (like.get_device(), 0))
     monkeypatch.setattr(gpu_links, "made_current", lambda device: nullcontext())
@@ -72,7 +72,7 @@ def make_batch(num_seeds: int, types: tuple[torch.dtype, torch.dtype], seed: int
 
 
 def edges_of(block: Block) -> ops_gpu.Edges:
-    return ops_gpu.Edges(block.indptr, block.indices, block.num_dst, block.live)
+    return ops_gpu.Edges(block.indptr, block.indices, block.num_dst, block.captured)
 
 
 def on_cpu(x: Tensor, block: Block, relu: bool, padding: int = 0) -> Tensor:
@@ -150,9 +150,9 @@ class TestMean:
 
 
 @pytest.mark.parametrize("types", INDEX_TYPES)
-def test_live_blocks_are_those_of_the_moment(types: tuple[torch.dtype, torch.dtype]) -> None:
+def test_captured_blocks_are_those_of_the_moment(types: tuple[torch.dtype, torch.dtype]) -> None:
     batches = [make_batch(9, types, seed) for seed in (4, 5)]
-    stand_in = LiveBatch(batches[0], Room.of(batches[0]).union(Room.of(batches[1])))
+    stand_in = CapturedBatch(batches[0], Room.of(batches[0]).union(Room.of(batches[1])))
     device = torch.device("cpu")
     for batch in batches:
         stand_in.load(batch)

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import HeteroGraph
-from loader.ops import live_hops, mapped_rows, moved_hops, times_since
+from loader.ops import captured_hetero_batch, captured_hetero_moves, mapped_rows, times_since
+from loader.ops.captured_hetero_batch import CapturedHeteroBatch, HopRoom
+from loader.ops.captured_hetero_moves import LoadedHops, MovedHops
+from loader.ops.captured_trees import CapturedTrees
 from loader.ops.hop_layout import HopLayout
-from loader.ops.live_hops import HopRoom, LiveHops
-from loader.ops.live_trees import LiveTrees
 from loader.ops.mapped_rows import MappedRows
-from loader.ops.moved_hops import LoadedHops, MovedHops
 from loader.samplers import FusedSampler, Request, TreeSampler
 
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
@@ -37,7 +37,7 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def on_host(core: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cuda_move_hops", "cuda_map_entries", "cuda_encode_times"):
         monkeypatch.setattr(_core, name, getattr(core, name), raising=False)
-    for module in (moved_hops, mapped_rows, times_since):
+    for module in (captured_hetero_moves, mapped_rows, times_since):
         monkeypatch.setattr(module, "launch_place", lambda like: (0, 0))
 
 
@@ -62,17 +62,17 @@ def mini_batches(trees: bool, seed: int) -> list[Any]:
     return found
 
 
-def layouts_of(live: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[HopLayout, MovedHops]:
+def layouts_of(captured: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[HopLayout, MovedHops]:
     """The layout of what was loaded, and what the kernel finds of the same."""
     taken: list[LoadedHops] = []
 
     def taking(hops: LoadedHops) -> MovedHops:
         taken.append(hops)
-        return moved_hops.moved(hops)
+        return captured_hetero_moves.moved(hops)
 
-    monkeypatch.setattr(live_hops, "moved", taking)
-    layout = live.layout
-    return layout, moved_hops._moved_by_kernel(taken[0])
+    monkeypatch.setattr(captured_hetero_batch, "moved", taking)
+    layout = captured.layout
+    return layout, captured_hetero_moves._moved_by_kernel(taken[0])
 
 
 @pytest.mark.parametrize("trees", [False, True])
@@ -80,13 +80,13 @@ def layouts_of(live: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[HopLayout, M
 def test_layouts_are_those_of_torch(trees: bool, share: float, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(8):
         batches = mini_batches(trees, seed)
-        kind: Any = LiveTrees if trees else LiveHops
+        kind: Any = CapturedTrees if trees else CapturedHeteroBatch
         room = reduce(HopRoom.union, map(kind.room_of, batches)).widened(share, step)
-        live = kind(batches[0], room)
+        captured = kind(batches[0], room)
         for batch in [*batches, batches[0]]:
-            assert live.holds(batch)
-            live.load(batch)
-            layout, found = layouts_of(live, monkeypatch)
+            assert captured.holds(batch)
+            captured.load(batch)
+            layout, found = layouts_of(captured, monkeypatch)
             assert torch.equal(found.indptr, layout.indptr)
             assert torch.equal(found.indices, layout.indices)
             assert torch.equal(found.distinct, layout.row)
@@ -125,29 +125,29 @@ def test_times_are_those_of_torch(seconds: list[int], nodes: int, half: int, see
 
 def test_what_does_not_fit_is_refused(core: Any) -> None:
     batches = mini_batches(True, 0)
-    live = LiveTrees(batches[0], LiveTrees.room_of(batches[0]))
-    live.load(batches[0])
-    n, rows = live._num_nodes, len(live._segment_of_row)
+    captured = CapturedTrees(batches[0], CapturedTrees.room_of(batches[0]))
+    captured.load(batches[0])
+    n, rows = captured._num_nodes, len(captured._segment_of_row)
     fixed = (
-        live._slots_of, live._first_unique, live._segment, live._place, live._type, live._segment_of_row,
-        live._place_of_row,
+        captured._slots_of, captured._first_unique, captured._segment, captured._place, captured._type,
+        captured._segment_of_row, captured._place_of_row,
     )  # fmt: skip
-    loaded = [live._indptr, live._indices, live._row, live._tree]
-    to = [torch.empty(rows + 1, dtype=torch.int32), torch.empty_like(live._indices), torch.empty(n).long()]
+    loaded = [captured._indptr, captured._indices, captured._row, captured._tree]
+    to = [torch.empty(rows + 1, dtype=torch.int32), torch.empty_like(captured._indices), torch.empty(n).long()]
     for sizes, given_arrays, out, message in (
-        (live._sizes[:6], loaded, [*to, to[2]], "sizes has"),
+        (captured._sizes[:6], loaded, [*to, to[2]], "sizes has"),
         (
-            live._sizes,
-            [live._indptr[:rows], *loaded[1:]],
+            captured._sizes,
+            [captured._indptr[:rows], *loaded[1:]],
             [*to, to[2]],
             f"indptr has {rows} elements; it must have more",
         ),
-        (live._sizes, [live._indptr.long(), *loaded[1:]], [*to, to[2]], "indptr has dtype torch.int64"),
-        (live._sizes, loaded, [*to, None], "tree must be loaded where it is written"),
-        (live._sizes, loaded, [*to[:2], to[2][1:], to[2]], "the new distinct has"),
+        (captured._sizes, [captured._indptr.long(), *loaded[1:]], [*to, to[2]], "indptr has dtype torch.int64"),
+        (captured._sizes, loaded, [*to, None], "tree must be loaded where it is written"),
+        (captured._sizes, loaded, [*to[:2], to[2][1:], to[2]], "the new distinct has"),
     ):
         with pytest.raises((TypeError, ValueError), match=message):
-            core.cuda_move_hops((0, 0), sizes, live._of_types, fixed, tuple(given_arrays), tuple(out))
+            core.cuda_move_hops((0, 0), sizes, captured._of_types, fixed, tuple(given_arrays), tuple(out))
     ids, of = torch.zeros(3).long(), torch.zeros(4).long()
     lists = loaded[0], loaded[1], to[2]
     with pytest.raises(ValueError, match="out has 5 elements; it must have 6"):

@@ -10,7 +10,7 @@ from sanitizers import ROOT, build, run, skip_unless_it_runs
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
 
 # Of the sampler's folder; its program does without, and compiling them takes as long as all others.
-WITHOUT = ("fused_typed.cpp", "hopwise_typed.cpp", "subgraph.cpp", "trees.cpp")
+WITHOUT = ("fused_hetero.cpp", "hopwise_hetero.cpp", "subgraph.cpp", "trees.cpp")
 
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])

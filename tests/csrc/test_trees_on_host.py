@@ -12,8 +12,8 @@ import torch
 import tree_cases
 from cuda_on_host import module_on_host
 from fake_gpu_sampler import FakeGPU
+from hetero_graphs import WHOLE_LISTS, with_hubs
 from sampler_needs import check_needs
-from typed_graphs import WHOLE_LISTS, with_hubs
 
 from loader import _core
 from loader.graph import HeteroGraph

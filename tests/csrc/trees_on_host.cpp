@@ -23,5 +23,5 @@ PYBIND11_MODULE(trees_on_host, m) {
       .def("peek", &loader::Result::peek);
   loader::bind_times(m);
   loader::bind_trees_cuda(m);
-  m.attr("cuda_typed_header_bytes") = sizeof(loader::TypedHeader);
+  m.attr("cuda_hetero_header_bytes") = sizeof(loader::HeteroHeader);
 }

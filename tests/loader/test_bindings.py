@@ -251,15 +251,15 @@ def mean_forward_of_codes() -> Binding:
     )
 
 
-def mean_forward_of_a_live_block() -> Binding:
+def mean_forward_of_a_captured_block() -> Binding:
     arrays = torch.zeros(4, dtype=NARROW, device="meta"), torch.zeros(300, dtype=NARROW, device="meta")
     x, workspace = torch.zeros(6, 5, device="meta"), on_gpu(_core.cuda_mean_forward_workspace(300), dtype=BYTES)
     return Binding(
-        lambda live: _core.cuda_mean_forward(
-            *((0, 0), (*arrays, 3, live, False, None), x, None, on_gpu(3, 10, dtype=FLOAT), 5, 0, 0),
+        lambda captured: _core.cuda_mean_forward(
+            *((0, 0), (*arrays, 3, captured, False, None), x, None, on_gpu(3, 10, dtype=FLOAT), 5, 0, 0),
             *((False, 0, 0), workspace, (None, False)),
         ),
-        {"live": on_gpu(_core.cuda_live_block_bytes, dtype=BYTES)},
+        {"captured": on_gpu(_core.cuda_captured_block_bytes, dtype=BYTES)},
         {},
     )
 
@@ -294,18 +294,18 @@ def mean_backward() -> Binding:
     )
 
 
-def live_blocks() -> Binding:
+def captured_blocks() -> Binding:
     return Binding(
-        lambda **given: _core.cuda_write_live_blocks(
+        lambda **given: _core.cuda_write_captured_blocks(
             [(given["indptr"], given["indices"], 3, given["x"], given["nodes"], 0)],
-            *(given["live"], given["labels"], given["labels_to"], 0, 0),
+            *(given["captured"], given["labels"], given["labels_to"], 0, 0),
         ),
         {
             "indptr": on_gpu(4, dtype=NARROW),
             "indices": on_gpu(30, dtype=NARROW),
             "x": on_gpu(6, 5, dtype=FLOAT),
             "nodes": on_gpu(4, dtype=NARROW),
-            "live": on_gpu(_core.cuda_live_block_bytes, dtype=BYTES),
+            "captured": on_gpu(_core.cuda_captured_block_bytes, dtype=BYTES),
             "labels": on_gpu(3),
             "labels_to": on_gpu(3),
         },
@@ -362,9 +362,9 @@ BINDINGS: dict[str, Callable[[], Binding]] = {
     "CudaInducedEdges": induced,
     "cuda_mean_forward": mean_forward,
     "cuda_mean_forward, codes": mean_forward_of_codes,
-    "cuda_mean_forward, live": mean_forward_of_a_live_block,
+    "cuda_mean_forward, captured": mean_forward_of_a_captured_block,
     "cuda_mean_backward": mean_backward,
-    "cuda_write_live_blocks": live_blocks,
+    "cuda_write_captured_blocks": captured_blocks,
     "CudaLinkEngine.ends": ends,
     "cuda_find_links, a block": links_of_block,
     "cuda_find_links, a subgraph": links_of_subgraph,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from hetero_datasets import make_hetero
 from torch import nn
-from typed_datasets import make_typed
 
 from loader.loaders import NodeLoader
 from loader.samplers import FusedSampler
@@ -17,7 +17,7 @@ from models.hetero import HGT, HeteroNet, ToHetero
 
 pytest.importorskip("torch_geometric")
 
-DATA = make_typed()
+DATA = make_hetero()
 DIMS = {"author": 5, "paper": 0, "term": 3}
 EDGES = DATA.graph.edge_types
 Make = Callable[[], HeteroNet]

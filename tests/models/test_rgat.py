@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 import torch
+from hetero_datasets import make_hetero
 from marks import HAS_GPU
 from torch import Tensor
 from torch.nn import functional as F
-from typed_datasets import make_typed
 
 from loader.datamodules.nodes import GraphDataModule
 from loader.datasets import HeteroDataset
 from loader.loaders.nodes import NodeLoader
-from loader.ops.live_hops import HopRoom, LiveHops
+from loader.ops.captured_hetero_batch import CapturedHeteroBatch, HopRoom
 from loader.samplers import FusedSampler, fused
 from loader.samples import LazyRows
 from loader.samples.hetero import HeteroMiniBatch
@@ -28,14 +28,14 @@ from models.training.rgat_classifier import RGATClassifier
 
 
 def module_of(fanouts: list[int], expand: str = "new", data: HeteroDataset | None = None) -> GraphDataModule:
-    made = GraphDataModule(data or make_typed(), FusedSampler(fanouts, expand=expand), batch_size=6)
+    made = GraphDataModule(data or make_hetero(), FusedSampler(fanouts, expand=expand), batch_size=6)
     made.setup()
     return made
 
 
 def with_whole_vectors() -> HeteroDataset:
     """With features that a GPU can read where they lie: of 8 columns."""
-    data = make_typed()
+    data = make_hetero()
     return replace(data, features={name: F.pad(x, (0, 8 - x.shape[1])) for name, x in data.features.items()})
 
 
@@ -133,9 +133,9 @@ def test_every_parameter_that_learns_gets_a_gradient(num_layers: int) -> None:
 
 
 def room_for(batches: list[HeteroMiniBatch]) -> HopRoom:
-    room = LiveHops.room_of(batches[0])
+    room = CapturedHeteroBatch.room_of(batches[0])
     for batch in batches[1:]:
-        room = room.union(LiveHops.room_of(batch))
+        room = room.union(CapturedHeteroBatch.room_of(batch))
     return room
 
 
@@ -151,14 +151,14 @@ def test_arrays_with_room_give_the_same(step: int, options: dict[str, Any]) -> N
     module = module_of([3] * options.get("num_layers", 2))
     found = list(batches_of(module, 4))
     model = model_of(module, **options)
-    live = LiveHops(found[0], room_for(found).widened(0.1 if step > 1 else 0.0, step), -100)
+    captured = CapturedHeteroBatch(found[0], room_for(found).widened(0.1 if step > 1 else 0.0, step), -100)
     call = _Call(model.net, model._loss)
     weights = {f"module.{n}": p.detach().requires_grad_(p.requires_grad) for n, p in model.net.named_parameters()}
     known = [weight for weight in weights.values() if weight.requires_grad]
     assert len({batch.sizes for batch in found}) > 5
     for batch in found:
-        live.load(batch)
-        loss, hits = torch.func.functional_call(call, weights, (live.batch,))
+        captured.load(batch)
+        loss, hits = torch.func.functional_call(call, weights, (captured.batch,))
         wanted, of_wanted = model._loss(batch)
         others = torch.autograd.grad(wanted, [p for p in model.net.parameters() if p.requires_grad])
         torch.testing.assert_close(loss, wanted, rtol=1e-10, atol=1e-12)
@@ -170,7 +170,7 @@ def test_arrays_with_room_give_the_same(step: int, options: dict[str, Any]) -> N
 @pytest.mark.parametrize("options", [{}, {"input_dropout": 0.3}])
 def test_features_left_in_their_table_are_the_same(options: dict[str, Any]) -> None:
     module = module_of([3, 3])
-    tables = {name: x.double() for name, x in make_typed().features.items()}
+    tables = {name: x.double() for name, x in make_hetero().features.items()}
     model = model_of(module, **options)
     known = [p for p in model.net.parameters() if p.requires_grad]
     for batch in batches_of(module):
@@ -243,7 +243,7 @@ def test_graphs_train_as_plain_steps_do(options: dict[str, Any]) -> None:
         )  # fmt: skip
         torch.manual_seed(0)
         model = RGATClassifier(**sizes, hidden_channels=16, dropout=0.0, matmul_precision="highest", **options).cuda()
-        graphed = GraphedLoss(model._loss, model.net, -100, live=LiveHops)
+        graphed = GraphedLoss(model._loss, model.net, -100, stand_in=CapturedHeteroBatch)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
         losses[graph] = []
         for batch in chain.from_iterable(loader for _ in range(40)):
@@ -264,7 +264,7 @@ def test_graphs_train_as_plain_steps_do(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("whole", [False, True])  # features of whole vectors are read where they lie
 @pytest.mark.parametrize("options", [{}, {"num_layers": 3, "hidden_channels": 24, "heads": 6}])
 def test_a_gpu_gives_what_the_cpu_gives(options: dict[str, Any], whole: bool) -> None:
-    data = with_whole_vectors() if whole else make_typed()
+    data = with_whole_vectors() if whole else make_hetero()
     module = module_of([3] * options.get("num_layers", 2), data=data)
     model = model_of(module, **options).float()
     there = model_of(module, **options).float().cuda()

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from hetero_datasets import make_hetero
 from marks import HAS_GPU
 from torch import Tensor
-from typed_datasets import make_typed
 
 from loader.datamodules.nodes import GraphDataModule
 from loader.loaders.nodes import NodeLoader
-from loader.ops.live_hops import HopRoom, LiveHops
+from loader.ops.captured_hetero_batch import CapturedHeteroBatch, HopRoom
 from loader.samplers import FusedSampler, fused
 from loader.samples import LazyRows
 from loader.samples.hetero import HeteroMiniBatch
@@ -28,7 +28,7 @@ from models.training.rgcn_classifier import RGCNClassifier
 
 
 def module_of(fanouts: list[int], expand: str = "new", batch_size: int = 6, **options: Any) -> GraphDataModule:
-    made = GraphDataModule(make_typed(), FusedSampler(fanouts, expand=expand), batch_size=batch_size, **options)
+    made = GraphDataModule(make_hetero(), FusedSampler(fanouts, expand=expand), batch_size=batch_size, **options)
     made.setup()
     return made
 
@@ -102,9 +102,9 @@ def test_it_is_the_plain_formula(expand: str, options: dict[str, Any], monkeypat
 
 
 def room_for(batches: list[HeteroMiniBatch]) -> HopRoom:
-    room = LiveHops.room_of(batches[0])
+    room = CapturedHeteroBatch.room_of(batches[0])
     for batch in batches[1:]:
-        room = room.union(LiveHops.room_of(batch))
+        room = room.union(CapturedHeteroBatch.room_of(batch))
     return room
 
 
@@ -118,14 +118,14 @@ def test_arrays_with_room_give_the_same(step: int, options: dict[str, Any]) -> N
     model = RGCNClassifier(
         sizes["num_features"], 2, sizes["edge_types"], sizes["target"], hidden_channels=8, dropout=0.0, **options
     ).double()
-    live = LiveHops(found[0], room_for(found).widened(0.1 if step > 1 else 0.0, step), -100)
+    captured = CapturedHeteroBatch(found[0], room_for(found).widened(0.1 if step > 1 else 0.0, step), -100)
     call = _Call(model.net, model._loss)
     weights = {f"module.{name}": p.detach().requires_grad_() for name, p in model.net.named_parameters()}
     assert len({batch.sizes for batch in found}) > 5
     for batch in found:
-        assert live.holds(batch)
-        live.load(batch)
-        loss, hits = torch.func.functional_call(call, weights, (live.batch,))
+        assert captured.holds(batch)
+        captured.load(batch)
+        loss, hits = torch.func.functional_call(call, weights, (captured.batch,))
         gradients = torch.autograd.grad(loss, list(weights.values()))
         wanted, of_wanted = model._loss(batch)
         others = torch.autograd.grad(wanted, list(model.net.parameters()))
@@ -147,19 +147,19 @@ def test_features_left_in_their_table_are_the_same(options: dict[str, Any], monk
     monkeypatch.setattr(rgcn, "_WIDE", options.get("wide", 8))
     options = {name: value for name, value in options.items() if name != "wide"}
     module = module_of([3, 3])
-    tables = {name: x.double() for name, x in make_typed().features.items()}
+    tables = {name: x.double() for name, x in make_hetero().features.items()}
     found = [batch.replace(x={n: x.double() for n, x in (batch.x or {}).items()}) for batch in batches_of(module)]
     lazy = [left_in_tables(batch, tables) for batch in found]
     sizes = module.sizes
     model = RGCNClassifier(**sizes, hidden_channels=8, dropout=0.0, **options).double()
-    live = LiveHops(lazy[0], room_for(lazy).widened(0.1, 16), -100)
+    captured = CapturedHeteroBatch(lazy[0], room_for(lazy).widened(0.1, 16), -100)
     for batch, other in zip(found, lazy, strict=True):
         assert isinstance(other.x, LazyFeatures)
-        live.load(other)
+        captured.load(other)
         results = []
-        for one in (batch, other, live):
+        for one in (batch, other, captured):
             torch.manual_seed(0)
-            if options and one is live:  # which draws for more rows
+            if options and one is captured:  # which draws for more rows
                 continue
             loss, _ = model._loss(one)
             results.append((loss, *torch.autograd.grad(loss, list(model.net.parameters()))))
@@ -173,7 +173,7 @@ def test_features_left_in_their_table_are_the_same(options: dict[str, Any], monk
         assert other.with_rows({"node/author": batch.x["author"]}).x.made["author"] is batch.x["author"]
     with pytest.raises(KeyError):
         lazy[0].x["nobody"]
-    assert LiveHops.kind_of(lazy[0]) != LiveHops.kind_of(
+    assert CapturedHeteroBatch.kind_of(lazy[0]) != CapturedHeteroBatch.kind_of(
         left_in_tables(found[0], {n: x.clone() for n, x in tables.items()})
     )
 
@@ -184,20 +184,20 @@ def test_fewer_seeds_have_their_own_mean() -> None:
     model = RGCNClassifier(
         sizes["num_features"], 2, sizes["edge_types"], "author", hidden_channels=8, dropout=0.0
     ).double()
-    live = LiveHops(found[6][0], room_for(found[6] + found[4] + found[1]).widened(0.2, 8), -100)
-    assert not LiveHops(found[4][0], live.room).holds(found[6][0])
+    captured = CapturedHeteroBatch(found[6][0], room_for(found[6] + found[4] + found[1]).widened(0.2, 8), -100)
+    assert not CapturedHeteroBatch(found[4][0], captured.room).holds(found[6][0])
     for batch in (found[6][0], found[4][0], found[1][0], found[6][1]):
-        live.load(batch)
-        for mine, other in zip(model._loss(live.batch), model._loss(batch), strict=True):
+        captured.load(batch)
+        for mine, other in zip(model._loss(captured.batch), model._loss(batch), strict=True):
             torch.testing.assert_close(mine, other)
 
 
 def test_mini_batches_that_no_graph_has() -> None:
     every = next(batches_of(module_of([3, 3], "all")))
     new = next(batches_of(module_of([3, 3])))
-    assert LiveHops.kind_of(every) is None
-    assert LiveHops.kind_of(new.replace(y=None)) is None
-    assert LiveHops.kind_of(new) is not None
+    assert CapturedHeteroBatch.kind_of(every) is None
+    assert CapturedHeteroBatch.kind_of(new.replace(y=None)) is None
+    assert CapturedHeteroBatch.kind_of(new) is not None
     sizes = module_of([3, 3]).sizes
     model = RGCNClassifier(**sizes, cuda_graph=True)
     with pytest.raises(RuntimeError, match="hops expand all nodes so far"):
@@ -243,7 +243,7 @@ def test_other_mini_batches_are_refused() -> None:
 def test_graphs_train_as_plain_steps_do(options: dict[str, Any]) -> None:
     """With losses that are equal to rounding over 200 steps, most of them replayed, and without a wait of the host."""
     losses: dict[bool, list[float]] = {}
-    data, sizes = make_typed(), module_of([3, 3]).sizes
+    data, sizes = make_hetero(), module_of([3, 3]).sizes
     for graph in (True, False):
         loader = NodeLoader(
             data.graph.to("cuda"), {name: DeviceFeatures(x, "cuda", lazy=True) for name, x in data.features.items()},
@@ -252,7 +252,7 @@ def test_graphs_train_as_plain_steps_do(options: dict[str, Any]) -> None:
         )  # fmt: skip
         torch.manual_seed(0)
         model = RGCNClassifier(**sizes, hidden_channels=16, dropout=0.0, matmul_precision="highest", **options).cuda()
-        graphed = GraphedLoss(model._loss, model.net, -100, live=LiveHops)
+        graphed = GraphedLoss(model._loss, model.net, -100, stand_in=CapturedHeteroBatch)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
         losses[graph] = []
         for batch in chain.from_iterable(loader for _ in range(40)):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from hetero_datasets import make_hetero
 from torch import Tensor
-from typed_datasets import make_typed
 
 from loader.datamodules.nodes import GraphDataModule
 from loader.graph import HeteroGraph
@@ -22,14 +22,14 @@ NUM_NODES = {"author": 60, "paper": PAPERS, "term": 10}
 
 
 def batches_of(fanouts: list[int], expand: str = "new") -> list[HeteroMiniBatch]:
-    module = GraphDataModule(make_typed(), FusedSampler(fanouts, expand=expand), batch_size=6)
+    module = GraphDataModule(make_hetero(), FusedSampler(fanouts, expand=expand), batch_size=6)
     module.setup()
     return list(module.train_dataloader())
 
 
 def net_of(**options: Any) -> RGCN:
     torch.manual_seed(0)
-    data = make_typed()
+    data = make_hetero()
     in_dims = {name: data.num_features.get(name, 0) for name in data.graph.node_types}
     shape = {"hidden_channels": 8, "out_dim": 3, "dropout": 0.0, "num_nodes": NUM_NODES, **options}
     return RGCN(in_dims, data.graph.edge_types, "author", **shape).double()
@@ -151,7 +151,7 @@ def test_deep_one_hot_models_drop_nodes_out() -> None:
 def test_tables_are_only_of_types_that_are_read() -> None:
     net = net_of(trained_rows=4, num_layers=1)  # authors read papers
     assert [p.shape for p in rows_in(net)] == [(PAPERS, 4)]
-    data = make_typed()
+    data = make_hetero()
     alone = RGCN({"author": 5, "paper": 0, "term": 0}, data.graph.edge_types, "author", 8, 3, 1, trained_rows=4,
                  num_nodes=NUM_NODES)  # fmt: skip
     assert len(list(rows_in(alone))) == 1  # terms are two hops away
@@ -190,7 +190,7 @@ def test_rows_of_another_graph_are_refused() -> None:
 
 
 def classifier(**options: Any) -> RGCNClassifier:
-    data = make_typed()
+    data = make_hetero()
     in_dims = {name: data.num_features.get(name, 0) for name in data.graph.node_types}
     return RGCNClassifier(in_dims, 2, data.graph.edge_types, "author", num_nodes=NUM_NODES, **options)
 

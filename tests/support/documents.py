@@ -17,19 +17,6 @@ ROOT = Path(train.__file__).resolve().parent
 
 _BLOCK = re.compile(r"(?:<!-- ([^\n]*) -->\n)?```(python|sh)\n(.*?)```", re.DOTALL)
 
-# Runs its arguments' files one after the other; those of Python share one namespace.
-_RUNNER = """
-import os, subprocess, sys
-sys.path.insert(0, os.getcwd())
-shared = {"__name__": "__main__"}
-for file in sys.argv[1:]:
-    if file.endswith(".py"):
-        exec(compile(open(file).read(), file, "exec"), shared)
-        sys.stdout.flush()
-    else:
-        subprocess.run(["bash", "-euo", "pipefail", file], check=True)
-"""
-
 
 class Block(NamedTuple):
     """A block of code.
@@ -76,7 +63,7 @@ def run(code: list[Block], folder: Path, prelude: str = "") -> str:
     # A link to the interpreter of a virtual environment does not find the environment: name its packages.
     packages = os.pathsep.join([str(folder), *(path for path in sys.path if path.endswith("-packages"))])
     done = subprocess.run(
-        [sys.executable, "-c", _RUNNER, *files],
+        [sys.executable, str(Path(__file__).with_name("document_runner.py")), *files],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -104,10 +104,10 @@ class FakeGPU:
             name = f"CudaSampler_i{edge}_i{node}"
             if engine is None:
                 patch.setattr(_core, name, self._engines(*dtypes), raising=False)
-            for found in (name, f"Typed{name}", f"Tree{name}"):
+            for found in (name, f"Hetero{name}", f"Tree{name}"):
                 if hasattr(engine, found):
                     patch.setattr(_core, found, getattr(engine, found), raising=False)
-        for name in ("cuda_typed_header_bytes", "Times"):
+        for name in ("cuda_hetero_header_bytes", "Times"):
             if hasattr(engine, name):
                 patch.setattr(_core, name, getattr(engine, name), raising=False)
 

@@ -1,4 +1,4 @@
-"""CUDA graphs in name only: a `GraphedLoss` captures and replays on the CPU, by what a live mini-batch holds."""
+"""CUDA graphs in name only: a `GraphedLoss` captures and replays on the CPU, by what a stand-in holds."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from loader.ops import live
-from loader.ops.live import Kind, LiveBatch
+from loader.ops import captured_batch
+from loader.ops.captured_batch import CapturedBatch, Kind
 from loader.samples import MiniBatch
 
 
 def simulate_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until the test ends, mini-batches on the CPU are live, and `ReplayedOnCPU` is what was captured."""
+    """Until the test ends, mini-batches on the CPU have a stand-in, and `ReplayedOnCPU` is what was captured."""
     monkeypatch.setattr(Kind, "of", staticmethod(kind_of))
-    monkeypatch.setattr(live._core, "cuda_write_live_blocks", copy_labels)
-    monkeypatch.setattr(live, "current_stream_handle", lambda device: 0)
+    monkeypatch.setattr(captured_batch._core, "cuda_write_captured_blocks", copy_labels)
+    monkeypatch.setattr(captured_batch, "current_stream_handle", lambda device: 0)
     monkeypatch.setattr("models.training.graphed._Captured", ReplayedOnCPU)
 
 
@@ -31,7 +31,7 @@ def kind_of(batch: MiniBatch) -> Kind:
 
 
 def copy_labels(values: Any, to: Tensor, labels: Tensor, labels_to: Tensor, device: Any, stream: int) -> None:
-    """What of `cuda_write_live_blocks` can be seen without kernels."""
+    """What of `cuda_write_captured_blocks` can be seen without kernels."""
     labels_to[: len(labels)].copy_(labels)
 
 
@@ -41,17 +41,17 @@ class ReplayedOnCPU:
     The module is a `GraphSAGE`. A seed without features and neighbors has the last bias as its logits.
     """
 
-    def __init__(self, call: Any, live: LiveBatch, batch: MiniBatch) -> None:
-        self._call, self.live = call, live
+    def __init__(self, call: Any, stand_in: CapturedBatch, batch: MiniBatch) -> None:
+        self._call, self.stand_in = call, stand_in
         self.output = self.run(batch)[1]
 
     def is_valid(self) -> bool:
         return True
 
     def run(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
-        self.live.load(batch)
-        assert self.live.batch.y is not None
-        net, seeds = self._call.module, self.live.kind.batch_size
+        self.stand_in.load(batch)
+        assert self.stand_in.batch.y is not None
+        net, seeds = self._call.module, self.stand_in.kind.batch_size
 
         def pad(module: Any, given: Any, logits: Tensor) -> Tensor:
             bias = net.convs[-1].lin_self.bias
@@ -59,7 +59,7 @@ class ReplayedOnCPU:
 
         handle = net.register_forward_hook(pad)
         try:
-            found: tuple[Tensor, Tensor] = self._call(batch.replace(y=self.live.batch.y.clone()))
+            found: tuple[Tensor, Tensor] = self._call(batch.replace(y=self.stand_in.batch.y.clone()))
         finally:
             handle.remove()
         return found

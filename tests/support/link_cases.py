@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import hetero_cases
 import link_oracle
 import numpy as np
 import torch
 import tree_cases
 import tree_oracle
-import typed_cases
 
 from loader.samplers import LinkSampler, Negatives, TreeSampler
 from loader.samples.links import Links
@@ -23,7 +23,7 @@ Options = dict[str, Any]
 
 
 def sampler_of(case: link_oracle.Case, **options: Any) -> LinkSampler:
-    around = TreeSampler(typed_cases.fanouts_of(case.trees), **tree_cases.options_of(case.trees), **options)
+    around = TreeSampler(hetero_cases.fanouts_of(case.trees), **tree_cases.options_of(case.trees), **options)
     return LinkSampler(
         around,
         None if case.mode is None else Negatives(case.mode, case.amount, case.strict),
@@ -59,7 +59,7 @@ def difference(found: Links, wanted: link_oracle.Links, case: link_oracle.Case) 
 
 def picks_of(number: int) -> str:
     case = link_oracle.random_case(np.random.default_rng(number))
-    return "no links" if case is None else typed_cases.kind_of(case.trees.picking)
+    return "no links" if case is None else hetero_cases.kind_of(case.trees.picking)
 
 
 def check(number: int, makers: list[Options]) -> str | None:
@@ -89,4 +89,4 @@ def check(number: int, makers: list[Options]) -> str | None:
 
 
 if __name__ == "__main__":
-    typed_cases.main(check, tree_cases.makers_of, picks_of, __doc__)
+    hetero_cases.main(check, tree_cases.makers_of, picks_of, __doc__)

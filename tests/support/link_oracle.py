@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import reference_links
 import tree_oracle
+from hetero_oracle import EdgeType, Hop, Ints
 from reference_sampler import batch_key
 from tree_oracle import MISSING, TimedGraph
-from typed_oracle import EdgeType, Hop, Ints
 
 Pair = tuple[int, int]
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hetero_oracle import Ints
 from tree_oracle import TimedGraph
-from typed_oracle import Ints
 
 BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data" / "relational"
 FOLDER = Path(os.environ.get("RELATIONAL_DATA", BESIDE))

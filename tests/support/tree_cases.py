@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import hetero_cases
 import numpy as np
 import torch
 import tree_oracle
-import typed_cases
 
 from loader.graph import HeteroGraph
 from loader.samplers import TreeSampler
@@ -28,7 +28,7 @@ def graph_of(given: tree_oracle.TimedGraph) -> HeteroGraph:
     def tensors(arrays):
         return None if arrays is None else {key: torch.from_numpy(times) for key, times in arrays.items()}
 
-    return typed_cases.graph_of(given, node_times=tensors(given.node_times), edge_times=tensors(given.edge_times))
+    return hetero_cases.graph_of(given, node_times=tensors(given.node_times), edge_times=tensors(given.edge_times))
 
 
 def options_of(case: tree_oracle.Case) -> Options:
@@ -47,7 +47,7 @@ def difference(found: TreeMiniBatch, wanted: tree_oracle.TreeBatch) -> str | Non
     """Names the first array that differs."""
     if not np.array_equal(found.tree.cpu().numpy(), wanted.tree):
         return "trees"
-    return typed_cases.difference(found, wanted)
+    return hetero_cases.difference(found, wanted)
 
 
 def case_of(number: int) -> tree_oracle.Case:
@@ -55,7 +55,7 @@ def case_of(number: int) -> tree_oracle.Case:
 
 
 def picks_of(number: int) -> str:
-    return typed_cases.kind_of(case_of(number).picking)
+    return hetero_cases.kind_of(case_of(number).picking)
 
 
 def check(number: int, makers: list[Options]) -> str | None:
@@ -64,7 +64,7 @@ def check(number: int, makers: list[Options]) -> str | None:
     wanted = tree_oracle.sample_case(case)
     graph = graph_of(case.graph)
     for options in makers:
-        sampler = TreeSampler(typed_cases.fanouts_of(case), **options_of(case), **options)
+        sampler = TreeSampler(hetero_cases.fanouts_of(case), **options_of(case), **options)
         session = sampler.open(graph.to(sampler.device))
         seeds = torch.from_numpy(case.seeds)
         if case.times is not None and case.sight.times != "none":
@@ -83,4 +83,4 @@ def makers_of(device: str) -> list[Options]:
 
 
 if __name__ == "__main__":
-    typed_cases.main(check, makers_of, picks_of, __doc__)
+    hetero_cases.main(check, makers_of, picks_of, __doc__)

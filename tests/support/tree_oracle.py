@@ -1,6 +1,6 @@
 """Sampling of trees, with and without times, once more, in NumPy: with no line in common with the C++ core.
 
-Times are compared as they are, where the core compares ranks. Picks are those of `typed_oracle`.
+Times are compared as they are, where the core compares ranks. Picks are those of `hetero_oracle`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from typed_oracle import Draws, EdgeType, Hop, Ints, Lists, Picking, TypedGraph, random_graph
+from hetero_oracle import Draws, EdgeType, HeteroGraph, Hop, Ints, Lists, Picking, random_graph
 
 MISSING = np.iinfo(np.int64).min
 LATEST = np.iinfo(np.int64).max
@@ -18,7 +18,7 @@ UNIFORM = Picking()
 
 
 @dataclass(frozen=True)
-class TimedGraph(TypedGraph):
+class TimedGraph(HeteroGraph):
     """A typed graph whose nodes and edges may have times; `MISSING` stands for one that is not known."""
 
     node_times: Mapping[str, Ints] | None = None
@@ -320,7 +320,7 @@ def _random_clock(rng: np.random.Generator) -> Ints:
     return np.append(found, rng.integers(-(2**62), 2**62, 3)) if rng.random() < 0.2 else found
 
 
-def _with_times(rng: np.random.Generator, graph: TypedGraph, clock: Ints, missing: bool) -> TimedGraph:
+def _with_times(rng: np.random.Generator, graph: HeteroGraph, clock: Ints, missing: bool) -> TimedGraph:
     def drawn(count: int) -> Ints:
         times = rng.choice(clock, count)
         if rng.random() < 0.2:
@@ -335,7 +335,7 @@ def _with_times(rng: np.random.Generator, graph: TypedGraph, clock: Ints, missin
     return TimedGraph(graph.num_nodes, graph.edges, graph.weights, nodes or None, edges or None)
 
 
-def _random_seeds(rng: np.random.Generator, graph: TypedGraph) -> Ints:
+def _random_seeds(rng: np.random.Generator, graph: HeteroGraph) -> Ints:
     """Up to 24 ids, type after type, of few or many nodes."""
     sizes = np.array(list(graph.num_nodes.values()), np.int64)
     bounds = np.concatenate([[0], np.cumsum(sizes)])

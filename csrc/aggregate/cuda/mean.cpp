@@ -31,7 +31,7 @@ LOADER_KERNEL(PlaceSources, "aggregate/cuda/transpose.cuh", "place_sources")    
 LOADER_KERNEL(Fill, "aggregate/cuda/transpose.cuh", "fill")                     // <P, I>
 LOADER_KERNEL(PlaceSorted, "aggregate/cuda/transpose.cuh", "place_sorted")      // <P, I>
 LOADER_KERNEL(FillSorted, "aggregate/cuda/transpose.cuh", "fill_sorted")        // <P, I>
-LOADER_KERNEL(WriteLive, "aggregate/cuda/transpose.cuh", "write_live")          // <Int>
+LOADER_KERNEL(WriteCaptured, "aggregate/cuda/transpose.cuh", "write_captured")  // <Int>
 
 constexpr int kMaxRowsPerGroup = 8;
 // Thread blocks that copy labels: enough for the wide ones of a multilabel mini-batch.
@@ -214,17 +214,17 @@ void transpose(const DeviceBlock<P, I>& block, const I* sorted_sources, const in
 
 }  // namespace
 
-void write_live_blocks(const LiveBlock* blocks, int count, LiveBlock* to, const LiveCopy& copy, int device,
-                       gpu::Stream stream) {
-  LiveBlocks values{};
+void write_captured_blocks(const CapturedBlock* blocks, int count, CapturedBlock* to,
+                           const CapturedCopy& copy, int device, gpu::Stream stream) {
+  CapturedBlocks values{};
   std::copy_n(blocks, count, values.of);
   const auto launch = [&](auto bytes) {
     constexpr int kBytes = decltype(bytes)::value;
     const unsigned wanted = gpu::blocks_for(copy.bytes / kBytes, kTransposeThreads, "parts of labels");
     const unsigned grid = std::clamp(wanted, 1U, kMostCopying);
-    gpu::launch<LiveBlocks, int, LiveBlock*, LiveCopy>(gpu::kernel<WriteLive, gpu::Int<kBytes>>(), device,
-                                                       {grid, kTransposeThreads, 0, stream}, values, count,
-                                                       to, copy);
+    gpu::launch<CapturedBlocks, int, CapturedBlock*, CapturedCopy>(
+        gpu::kernel<WriteCaptured, gpu::Int<kBytes>>(), device, {grid, kTransposeThreads, 0, stream}, values,
+        count, to, copy);
   };
   const auto bits = reinterpret_cast<uintptr_t>(copy.from) | reinterpret_cast<uintptr_t>(copy.to) |
                     static_cast<uintptr_t>(copy.bytes);
@@ -276,7 +276,7 @@ void launch_mean_backward(const DeviceBlock<P, I>& block, const I* sorted_source
   TransposedBlock<P, I> t;
   lay_out<P, I>(workspace, edges.num_src, edges.num_edges, &t);
   transpose(edges, sorted_sources, order, t, device, stream);
-  const GradientPass<P, I, T> pass{{block.indptr, block.live, t.begin, t.length, t.destinations,
+  const GradientPass<P, I, T> pass{{block.indptr, block.captured, t.begin, t.length, t.destinations,
                                     block.num_src, block.num_dst, grad_mean, grad_own, x, grad_x, activation,
                                     activation.identity(), dim, block.sums}};
   const LongRows long_rows{t.counters + 1, t.long_rows};
@@ -360,8 +360,8 @@ void add_types(std::vector<gpu::Kernel*>& all) {
 
 std::vector<gpu::Kernel*> mean_kernels() {
   std::vector<gpu::Kernel*> all{
-      &gpu::kernel<PlaceSources, int32_t>(), &gpu::kernel<WriteLive, gpu::Int<16>>(),
-      &gpu::kernel<WriteLive, gpu::Int<4>>(), &gpu::kernel<WriteLive, gpu::Int<1>>()};
+      &gpu::kernel<PlaceSources, int32_t>(), &gpu::kernel<WriteCaptured, gpu::Int<16>>(),
+      &gpu::kernel<WriteCaptured, gpu::Int<4>>(), &gpu::kernel<WriteCaptured, gpu::Int<1>>()};
   add_types<int32_t, int32_t>(all);
   return all;
 }

@@ -13,8 +13,8 @@
 namespace loader {
 
 // What changes from one replay of a CUDA graph to the next, in device memory: a kernel that was captured
-// reads here which block it works on. Written by write_live_blocks.
-struct LiveBlock {
+// reads here which block it works on. Written by write_captured_blocks.
+struct CapturedBlock {
   const void* indptr;   // [num_dst + 1]
   const void* indices;  // [num_edges]
   int64_t num_dst;
@@ -25,10 +25,10 @@ struct LiveBlock {
   uint32_t key;       // of the activation
 };
 
-constexpr int kMaxLiveBlocks = 8;
+constexpr int kMaxCapturedBlocks = 8;
 
-// Device memory that is copied along with live blocks: a mini-batch's labels.
-struct LiveCopy {
+// Device memory that is copied along with captured blocks: a mini-batch's labels.
+struct CapturedCopy {
   const void* from;
   void* to;
   int64_t bytes;
@@ -44,7 +44,7 @@ struct DeviceBlock {
   int64_t num_edges;
   // If not null, arrays and sizes are those found here when a kernel runs, and the sizes above are upper
   // bounds, for which output and workspace have room. Rows of the output beyond the block's own become zeros.
-  const LiveBlock* live = nullptr;
+  const CapturedBlock* captured = nullptr;
   bool sums = false;  // rows are summed, and no mean is taken
   // If not null, [num_dst] each: row i is the list order[i] of indptr, and its mean goes to element at[i] of
   // the output.
@@ -75,8 +75,8 @@ struct Activation {
 // all others.
 constexpr int64_t kLongRow = 256, kLongRowInTurns = 64;
 
-struct LiveBlocks {
-  LiveBlock of[kMaxLiveBlocks];
+struct CapturedBlocks {
+  CapturedBlock of[kMaxCapturedBlocks];
 };
 
 // The rows that are too long for one group of lanes: count first, then the rows.
@@ -112,7 +112,7 @@ using MeanArgsOf = std::conditional_t<kIsCode<T>, CodedMeanArgs<P, I, T, O>, Mea
 template <typename P, typename I, typename T>
 struct GradientArgs {
   const P* indptr;  // of the block: how many sources a destination has
-  const LiveBlock* live;
+  const CapturedBlock* captured;
   const P* begin;   // [num_src]
   const P* length;  // [num_src]
   const I* destinations;
@@ -140,10 +140,10 @@ constexpr int kPlainRows = 32, kPlainColumns = 4;
 // All launches are on a stream of `device`, whose context is the current one, and throw std::runtime_error if
 // a kernel cannot be compiled or a launch is refused.
 
-// Writes `count` (at most kMaxLiveBlocks) live blocks to device memory and does the copy, by one launch, in
-// the order of the stream.
-void write_live_blocks(const LiveBlock* blocks, int count, LiveBlock* to, const LiveCopy& copy, int device,
-                       gpu::Stream stream);
+// Writes `count` (at most kMaxCapturedBlocks) captured blocks to device memory and does the copy, by one
+// launch, in the order of the stream.
+void write_captured_blocks(const CapturedBlock* blocks, int count, CapturedBlock* to,
+                           const CapturedCopy& copy, int device, gpu::Stream stream);
 
 // Bytes of workspace, uninitialised, aligned to 16.
 int64_t mean_forward_workspace(int64_t num_edges);

@@ -2,7 +2,7 @@
 //
 // A pass says which rows there are, which rows of the input each of them picks (`span`, `pick`, `row_of`),
 // and what is done with them: `add` takes one picked vector and what is `common` to its columns, `finish`
-// writes a vector of the result. A kernel calls `settle` first, which looks up what is live.
+// writes a vector of the result. A kernel calls `settle` first, which looks up what is captured.
 #pragma once
 
 #include "aggregate/cuda/activation.cuh"
@@ -42,12 +42,12 @@ struct MeanPass : MeanArgsOf<P, I, T, O> {
   using Args::x;
 
   __device__ void settle() {
-    if (block.live == nullptr) return;
-    if (block.live->x != nullptr) {
-      x = {static_cast<const T*>(block.live->x), block.live->x_stride};
-      nodes = static_cast<const I*>(block.live->nodes);
+    if (block.captured == nullptr) return;
+    if (block.captured->x != nullptr) {
+      x = {static_cast<const T*>(block.captured->x), block.captured->x_stride};
+      nodes = static_cast<const I*>(block.captured->nodes);
     }
-    f.key = block.live->key;
+    f.key = block.captured->key;
     block = settled(block);
   }
 
@@ -157,6 +157,7 @@ struct GradientPass : GradientArgs<P, I, T> {
 
   using Args = GradientArgs<P, I, T>;
   using Args::begin;
+  using Args::captured;
   using Args::destinations;
   using Args::dim;
   using Args::f;
@@ -166,17 +167,16 @@ struct GradientPass : GradientArgs<P, I, T> {
   using Args::identity;
   using Args::indptr;
   using Args::length;
-  using Args::live;
   using Args::num_dst;
   using Args::num_src;
   using Args::sums;
   using Args::x;
 
   __device__ void settle() {
-    if (live == nullptr) return;
-    indptr = static_cast<const P*>(live->indptr);
-    num_dst = live->num_dst;
-    f.key = live->key;
+    if (captured == nullptr) return;
+    indptr = static_cast<const P*>(captured->indptr);
+    num_dst = captured->num_dst;
+    f.key = captured->key;
   }
 
   __device__ int64_t num_rows() const { return num_src; }

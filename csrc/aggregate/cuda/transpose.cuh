@@ -1,4 +1,4 @@
-// A block in the order of its sources: the kernels. And the one that writes live blocks.
+// A block in the order of its sources: the kernels. And the one that writes captured blocks.
 #pragma once
 
 #include <type_traits>
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kTransposeThreads)
 // The values travel as the launch's arguments, so the host's own may change at once.
 template <int UnitBytes>
 __global__ void __launch_bounds__(kTransposeThreads)
-    write_live(LiveBlocks blocks, int count, LiveBlock* to, LiveCopy copy) {
+    write_captured(CapturedBlocks blocks, int count, CapturedBlock* to, CapturedCopy copy) {
   if (blockIdx.x == 0 && static_cast<int>(threadIdx.x) < count) to[threadIdx.x] = blocks.of[threadIdx.x];
   using Unit = Word<UnitBytes>;
   const auto* from = static_cast<const Unit*>(copy.from);

@@ -12,17 +12,17 @@ namespace loader {
 template <typename T>
 using Sum = Wide<T>;
 
-// The block that a kernel works on, with all that is live looked up.
+// The block that a kernel works on, with all that is captured looked up.
 template <typename P, typename I>
 __device__ __forceinline__ DeviceBlock<P, I> settled(const DeviceBlock<P, I>& block) {
-  if (block.live == nullptr) return block;
-  const LiveBlock& now = *block.live;
+  if (block.captured == nullptr) return block;
+  const CapturedBlock& now = *block.captured;
   return {static_cast<const P*>(now.indptr),
           static_cast<const I*>(now.indices),
           now.num_dst,
           block.num_src,
           now.num_edges,
-          block.live,
+          block.captured,
           block.sums,
           block.order,
           block.at};

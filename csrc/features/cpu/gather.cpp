@@ -12,7 +12,7 @@
 #include <string>
 #include <type_traits>
 
-#include "disk/ahead.h"
+#include "disk/read_ahead.h"
 #include "features/cpu/convert.h"
 #include "wide.h"
 

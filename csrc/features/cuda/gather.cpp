@@ -60,7 +60,7 @@ int64_t most_segments(const uint8_t* base, int64_t in_bytes, int64_t pitch, int 
   return (worst + in_bytes + segment - 1) / segment;
 }
 
-// What one thread moves at a time, see units.cuh: its bytes in a row of the table.
+// What one thread moves at a time, see row_units.cuh: its bytes in a row of the table.
 template <int Bytes>
 struct Copied {
   using Args = GatherArgs;
@@ -78,8 +78,8 @@ struct Decoded {
   static constexpr int kIn = Count * static_cast<int>(sizeof(From));
 };
 
-LOADER_KERNEL(ByOutput, "features/cuda/kernels.cuh", "by_output")
-LOADER_KERNEL(ByLine, "features/cuda/kernels.cuh", "by_line")
+LOADER_KERNEL(ByOutput, "features/cuda/gather_kernels.cuh", "by_output")
+LOADER_KERNEL(ByLine, "features/cuda/gather_kernels.cuh", "by_line")
 LOADER_KERNEL(CountIds, "features/cuda/order.cuh", "count_ids")
 LOADER_KERNEL(FindMisses, "features/cuda/misses.cuh", "find_misses")
 LOADER_KERNEL(MarkMisses, "features/cuda/misses.cuh", "mark_misses")

@@ -1,10 +1,10 @@
-// Finds the edges among given vertices on the CPU; see induced/asked.h.
+// Finds the edges among given vertices on the CPU; see induced/edges_between.h.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "induced/asked.h"
+#include "induced/edges_between.h"
 #include "parallel.h"
 
 namespace loader {

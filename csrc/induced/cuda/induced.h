@@ -1,11 +1,11 @@
-// Finds the edges among given vertices on a GPU; see induced/asked.h. The host waits once: it learns how many
-// edges were found.
+// Finds the edges among given vertices on a GPU; see induced/edges_between.h. The host waits once: it learns
+// how many edges were found.
 #pragma once
 
 #include <cstdint>
 
 #include "gpu/stream.h"
-#include "induced/asked.h"
+#include "induced/edges_between.h"
 
 namespace loader {
 

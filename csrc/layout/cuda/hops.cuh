@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "graph/searched.h"
+#include "graph/search.h"
 #include "layout/cuda/hops.h"
 
 namespace loader {

@@ -10,7 +10,7 @@
 
 namespace loader {
 
-// See loader/ops/moved_hops.py, which says the same in torch.
+// See loader/ops/captured_hetero_moves.py, which says the same in torch.
 struct MovedHops {
   // Of the segments, [segments] each: where its nodes, its rows and the entries of its hop begin, how many
   // nodes it has, where they end, by how much sources in it move, and how many nodes of its type come before.

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "arena.h"
-#include "disk/ahead.h"
+#include "disk/read_ahead.h"
 #include "parallel.h"
 #include "sampler/cpu/pick_batch.h"
 #include "sampler/cpu/race_scan.h"
@@ -45,8 +45,8 @@ class FusedSamplerOf {
  private:
   static_assert(is_lists<Lists>, "see graph/lists.h");
   using Row = typename Lists::Row;
-  static constexpr bool kTyped = std::is_same_v<Row, TypedRow>;
-  static_assert(kTyped || std::is_same_v<Row, VertexRow>, "a row of a hop is a node, or see graph/typed.h");
+  static constexpr bool kHetero = std::is_same_v<Row, HeteroRow>;
+  static_assert(kHetero || std::is_same_v<Row, VertexRow>, "a row of a hop is a node, or see graph/hetero.h");
   // How choices count that do it by the degree: all of AnyChoice alike.
   using Counted = std::conditional_t<std::is_same_v<Choice, AnyChoice>, UniformChoice, Choice>;
 
@@ -91,19 +91,19 @@ class FusedSamplerOf {
   // What the picks of a row are drawn by.
   Draws draws(int64_t row, int hop) const {
     Draws draws = draws_of(options_.keys.key, row_at(row), hop);
-    const std::vector<uint32_t>& copies = kTyped ? row_copies_ : copies_;
+    const std::vector<uint32_t>& copies = kHetero ? row_copies_ : copies_;
     if (hop == 1 && !copies.empty()) draws.lane = lane_of_copy(draws.lane, copies[row]);
     return draws;
   }
   // A vertex is a row, or has several.
   Row row_at(int64_t row) const {
-    if constexpr (kTyped)
+    if constexpr (kHetero)
       return rows_[static_cast<size_t>(row)];
     else
       return {nodes_[row]};
   }
   int64_t fanout(int64_t row, int hop) const {
-    if constexpr (kTyped)
+    if constexpr (kHetero)
       return options_.fanout(rows_[static_cast<size_t>(row)], hop);
     else
       return options_.fanouts[hop - 1];
@@ -178,11 +178,11 @@ extern template class FusedSamplerOf<PlainLists<int32_t, int32_t>>;
 extern template class FusedSamplerOf<PlainLists<int64_t, int32_t>>;
 extern template class FusedSamplerOf<PlainLists<int64_t, int64_t>>;
 
-// Of typed lists: fused_typed.cpp.
+// Of HeteroLists: fused_hetero.cpp.
 template <typename P, typename N>
-using TypedFusedSampler = FusedSamplerOf<TypedLists<P, N>>;
-extern template class FusedSamplerOf<TypedLists<int32_t, int32_t>>;
-extern template class FusedSamplerOf<TypedLists<int64_t, int32_t>>;
-extern template class FusedSamplerOf<TypedLists<int64_t, int64_t>>;
+using HeteroFusedSampler = FusedSamplerOf<HeteroLists<P, N>>;
+extern template class FusedSamplerOf<HeteroLists<int32_t, int32_t>>;
+extern template class FusedSamplerOf<HeteroLists<int64_t, int32_t>>;
+extern template class FusedSamplerOf<HeteroLists<int64_t, int64_t>>;
 
 }  // namespace loader

@@ -113,7 +113,7 @@ void FusedSamplerOf<Lists, Choice>::number_copies(const N* seeds, int64_t num_se
 // Makes rows of the vertices that are new; returns how many rows there are.
 template <typename Lists, typename Choice>
 int64_t FusedSamplerOf<Lists, Choice>::add_rows() {
-  if constexpr (kTyped) {
+  if constexpr (kHetero) {
     for (; vertices_of_rows_ < nodes_.size(); ++vertices_of_rows_) {
       for_each_row(graph_.lists, nodes_[vertices_of_rows_], [this](const Row& row) { rows_.push_back(row); });
       if (vertices_of_rows_ < copies_.size()) row_copies_.resize(rows_.size(), copies_[vertices_of_rows_]);
@@ -197,7 +197,7 @@ void FusedSamplerOf<Lists, Choice>::pick_part(const Fetch& part, int64_t begin, 
   for (; row < rows && first < end; ++row) {
     const int64_t degree = degrees_[row], count = row_count(row, part.hop);
     if (count == 0) continue;
-    if (kTyped && fanout != this->fanout(row, part.hop)) {
+    if (kHetero && fanout != this->fanout(row, part.hop)) {
       fanout = this->fanout(row, part.hop);
       blocks = blocks_of(fanout);
     }

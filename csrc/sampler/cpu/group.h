@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "fork.h"
-#include "helping.h"
+#include "helping_threads.h"
 #include "parallel.h"
 #include "sampler/sampler.h"
 

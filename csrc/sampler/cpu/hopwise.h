@@ -39,8 +39,8 @@ class HopwiseSamplerOf {
   };
 
   using Row = typename Lists::Row;
-  static_assert(std::is_same_v<Row, TypedRow> || std::is_same_v<Row, VertexRow>,
-                "a row of a hop is a node, or see graph/typed.h");
+  static_assert(std::is_same_v<Row, HeteroRow> || std::is_same_v<Row, VertexRow>,
+                "a row of a hop is a node, or see graph/hetero.h");
 
   // Appends the picks of a list.
   static void pick(const Lists& lists, const Row& row, int hop, const Options& options,
@@ -160,11 +160,11 @@ extern template class HopwiseSamplerOf<PlainLists<int32_t, int32_t>>;
 extern template class HopwiseSamplerOf<PlainLists<int64_t, int32_t>>;
 extern template class HopwiseSamplerOf<PlainLists<int64_t, int64_t>>;
 
-// Of typed lists: hopwise_typed.cpp.
+// Of HeteroLists: hopwise_hetero.cpp.
 template <typename P, typename N>
-using TypedHopwiseSampler = HopwiseSamplerOf<TypedLists<P, N>>;
-extern template class HopwiseSamplerOf<TypedLists<int32_t, int32_t>>;
-extern template class HopwiseSamplerOf<TypedLists<int64_t, int32_t>>;
-extern template class HopwiseSamplerOf<TypedLists<int64_t, int64_t>>;
+using HeteroHopwiseSampler = HopwiseSamplerOf<HeteroLists<P, N>>;
+extern template class HopwiseSamplerOf<HeteroLists<int32_t, int32_t>>;
+extern template class HopwiseSamplerOf<HeteroLists<int64_t, int32_t>>;
+extern template class HopwiseSamplerOf<HeteroLists<int64_t, int64_t>>;
 
 }  // namespace loader

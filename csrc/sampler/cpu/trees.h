@@ -25,13 +25,13 @@ using TreeChoice = std::variant<UniformChoice, LastChoice, RaceChoice, LaborChoi
 struct TreeOptions {
   int hops;
   int64_t num_relations;
-  std::vector<int64_t> fanouts;  // [hops, num_relations], by TypedRow::relation
+  std::vector<int64_t> fanouts;  // [hops, num_relations], by HeteroRow::relation
   TreeChoice choice;
   bool paths, edge_ids;
   BoundRule bounds;
   BatchKeys keys{};
 
-  int64_t fanout(const TypedRow& row, int hop) const {
+  int64_t fanout(const HeteroRow& row, int hop) const {
     return fanouts[(hop - 1) * num_relations + row.relation];
   }
 };

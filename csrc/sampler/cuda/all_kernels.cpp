@@ -86,21 +86,21 @@ void add_types(std::vector<gpu::Kernel*>& all) {
 
 // Of lists by vertex and relation.
 template <int Widest, typename Args>
-void add_typed_width(std::vector<gpu::Kernel*>& all) {
-  all.insert(all.end(), {&kernel<TypedKernel, Int<Widest>, Bool<false>, Args>(),
-                         &kernel<TypedKernel, Int<Widest>, Bool<true>, Args>()});
+void add_hetero_width(std::vector<gpu::Kernel*>& all) {
+  all.insert(all.end(), {&kernel<HeteroKernel, Int<Widest>, Bool<false>, Args>(),
+                         &kernel<HeteroKernel, Int<Widest>, Bool<true>, Args>()});
 }
 template <typename P, typename N>
-void add_typed(std::vector<gpu::Kernel*>& all) {
-  using Lists = TypedLists<P, N>;
+void add_hetero(std::vector<gpu::Kernel*>& all) {
+  using Lists = HeteroLists<P, N>;
   using Uniform = SampleArgs<Lists, UniformChoice>;
-  add_typed_width<kWide, Uniform>(all);
-  add_typed_width<kWide, SampleArgs<Lists, WeightedChoice>>(all);
-  add_typed_width<kWide, SampleArgs<Lists, TopKChoice>>(all);
-  all.push_back(&kernel<TypedKernel, Int<kWide>, Bool<true>, SampleArgs<Lists, ScanChoice>>());
+  add_hetero_width<kWide, Uniform>(all);
+  add_hetero_width<kWide, SampleArgs<Lists, WeightedChoice>>(all);
+  add_hetero_width<kWide, SampleArgs<Lists, TopKChoice>>(all);
+  all.push_back(&kernel<HeteroKernel, Int<kWide>, Bool<true>, SampleArgs<Lists, ScanChoice>>());
   if constexpr (sizeof(N) == 4) {
-    add_typed_width<10, Uniform>(all);
-    add_typed_width<20, Uniform>(all);
+    add_hetero_width<10, Uniform>(all);
+    add_hetero_width<20, Uniform>(all);
   }
 }
 
@@ -111,9 +111,9 @@ std::vector<gpu::Kernel*> sampler_kernels() {
   add_types<int32_t, int32_t>(all);
   add_types<int64_t, int32_t>(all);
   add_types<int64_t, int64_t>(all);
-  add_typed<int32_t, int32_t>(all);
-  add_typed<int64_t, int32_t>(all);
-  add_typed<int64_t, int64_t>(all);
+  add_hetero<int32_t, int32_t>(all);
+  add_hetero<int64_t, int32_t>(all);
+  add_hetero<int64_t, int64_t>(all);
   return all;
 }
 

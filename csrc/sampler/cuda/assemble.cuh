@@ -7,7 +7,7 @@
 // with a barrier of the whole group of blocks after count and assign.
 #pragma once
 
-#include "sampler/cuda/space.cuh"
+#include "sampler/cuda/batch_memory.cuh"
 
 namespace loader {
 

@@ -2,8 +2,8 @@
 // out which of them were not there yet.
 #pragma once
 
+#include "sampler/cuda/batch_memory.cuh"
 #include "sampler/cuda/device_pick.cuh"
-#include "sampler/cuda/space.cuh"
 
 namespace loader {
 

@@ -18,8 +18,8 @@
 // two or three a digit.
 #pragma once
 
+#include "sampler/cuda/batch_memory.cuh"
 #include "sampler/cuda/mixed_bits.cuh"
-#include "sampler/cuda/space.cuh"
 
 namespace loader {
 

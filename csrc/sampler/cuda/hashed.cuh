@@ -42,14 +42,14 @@ struct HashedPhases : Picking<HashSet<Args>> {
       const N v[1] = {this->seeds()[i]};
       uint32_t at[1] = {0};
       this->places()[i] = 0;
-      if constexpr (!Base::kTyped) {
+      if constexpr (!Base::kHetero) {
         LOADER_WRITES_ROW(this->row_degree() + i);
         this->row_degree()[i] = 0;  // `count` reads it whatever the seed
       }
       if (!this->check_seed(v[0])) continue;
       if (!this->insert(v, 1, at)) this->fail(SampleStatus::kSeedDuplicate, v[0]);
       this->places()[i] = at[0];
-      place(i, v[0], at[0], list_of(v[0], !Base::kTyped), !Base::kTyped);
+      place(i, v[0], at[0], list_of(v[0], !Base::kHetero), !Base::kHetero);
     }
   }
 
@@ -57,7 +57,7 @@ struct HashedPhases : Picking<HashSet<Args>> {
 
   // Where the neighbors of a vertex lie, if it has a `next` hop to sample them.
   __device__ List list_of(N v, bool next) const {
-    if constexpr (Base::kTyped)
+    if constexpr (Base::kHetero)
       return {0, 0};
     else
       return next ? this->lists().list({v}) : List{0, 0};
@@ -67,7 +67,7 @@ struct HashedPhases : Picking<HashSet<Args>> {
   __device__ void place(int64_t row, N v, uint32_t at, const List& list, bool next) const {
     this->nodes()[row] = v;
     this->local()[at] = static_cast<N>(row);
-    if (Base::kTyped || !next) return;
+    if (Base::kHetero || !next) return;
     LOADER_WRITES_ROW(this->row_degree() + row);
     this->row_begin()[row] = list.begin;
     this->row_degree()[row] = list.degree();
@@ -86,7 +86,7 @@ struct HashedPhases : Picking<HashSet<Args>> {
       this->header().hops_done = hop;
       if (!fits) this->fail(SampleStatus::kOverflow, 0);
       // The last sizes are known: the host goes on while the blocks are written.
-      if ((hop == args.hops && !Base::kTyped) || !fits) this->publish();
+      if ((hop == args.hops && !Base::kHetero) || !fits) this->publish();
     }
     if (!fits) return false;
     scan_ranges(begin);

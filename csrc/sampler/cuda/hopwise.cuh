@@ -78,16 +78,16 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
   // Makes a seed a row. Returns its degree, 0 of a bad seed.
   __device__ uint32_t start_row(int64_t row) const {
     const N v = this->seeds()[row];
-    if constexpr (!Base::kTyped) LOADER_WRITES_ROW(this->row_degree() + row);
+    if constexpr (!Base::kHetero) LOADER_WRITES_ROW(this->row_degree() + row);
     if (!this->check_seed(v)) {
-      if constexpr (!Base::kTyped) this->row_degree()[row] = 0;  // `count` still reads it
+      if constexpr (!Base::kHetero) this->row_degree()[row] = 0;  // `count` still reads it
       return 0;
     }
     const uint32_t bit = 1u << v % 32;
     if (atomicOr(&seen()[v / 32], bit) & bit) this->fail(SampleStatus::kSeedDuplicate, v);
     this->nodes()[row] = v;
     this->local()[v] = static_cast<N>(row);
-    if constexpr (Base::kTyped) {
+    if constexpr (Base::kHetero) {
       return 0;
     } else {
       const ListOf<P> list = this->lists().list({v});
@@ -103,14 +103,14 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
   }
 
   // Whether the edges of the hop that follows are counted and assigned with the vertices.
-  __device__ bool counts_edges(int hop) const { return !Base::kScans && !Base::kTyped && hop < args.hops; }
+  __device__ bool counts_edges(int hop) const { return !Base::kScans && !Base::kHetero && hop < args.hops; }
 
   // Counts for `assign(hop, ...)`: hop 0 counts only the seeds' rows. Ends with the block's total written.
   __device__ void count(int hop, int64_t rows) const {
     __shared__ Counts partial[kWarps];
     const bool next = counts_edges(hop);
     Counts mine{0, 0, 0};
-    if constexpr (!Base::kTyped) mine.old_edges = next ? this->edges_of_rows(hop, rows) : 0;
+    if constexpr (!Base::kHetero) mine.old_edges = next ? this->edges_of_rows(hop, rows) : 0;
     if (hop > 0) {
       const Share tiles = share(this->num_tiles(), this->warps(), this->warp());
       uint32_t following = this->load_words(fresh(hop), tiles.begin, tiles.end);
@@ -118,7 +118,7 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
         const uint32_t word = following;
         following = this->load_words(fresh(hop), first + kTilesPerLoad, tiles.end);
         mine.fresh += __popc(word);
-        if constexpr (!Base::kScans && !Base::kTyped) {
+        if constexpr (!Base::kScans && !Base::kHetero) {
           if (!next) continue;
           this->deal_rows(first, word, [&](uint32_t, const Rows& dealt) {
 #pragma unroll
@@ -148,11 +148,11 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
       this->header().hops_done = hop;
       if (!fits) this->fail(SampleStatus::kOverflow, 0);
       // The last sizes are known: the host goes on while the blocks are written.
-      if ((!next && !Base::kTyped) || !fits) this->publish();
+      if ((!next && !Base::kHetero) || !fits) this->publish();
     }
     if (!fits) return false;
     P* const indptr = with_edges ? this->indptr(hop + 1) : nullptr;
-    if constexpr (!Base::kTyped)
+    if constexpr (!Base::kHetero)
       if (with_edges) this->write_indptr(hop, old_rows, before.old_edges);
     if (hop > 0) {
       const Share tiles = share(this->num_tiles(), this->warps(), this->warp());
@@ -162,14 +162,14 @@ struct HopwisePhases : Picking<HopBitmaps<Args>> {
       for (int64_t first = tiles.begin; first < tiles.end; first += kTilesPerLoad) {
         const uint32_t word = following;
         following = this->load_words(fresh(hop), first + kTilesPerLoad, tiles.end);
-        if (Base::kTyped && next && word) seen()[first * kTileWords + lane] |= word;
-        if (!next || Base::kTyped) {
+        if (Base::kHetero && next && word) seen()[first * kTileWords + lane] |= word;
+        if (!next || Base::kHetero) {
           rank += this->number_marked(first, word, [&](uint32_t number, int64_t v) {
             this->nodes()[rank + number] = static_cast<N>(v);
           });
           continue;
         }
-        if constexpr (!Base::kTyped) {
+        if constexpr (!Base::kHetero) {
           if (word) seen()[first * kTileWords + lane] |= word;
           rank += this->deal_rows(first, word, [&](uint32_t dealt_before, const Rows& dealt) {
             uint32_t offset[kDealt] = {}, sum[kDealt] = {};

@@ -19,8 +19,8 @@ struct Spelled<PlainLists<P, N>> {
   static constexpr Spelling text = spelling<P, N>("loader::PlainLists");
 };
 template <typename P, typename N>
-struct Spelled<TypedLists<P, N>> {
-  static constexpr Spelling text = spelling<P, N>("loader::TypedLists");
+struct Spelled<HeteroLists<P, N>> {
+  static constexpr Spelling text = spelling<P, N>("loader::HeteroLists");
 };
 template <>
 struct Spelled<UniformChoice> {
@@ -55,22 +55,22 @@ struct Spelled<SampleArgs<Lists, Choice>> {
 
 // The kernels of kernels.cuh, and the parameters of each behind its SampleArgs.
 #define LOADER_SAMPLER_KERNEL(TAG, NAME) LOADER_KERNEL(TAG, "sampler/cuda/kernels.cuh", NAME)
-LOADER_SAMPLER_KERNEL(CooperativeKernel, "cooperative_kernel")                // <Int, Args>
-LOADER_SAMPLER_KERNEL(PhasesKernel, "phases_kernel")                          // <Int, Args>
-LOADER_SAMPLER_KERNEL(HashedKernel, "hashed_kernel")                          // <Int, Args>
-LOADER_KERNEL(TypedKernel, "sampler/cuda/typed_kernels.cuh", "typed_kernel")  // <Int, Bool, Args>
-LOADER_SAMPLER_KERNEL(LinedKernel, "lined_kernel")                            // <Int, Args>
-LOADER_SAMPLER_KERNEL(StartKernel, "start_kernel")                            // <Bool, Args>
-LOADER_SAMPLER_KERNEL(PickKernel, "pick_kernel")                              // <Int, Bool, Args>, hop
-LOADER_SAMPLER_KERNEL(PlacesKernel, "places_kernel")                          // <Int, Args>, hop
-LOADER_SAMPLER_KERNEL(FetchKernel, "fetch_kernel")                            // <P, N>: LineArgs, hops, hop
-LOADER_SAMPLER_KERNEL(TakeKernel, "take_kernel")                              // <Bool, Args>, hop
-LOADER_SAMPLER_KERNEL(ScanKernel, "scan_kernel")                              // <W, Args>, hop
-LOADER_SAMPLER_KERNEL(CountKernel, "count_kernel")                            // <Bool, Args>, hop
-LOADER_SAMPLER_KERNEL(AssignKernel, "assign_kernel")                          // <Bool, Args>, hop
-LOADER_SAMPLER_KERNEL(FinishKernel, "finish_kernel")                          // <Bool, Args>
-LOADER_SAMPLER_KERNEL(GroupKernel, "group_kernel")                            // <Bool, Args>, hop
-LOADER_SAMPLER_KERNEL(RankKernel, "rank_kernel")                              // <Bool, Args>, hop
+LOADER_SAMPLER_KERNEL(CooperativeKernel, "cooperative_kernel")                   // <Int, Args>
+LOADER_SAMPLER_KERNEL(PhasesKernel, "phases_kernel")                             // <Int, Args>
+LOADER_SAMPLER_KERNEL(HashedKernel, "hashed_kernel")                             // <Int, Args>
+LOADER_KERNEL(HeteroKernel, "sampler/cuda/hetero_kernels.cuh", "hetero_kernel")  // <Int, Bool, Args>
+LOADER_SAMPLER_KERNEL(LinedKernel, "lined_kernel")                               // <Int, Args>
+LOADER_SAMPLER_KERNEL(StartKernel, "start_kernel")                               // <Bool, Args>
+LOADER_SAMPLER_KERNEL(PickKernel, "pick_kernel")                                 // <Int, Bool, Args>, hop
+LOADER_SAMPLER_KERNEL(PlacesKernel, "places_kernel")                             // <Int, Args>, hop
+LOADER_SAMPLER_KERNEL(FetchKernel, "fetch_kernel")    // <P, N>: LineArgs, hops, hop
+LOADER_SAMPLER_KERNEL(TakeKernel, "take_kernel")      // <Bool, Args>, hop
+LOADER_SAMPLER_KERNEL(ScanKernel, "scan_kernel")      // <W, Args>, hop
+LOADER_SAMPLER_KERNEL(CountKernel, "count_kernel")    // <Bool, Args>, hop
+LOADER_SAMPLER_KERNEL(AssignKernel, "assign_kernel")  // <Bool, Args>, hop
+LOADER_SAMPLER_KERNEL(FinishKernel, "finish_kernel")  // <Bool, Args>
+LOADER_SAMPLER_KERNEL(GroupKernel, "group_kernel")    // <Bool, Args>, hop
+LOADER_SAMPLER_KERNEL(RankKernel, "rank_kernel")      // <Bool, Args>, hop
 #undef LOADER_SAMPLER_KERNEL
 
 // The percentage of a multiprocessor's first-level memory that the kernels of `hopwise` and `phases` ask for
@@ -146,8 +146,8 @@ class SamplerLaunch {
 
   // Lists by vertex and relation.
   template <bool Hashed>
-  void typed(const Args& args) {
-    one(gpu::kernel<TypedKernel, gpu::Int<Widest>, gpu::Bool<Hashed>, Args>(),
+  void hetero(const Args& args) {
+    one(gpu::kernel<HeteroKernel, gpu::Int<Widest>, gpu::Bool<Hashed>, Args>(),
         std::max({Args::Choice::kCountsByDegree ? stage_bytes<Widest>(args) : scan_bytes(args),
                   Hashed ? kOrderBytes : 0}),
         args);
@@ -392,35 +392,35 @@ int launch_sample(const Args& args, Schedule schedule, int blocks, int device, g
   }
 }
 
-// The widths of kernels of typed lists: fewer, since such graphs have several fanouts at once.
+// The widths of kernels of HeteroLists: fewer, since such graphs have several fanouts at once.
 template <typename Choice>
-constexpr int typed_width(int width) {
+constexpr int hetero_width(int width) {
   if (!std::is_same_v<Choice, UniformChoice>) return kWide;
   return width == 10 ? 10 : width == 15 || width == 20 ? 20 : kWide;
 }
 
-// The same of typed lists, in one launch. Picks that need a scan have a hash set.
+// The same of HeteroLists, in one launch. Picks that need a scan have a hash set.
 template <typename Args>
-int launch_typed(const Args& args, int blocks, int device, gpu::Stream stream) {
+int launch_hetero(const Args& args, int blocks, int device, gpu::Stream stream) {
   static_assert(sizeof(Args) <= kMostParameters);
   if (args.num_batches < 1 || args.num_batches > kMaxBatchesPerLaunch)
     throw std::invalid_argument("there are " + std::to_string(args.num_batches) + " mini-batches");
   const auto launch = [&](auto width) {
     SamplerLaunch<decltype(width)::value, Args> kernels(device, stream, blocks);
     if constexpr (Args::Choice::kCountsByDegree) {
-      args.vertex_set == VertexSet::kHash ? kernels.template typed<true>(args)
-                                          : kernels.template typed<false>(args);
+      args.vertex_set == VertexSet::kHash ? kernels.template hetero<true>(args)
+                                          : kernels.template hetero<false>(args);
     } else {
       if (args.vertex_set != VertexSet::kHash)
-        throw std::invalid_argument("picks of typed lists that need a scan have a hash set");
-      kernels.template typed<true>(args);
+        throw std::invalid_argument("picks of HeteroLists that need a scan have a hash set");
+      kernels.template hetero<true>(args);
     }
     return kernels.launches();
   };
   using Choice = typename Args::Choice;
   if constexpr (std::is_same_v<Choice, UniformChoice> && sizeof(typename Args::Vertex) == 4) {
     int width =
-        typed_width<Choice>(kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes));
+        hetero_width<Choice>(kernel_width<typename Args::Vertex>(args.fanouts, args.hops, args.shared_bytes));
     if (args.takes_all) width = kWide;
     if (width == 10) return launch(gpu::Int<10>());
     if (width == 20) return launch(gpu::Int<20>());

@@ -2,8 +2,8 @@
 // counts of warps, and global to local ids at the end.
 #pragma once
 
+#include "sampler/cuda/batch_memory.cuh"
 #include "sampler/cuda/device_pick.cuh"
-#include "sampler/cuda/space.cuh"
 
 namespace loader {
 

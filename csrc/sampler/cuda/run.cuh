@@ -2,7 +2,7 @@
 #pragma once
 
 #include "sampler/cuda/cooperative.cuh"
-#include "sampler/cuda/run_lined.cuh"
+#include "sampler/cuda/run_pinned_lines.cuh"
 #include "sampler/cuda/scan.cuh"
 #include "sampler/cuda/scan_picks.cuh"
 

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "graph/hetero.h"
 #include "graph/lists.h"
-#include "graph/typed.h"
 #include "sampler/choice.h"
-#include "sampler/cuda/lines.h"
+#include "sampler/cuda/pinned_lines.h"
 
 namespace loader {
 
@@ -45,13 +45,13 @@ struct SampleHeader {
   int64_t detail;  // the offending seed, or the edge of the offending weight
   // frontiers[0..hops_done] are known, and so are those of edges[0..hops_done] that are not negative.
   int64_t hops_done;
-  int64_t counted;  // of typed lists the rows so far, of trees the picks; else 0
+  int64_t counted;  // of HeteroLists the rows so far, of trees the picks; else 0
   int64_t lines;    // of pinned memory that the launch had fetched for all its mini-batches
   uint64_t sequence;
 };
 
-// The same of typed lists.
-struct TypedHeader : SampleHeader {
+// The same of HeteroLists.
+struct HeteroHeader : SampleHeader {
   int64_t new_by_type[(kMaxHops + 1) * kMaxTypes];  // vertices that each hop found, from the seeds on
 };
 
@@ -166,11 +166,11 @@ struct BatchArgs {
   LOADER_HD BatchKeys keys() const { return {key, next_key, phase}; }
 };
 
-// What typed lists need beside (typed.cuh).
+// What HeteroLists need beside (hetero.cuh).
 template <typename ListsOf>
-struct TypedArgs {};
+struct HeteroArgs {};
 template <typename P, typename N>
-struct TypedArgs<TypedLists<P, N>> {
+struct HeteroArgs<HeteroLists<P, N>> {
   const int16_t* relation_fanouts;  // [hops, num_relations], in device memory
   int num_relations;
   uint32_t takes_all;              // bit h: a relation takes all neighbors at that hop, from 0 on
@@ -183,11 +183,11 @@ struct TypedArgs<TypedLists<P, N>> {
 
 // What does not depend on how neighbors are picked.
 template <typename ListsOf>
-struct CommonArgs : TypedArgs<ListsOf> {
+struct CommonArgs : HeteroArgs<ListsOf> {
   static_assert(is_lists<ListsOf>, "see graph/lists.h");
-  static_assert(std::is_same_v<typename ListsOf::Row, TypedRow> ||
+  static_assert(std::is_same_v<typename ListsOf::Row, HeteroRow> ||
                     std::is_same_v<typename ListsOf::Row, VertexRow>,
-                "a row of a hop is a node, or see graph/typed.h");
+                "a row of a hop is a node, or see graph/hetero.h");
   using Lists = ListsOf;
   using Edge = typename Lists::Edge;
   using Vertex = typename Lists::Vertex;
@@ -197,7 +197,7 @@ struct CommonArgs : TypedArgs<ListsOf> {
   Lists lists;  // in device memory or pinned host memory
   int64_t num_nodes;
   int hops;
-  int fanouts[kMaxHops];  // hop order; of typed lists the widest that is a number
+  int fanouts[kMaxHops];  // hop order; of HeteroLists the widest that is a number
   int64_t shared_bytes;   // of shared memory that a block may have
   bool edge_ids;
   bool pad;  // fill the outputs to their capacities, or wholly where the seeds are bad

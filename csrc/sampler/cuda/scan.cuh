@@ -114,7 +114,7 @@ struct Scan : ScannedLists<Phases> {
 
   __device__ Draws draws(N vertex) const { return phases.draws({vertex}, hop); }
   __device__ Draws draws_of_row(int64_t row) const {
-    if constexpr (Phases::kTyped)
+    if constexpr (Phases::kHetero)
       return phases.draws(phases.row_of(row), hop);
     else
       return draws(phases.nodes()[row]);

@@ -42,14 +42,14 @@ struct ScannedLists {
   }
 
   __device__ int64_t fanout_of(int64_t row) const {
-    if constexpr (Phases::kTyped)
+    if constexpr (Phases::kHetero)
       return phases.fanout(phases.row_kind()[row], hop);
     else
       return fanout;
   }
 
   __device__ int64_t fanout_of(const List& list) const {
-    if constexpr (Phases::kTyped)
+    if constexpr (Phases::kHetero)
       return list.fanout;
     else
       return fanout;
@@ -57,7 +57,7 @@ struct ScannedLists {
 
   // Picks of a list that are kept.
   __device__ uint32_t width_of(const List& list) const {
-    if constexpr (Phases::kTyped)
+    if constexpr (Phases::kHetero)
       return list.fanout == kAllNeighbors ? 0 : width;
     else
       return width;

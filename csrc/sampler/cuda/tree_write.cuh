@@ -86,7 +86,7 @@ struct TreeWriter {
     for (int h = of.thread(); fits && h < of.args.hops; h += of.size())
       indptr(h)[of_hop(rows_from, h)] = static_cast<P>(of_hop(edges_from, h));
     // As hand_over, by all threads at once: the host waits for this, and one thread takes 4 us.
-    auto& host = *static_cast<TypedHeader*>(of.batch().host_header);
+    auto& host = *static_cast<HeteroHeader*>(of.batch().host_header);
     for (int i = of.thread(); i < segments && sampled; i += of.size())
       host.new_by_type[hop_of(i) * kMaxTypes + i - hop_of(i) * of.types()] =
           vertices_from[i + 1] - vertices_from[i];

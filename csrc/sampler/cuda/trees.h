@@ -41,7 +41,7 @@ struct TreeBatch {
   void* vertices;  // output: as of BatchArgs
   void* edges;
   int32_t* trees;             // output: the tree of each vertex
-  SampleHeader* host_header;  // a TypedHeader, in pinned host memory
+  SampleHeader* host_header;  // a HeteroHeader, in pinned host memory
   uint64_t sequence;
 };
 

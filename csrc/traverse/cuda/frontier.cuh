@@ -106,8 +106,8 @@ struct FrontierMaker {
     const int64_t begin = words * part / parts, end = words * (part + 1) / parts;
     for (int64_t first = begin; first < end; first += 32) {
       const uint32_t own_word = first + grid.lane < end ? set[first + grid.lane] : 0;
-      for (uint32_t live = __ballot_sync(kWholeWarp, own_word != 0); live; live &= live - 1) {
-        const int from = __ffs(live) - 1;
+      for (uint32_t captured = __ballot_sync(kWholeWarp, own_word != 0); captured; captured &= captured - 1) {
+        const int from = __ffs(captured) - 1;
         f(first + from, (first + from) * 32 + grid.lane, __shfl_sync(kWholeWarp, own_word, from));
       }
     }

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loader.datasets.column_values import as_numbers, as_text, as_whole_times, is_number, is_text, pyarrow
-from loader.datasets.columns import Column
 from loader.datasets.errors import DatasetError
 from loader.datasets.odd_cells import odd_cells
 from loader.datasets.relational.tables import Rows
+from loader.datasets.table_columns import Column
 from loader.graph.checks import MISSING_TIME
 from loader.machine.arguments import shown
 

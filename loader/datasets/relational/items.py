@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loader.datasets.column_values import as_numbers, as_text, is_number, pyarrow, refuse_spaces
-from loader.datasets.columns import TableFile
 from loader.datasets.errors import DatasetError
 from loader.datasets.node_dataset import SPLITS
 from loader.datasets.relational.schema import Schema, TaskSchema
 from loader.datasets.relational.tables import Tables, key_texts, key_values, require_column, times_of_column
+from loader.datasets.table_columns import TableFile
 from loader.graph.checks import MISSING_TIME
 from loader.machine.arguments import shown
 

@@ -36,14 +36,14 @@ class HeteroWorkspace(HeteroSizes, Workspace):
             raise ValueError("the lists of a HeteroGraph are cached, which its sampler does not read; leave it out")
 
     def _header_bytes(self) -> int:
-        return _core.cuda_typed_header_bytes
+        return _core.cuda_hetero_header_bytes
 
     def _choose_reads(self, sampler: GpuOptions, graph: Graph) -> str:
         return "naive"
 
     def _make_engine(self, sampler: GpuOptions, graph: Graph, picks: Any) -> Any:
         edge_bits, node_bits = (8 * t.itemsize for t in (self._edge_dtype, self._node_dtype))
-        make: Any = getattr(_core, f"TypedCudaSampler_i{edge_bits}_i{node_bits}")
+        make: Any = getattr(_core, f"HeteroCudaSampler_i{edge_bits}_i{node_bits}")
         fanouts = self._fanouts_on_device()
         return make(
             self._indptr,

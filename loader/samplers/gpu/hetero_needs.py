@@ -88,7 +88,7 @@ def _engine(sampler: GpuOptions, graph: HeteroGraph, lists: Graph) -> Any:
     """The extension's sampler of a graph of meta tensors. It only tells sizes."""
     edge_bits, node_bits = (8 * array.dtype.itemsize for array in (lists.indptr, lists.indices))
     trees = isinstance(sampler, TreeOptions)
-    make: Any = getattr(_core, f"{'Tree' if trees else 'Typed'}CudaSampler_i{edge_bits}_i{node_bits}")
+    make: Any = getattr(_core, f"{'Tree' if trees else 'Hetero'}CudaSampler_i{edge_bits}_i{node_bits}")
     options: dict[str, Any] = {"once": sampler.expand == "new"}
     if isinstance(sampler, TreeOptions):
         options = {"paths": sampler.trees == "paths", "last": sampler.last, "times": None}

@@ -9,7 +9,7 @@ from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 
-from models.training.callbacks.validated import Validated
+from models.training.callbacks.epoch_metrics import EpochMetrics
 
 _FORMATS = (".png", ".pdf", ".svg")
 _COLOURS = {"train": "tab:blue", "val": "tab:orange"}
@@ -18,7 +18,7 @@ _BEST = "best"  # of an epoch, the best value of the metric that decides, if its
 _SHARES = ("auc", "auroc", "ap", "f1", "precision", "recall", "mrr")
 
 
-class Curves(Validated):
+class Curves(EpochMetrics):
     """Remembers loss and a score of each epoch, through a resume too, and draws them when training ends.
 
     The picture names model, dataset and folder of the run, the best checkpoint's epoch, and epochs without a value.

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
-from models.training.callbacks.validated import Validated
+from models.training.callbacks.epoch_metrics import EpochMetrics
 
 
-class EpochRecord(Validated):
+class EpochRecord(EpochMetrics):
     """Remembers what an epoch ended with, through a resume too.
 
     Attributes:

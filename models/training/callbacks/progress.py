@@ -10,11 +10,11 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 
 from loader.machine.arguments import as_size
-from models.training.callbacks.validated import Validated
+from models.training.callbacks.epoch_metrics import EpochMetrics
 from models.training.metrics import SPLITS
 
 
-class ProgressBar(Validated, RichProgressBar):
+class ProgressBar(EpochMetrics, RichProgressBar):
     """One line at the end of an epoch. On a terminal it stays above Lightning's rich progress bar.
 
     It is silent in tests: layer-wise inference has a bar of its own there.

@@ -10,7 +10,7 @@ from typing import Any
 import lightning
 import pytest
 import torch
-from typed_datasets import make_typed
+from hetero_datasets import make_hetero
 
 from loader.datamodules.hetero import check_hetero
 from loader.datamodules.nodes import GraphDataModule
@@ -22,7 +22,7 @@ from loader.stores import HostFeatures, StagedFeatures
 
 
 def test_loaders_give_batches_around_the_target() -> None:
-    data = make_typed()
+    data = make_hetero()
     module = GraphDataModule(data, FusedSampler([3, 3]), features=partial(HostFeatures, num_threads=1), batch_size=8)
     module.setup()
     assert module.sizes == {
@@ -56,7 +56,7 @@ def test_loaders_give_batches_around_the_target() -> None:
 
 
 def test_stores_that_cannot_be_several_are_refused() -> None:
-    module = GraphDataModule(make_typed(), FusedSampler([3]), features=partial(StagedFeatures, num_threads=1))
+    module = GraphDataModule(make_hetero(), FusedSampler([3]), features=partial(StagedFeatures, num_threads=1))
     with pytest.raises(TypeError, match="features is a StagedFeatures, which cannot be one of several stores; take Ho"):
         module.setup()
 
@@ -74,7 +74,7 @@ class TestTimes:
 
     @staticmethod
     def data(timed: tuple[str, ...] = ("author", "paper")) -> HeteroDataset:
-        data = make_typed()
+        data = make_hetero()
         counts = {name: len(ids) for name, ids in data.graph.node_types.items()}
         g = torch.Generator().manual_seed(0)
         graph = HeteroGraph.from_edges(

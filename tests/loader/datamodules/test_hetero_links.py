@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from hetero_datasets import NUM_AUTHORS, make_hetero
 from small_loader import no_threads
-from typed_datasets import NUM_AUTHORS, make_typed
 
 from loader.datamodules.hetero_links import split_hetero_links
 from loader.datamodules.links import LinkDataModule
@@ -27,7 +27,7 @@ def module(data: HeteroDataset | None = None, **options: Any) -> LinkDataModule:
         "reverse": "paper__rev_writes__author",
         **options,
     }
-    made = LinkDataModule(data or make_typed(), **arguments)
+    made = LinkDataModule(data or make_hetero(), **arguments)
     made.setup("fit")
     return made
 
@@ -49,14 +49,14 @@ def test_training_never_sees_held_out_links() -> None:
     made = module()
     assert made.split is not None
     parts = {name: as_set(pairs) for name, pairs in made.split.pairs.items()}
-    known = ends_of(make_typed().graph.relation(WRITES))
+    known = ends_of(make_hetero().graph.relation(WRITES))
     assert set.union(*parts.values()) == known
     assert sum(map(len, parts.values())) == len(known)
     graph = made.split.graph
     assert isinstance(graph, HeteroGraph)
     assert ends_of(graph.relation(WRITES)) == turned(ends_of(graph.relation(REV))) == parts["train"]
     of = ("term", "of", "paper")
-    assert ends_of(graph.relation(of)) == ends_of(make_typed().graph.relation(of))
+    assert ends_of(graph.relation(of)) == ends_of(make_hetero().graph.relation(of))
     met = []
     for batch in made.train_dataloader():
         n_id = batch.around.n_id
@@ -78,7 +78,7 @@ def test_training_never_sees_held_out_links() -> None:
 def test_negatives_of_held_out_links_are_no_links(name) -> None:
     made = module(eval_negatives=7)
     assert made.split is not None
-    known = ends_of(make_typed().graph.relation(WRITES))
+    known = ends_of(make_hetero().graph.relation(WRITES))
     held = made.held_out(name)
     assert torch.equal(held.links, made.split.pairs[name])
     assert held.negatives.shape == held.links.shape

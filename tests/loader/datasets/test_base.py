@@ -18,9 +18,9 @@ from loader.datasets import (
     TableDataset,
     base,
     cache_writer,
-    launch,
+    local_ranks,
 )
-from loader.datasets.launch import this_process
+from loader.datasets.local_ranks import this_process
 from models.synthetic import SyntheticDataset
 
 
@@ -111,10 +111,10 @@ def test_a_rebuild_serves_all_who_asked_before_it(toy):
 def test_one_rank_of_a_run_rebuilds(toy, monkeypatch, local_rank, reads):
     toy().load()
     described = this_process()
-    monkeypatch.setattr(launch, "this_process", lambda: {**described, "self": described["parent"], "parent": None})
-    monkeypatch.setattr(cache_writer, "this_process", launch.this_process)
+    monkeypatch.setattr(local_ranks, "this_process", lambda: {**described, "self": described["parent"], "parent": None})
+    monkeypatch.setattr(cache_writer, "this_process", local_ranks.this_process)
     toy(rebuild=True).load()  # as the process that started this one
-    monkeypatch.setattr(launch, "this_process", lambda: described)
+    monkeypatch.setattr(local_ranks, "this_process", lambda: described)
     monkeypatch.delenv("SLURM_LOCALID", raising=False)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     if local_rank is not None:

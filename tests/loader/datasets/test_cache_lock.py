@@ -43,11 +43,11 @@ def killed(folder: Path) -> Path:
 def test_only_leftovers_of_killed_processes_are_removed(toy):
     dead, own = killed(toy.parent / "dead-0123456789ab"), killed(toy)
     other = toy.parent / "other-0123456789ab"
-    with conversion_lock(other), CacheWriter(other, KEY) as live:
+    with conversion_lock(other), CacheWriter(other, KEY) as captured:
         write(toy)
         assert not own.exists()
         assert not dead.parent.exists()
-        live.write("labels", ARRAYS["labels"])
+        captured.write("labels", ARRAYS["labels"])
     assert sorted(os.listdir(toy.parent)) == [other.name, toy.name]
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hetero_graphs import hetero_edges, lists_of, rows_of
 from hypothesis import HealthCheck, given, settings
-from typed_graphs import hetero_edges, lists_of, rows_of
 
 from loader.datasets import (
     CacheError,

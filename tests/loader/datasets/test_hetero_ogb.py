@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from typed_graphs import lists_of, rows_of
+from hetero_graphs import lists_of, rows_of
 
 from loader.datasets import DatasetError, HeteroOGBDataset
 

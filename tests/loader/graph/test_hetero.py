@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 from graphs import messy_graph
+from hetero_graphs import EdgeType, hetero_edges, lists_of, rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from typed_graphs import EdgeType, hetero_edges, lists_of, rows_of
 
 import loader
 from loader import FusedSampler, TreeSampler, WalkSampler, random_walk

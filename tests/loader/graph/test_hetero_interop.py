@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from hetero_graphs import lists_of, rows_of
 from marks import needs_dgl
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
-from typed_graphs import lists_of, rows_of
 
 from loader.graph import Graph, HeteroGraph, require_graph
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from hetero_graphs import hetero_edges
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from induced_oracle import expected_edges, node_sets, rows_of, small_graphs
 from marks import HAS_GPU
-from typed_graphs import hetero_edges
 
 from loader.graph import Graph, HeteroGraph, induced_edges, induced_edges_by_type, induced_subgraph
 

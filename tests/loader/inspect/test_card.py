@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 from graphs import equal_degrees, messy_graph
+from hetero_datasets import make_hetero
 from rich.console import Console
 from shop import write_shop
-from typed_datasets import make_typed
 
 from loader.datasets import HeteroDataset, NodeDataset, RelationalDataset
 from loader.graph import Graph, HeteroGraph
@@ -243,7 +243,7 @@ class TestTypes:
         assert all(ms > 0 for ms in card["milliseconds"].values())
 
     def test_a_budget_is_divided_over_types(self, capsys: pytest.CaptureFixture[str]) -> None:
-        data = make_typed()
+        data = make_hetero()
         needed = inspect(data, [3, 2], 8, batches=2, num_threads=1, memory_gib=1)["plan"]["needed_bytes"]
         card = inspect(data, [3, 2], 8, batches=2, num_threads=1, memory_gib=(needed + 600) / 2**30, eval_batch_size=4)
         plan = card["plan"]

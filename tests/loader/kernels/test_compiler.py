@@ -307,7 +307,7 @@ class TestWithNvrtc:
             assert entry.symbol.encode() in entry.code
 
     def test_a_program_of_several_is_like_several(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        chosen = [one for one in compiler.all_kernels(75) if one.header == "features/cuda/kernels.cuh"][:8]
+        chosen = [one for one in compiler.all_kernels(75) if one.header == "features/cuda/gather_kernels.cuh"][:8]
         monkeypatch.setattr(compiler, "_PROGRAMS_PER_WORKER", 1)
         together = compiler.make(chosen, workers=1)
         monkeypatch.setenv("LOADER_KERNEL_CACHE", str(tmp_path / "apart"))

@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import pytest
 import torch
+from hetero_datasets import make_hetero
 from marks import needs_gpu
 from shop import write_shop
-from typed_datasets import make_typed
 
 from loader.datamodules.nodes import GraphDataModule
 from loader.datamodules.tasks import TaskDataModule
@@ -70,7 +70,7 @@ class TreesOfGPU(OfGPU, TreeOptions):
 
 
 def timed_dataset() -> HeteroDataset:
-    data = make_typed()
+    data = make_hetero()
     counts = {name: len(ids) for name, ids in data.graph.node_types.items()}
     edges = {}
     for key in data.graph.edge_types:
@@ -81,8 +81,8 @@ def timed_dataset() -> HeteroDataset:
 
 
 KINDS: dict[str, Any] = {
-    "fused": lambda: (make_typed(), FusedOfGPU([3, 3], seed=2)),
-    "trees": lambda: (make_typed(), TreesOfGPU([3, 3], seed=2, trees="paths")),
+    "fused": lambda: (make_hetero(), FusedOfGPU([3, 3], seed=2)),
+    "trees": lambda: (make_hetero(), TreesOfGPU([3, 3], seed=2, trees="paths")),
     "times": lambda: (timed_dataset(), TreesOfGPU([3, 3], seed=2, times="node")),
 }
 
@@ -246,7 +246,7 @@ def test_lists_by_time_are_placed_alone(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_inspect_shows_what_training_chooses(placed: list[Any]) -> None:
-    data, sampler = make_typed(), FusedOfGPU([3, 3])
+    data, sampler = make_hetero(), FusedOfGPU([3, 3])
     whole = plan_of(data, sampler, sizes=(8, 6))
     memory = (whole.needs.total + whole.nbytes) // 2
     plan = plan_of(data, sampler, memory, sizes=(8, 6))
@@ -298,7 +298,7 @@ def test_a_type_without_features_has_no_rows() -> None:
 )
 def test_samplers_without_a_bound_are_refused(sampler: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        module_of(make_typed(), sampler, memory=1)
+        module_of(make_hetero(), sampler, memory=1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -400,7 +400,7 @@ def test_features_of_one_place_are_refused() -> None:
         with pytest.raises(
             ValueError, match=r"memory and features=\w+ are given, and memory decides where the rows lie"
         ):
-            module_of(make_typed(), FusedOfGPU([3]), memory=1, features=features)
+            module_of(make_hetero(), FusedOfGPU([3]), memory=1, features=features)
 
 
 def test_options_of_rows_go_to_each_store(placed: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,7 +411,7 @@ def test_options_of_rows_go_to_each_store(placed: list[Any], monkeypatch: pytest
         return HostFeatures(tensor, 1)
 
     monkeypatch.setattr(memory_budget, "open_rows", open_rows)
-    module = module_of(make_typed(), FusedOfGPU([3]), memory=1, features=partial(auto_features, dtype="float16"))
+    module = module_of(make_hetero(), FusedOfGPU([3]), memory=1, features=partial(auto_features, dtype="float16"))
     module.setup()
     assert given == [("device", GPU, "float16")] * 2
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
-from typed_datasets import make_typed
+from hetero_datasets import make_hetero
 
 from loader.graph import HeteroGraph
 from loader.memory.hetero_reads import HeteroReads, _degrees
@@ -15,7 +15,7 @@ from loader.samplers import FusedSampler, TreeSampler
 
 @pytest.mark.parametrize("trees", [False, True])
 def test_reads_are_those_of_mini_batches(trees: bool) -> None:
-    graph = make_typed().graph
+    graph = make_hetero().graph
     sampler = TreeSampler([3, 2], num_threads=1) if trees else FusedSampler([3, 2], num_threads=1)
     batches = [sampler.sample(graph, {"author": torch.arange(5 * i, 5 * i + 5)}, batch=i) for i in range(6)]
     reads = HeteroReads.of(graph, batches, ["author", "term"])
@@ -32,7 +32,7 @@ def test_reads_are_those_of_mini_batches(trees: bool) -> None:
 
 
 def test_degrees_are_counted_over_relations() -> None:
-    graph = make_typed().graph
+    graph = make_hetero().graph
     degrees = _degrees(graph)
     for name, ids in graph.node_types.items():
         own, listed = [0] * len(ids), [0] * len(ids)
@@ -57,4 +57,4 @@ def test_types_without_relations_have_reads() -> None:
 
 def test_no_mini_batch_tells_nothing() -> None:
     with pytest.raises(ValueError, match="there is no mini-batch that shows which rows are read: there are 0 seeds"):
-        HeteroReads.of(make_typed().graph, [], ["author"])
+        HeteroReads.of(make_hetero().graph, [], ["author"])

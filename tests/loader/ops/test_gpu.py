@@ -19,7 +19,7 @@ from loader.ops import (
     linear_self_mean,
     self_and_mean,
 )
-from loader.ops.live import draw_keys
+from loader.ops.captured_batch import draw_keys
 from loader.samples import Block
 
 INDEX_TYPES = [(torch.int32, torch.int32), (torch.int64, torch.int32), (torch.int64, torch.int64)]

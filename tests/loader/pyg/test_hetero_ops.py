@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import hetero_oracle as oracle
 import numpy as np
 import pytest
 import torch
-import typed_oracle as oracle
 from torch_geometric.data import HeteroData
 from torch_geometric.loader import NeighborLoader
 
@@ -17,7 +17,7 @@ from loader.pyg.calls import drawn
 pytestmark = pytest.mark.skipif(loader.pyg.backend() != "loader", reason="pyg-lib or torch-sparse is installed")
 
 
-def arrays(graph: oracle.TypedGraph, csc: bool):
+def arrays(graph: oracle.HeteroGraph, csc: bool):
     """A graph whose edges lie as its lists do, and these as torch_geometric has them."""
     edges, rowptr, col = {}, {}, {}
     for key, (src, dst) in graph.edges.items():
@@ -27,7 +27,7 @@ def arrays(graph: oracle.TypedGraph, csc: bool):
         counts = np.bincount(dst, minlength=graph.num_nodes[key[2]])
         rowptr["__".join(given)] = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]))
         col["__".join(given)] = torch.from_numpy(src[order])
-    return oracle.TypedGraph(graph.num_nodes, edges, None), rowptr, col
+    return oracle.HeteroGraph(graph.num_nodes, edges, None), rowptr, col
 
 
 def call(graph, rowptr, col, seeds, fanouts, csc=True, replace=False, weights=None, edge_ids=True):
@@ -47,7 +47,7 @@ def test_it_returns_what_the_oracle_says(csc) -> None:
             continue
         none = np.zeros(0, np.int64)  # each type has lists, which say how many nodes it has
         bare = {(name, "none", name): (none, none) for name in case.graph.num_nodes}
-        graph, rowptr, col = arrays(oracle.TypedGraph(case.graph.num_nodes, {**case.graph.edges, **bare}), csc)
+        graph, rowptr, col = arrays(oracle.HeteroGraph(case.graph.num_nodes, {**case.graph.edges, **bare}), csc)
         hops = 2 if isinstance(case.fanouts, dict) else len(case.fanouts)
         fanouts = {key: case.fanouts[:2] if isinstance(case.fanouts, list) else [3, -1] for key in graph.edges}
         hops = len(next(iter(fanouts.values())))
@@ -79,7 +79,7 @@ def test_it_returns_what_the_oracle_says(csc) -> None:
 
 def small(seeds: list[int], fanouts: list[int], **options):
     """Papers 0 and 1 have two authors each, and paper 1 cites paper 0."""
-    graph = oracle.TypedGraph(
+    graph = oracle.HeteroGraph(
         {"author": 4, "paper": 2},
         {
             ("author", "writes", "paper"): (np.array([0, 1, 2, 3]), np.array([0, 0, 1, 1])),
@@ -109,7 +109,7 @@ def test_no_hops_and_no_relations_give_the_seeds() -> None:
     assert row["author__writes__paper"].numel() == ids["paper__cites__paper"].numel() == 0
     assert num_nodes == {"author": [0], "paper": [2]}
     assert num_edges == {"author__writes__paper": [], "paper__cites__paper": []}
-    alone = oracle.TypedGraph({"a": 3}, {})
+    alone = oracle.HeteroGraph({"a": 3}, {})
     assert call(alone, {}, {}, {"a": torch.tensor([2])}, {})[2]["a"].tolist() == [2]
 
 
@@ -135,7 +135,7 @@ def test_edges_of_weight_0_are_never_picked() -> None:
 
 
 def test_seeds_without_lists_may_be_any() -> None:
-    graph = oracle.TypedGraph({"a": 1, "b": 1}, {("a", "to", "b"): (np.array([0]), np.array([0]))})
+    graph = oracle.HeteroGraph({"a": 1, "b": 1}, {("a", "to", "b"): (np.array([0]), np.array([0]))})
     graph, rowptr, col = arrays(graph, True)
     for seed in (5, 900, 2):
         nodes = call(graph, rowptr, col, {"a": torch.tensor([seed]), "b": torch.tensor([0])}, {"a__to__b": [1]})[2]
@@ -143,7 +143,7 @@ def test_seeds_without_lists_may_be_any() -> None:
 
 
 def test_arrays_are_checked_and_written_ones_read_again() -> None:
-    graph = oracle.TypedGraph({"a": 2}, {("a", "to", "a"): (np.array([0, 1]), np.array([1, 1]))})
+    graph = oracle.HeteroGraph({"a": 2}, {("a", "to", "a"): (np.array([0, 1]), np.array([1, 1]))})
     graph, rowptr, col = arrays(graph, True)
     one = {"a": torch.tensor([1])}
     assert call(graph, rowptr, col, one, {"a__to__a": [-1]})[2]["a"].tolist() == [1, 0]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import hetero_cases
 import numpy as np
 import pytest
 import torch
-import typed_cases
 from scipy import stats
 from torch import Tensor
 
@@ -33,8 +33,8 @@ def assert_equal(found: HeteroMiniBatch, wanted: HeteroMiniBatch) -> None:
 
 @pytest.mark.parametrize("first", range(0, 400, 100))
 def test_random_mini_batches_are_the_oracles(first: int) -> None:
-    makers = typed_cases.makers_of("cpu")
-    found = [typed_cases.check(number, makers) for number in range(first, first + 100)]
+    makers = hetero_cases.makers_of("cpu")
+    found = [hetero_cases.check(number, makers) for number in range(first, first + 100)]
     assert [what for what in found if what] == []
 
 

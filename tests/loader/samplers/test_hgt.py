@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hetero_graphs import Edges, hetero_edges, with_hubs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from marks import HAS_GPU
 from reference_hgt import chances, edges_among, lists_of, raced
 from statistics_of_counts import LEVEL, p_expected
-from typed_graphs import Edges, hetero_edges, with_hubs
 
 from loader import NodeLoader
 from loader.graph import Graph, HeteroGraph

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import hetero_oracle
 import numpy as np
 import pytest
 import relational
 import tree_oracle as oracle
-import typed_oracle
 
 
 @relational.needs_data
@@ -25,7 +25,7 @@ def test_trees_of_tables_are_the_known_ones(known: dict[str, Any]) -> None:
         known["fanout"],
         trees="unique",
         sight=oracle.Sight("node"),
-        picking=typed_oracle.Picking(last=known.get("strategy") == "last"),
+        picking=hetero_oracle.Picking(last=known.get("strategy") == "last"),
     )
     counts, digests = {}, {}
     for r, key in enumerate(graph.edges):
@@ -145,7 +145,7 @@ def check_picks(case: oracle.Case, edges: list[int], key: Any, fanout: int, chos
 def test_an_untimed_tree_is_a_hetero_mini_batch() -> None:
     for number in range(60):
         rng = np.random.default_rng([3, number])
-        graph = typed_oracle.random_graph(rng, weighted=False, largest=60)
+        graph = hetero_oracle.random_graph(rng, weighted=False, largest=60)
         filled = np.flatnonzero(np.diff(graph.lists.bounds))
         if not len(filled):
             continue
@@ -154,7 +154,7 @@ def test_an_untimed_tree_is_a_hetero_mini_batch() -> None:
         at = {"seed": 3, "epoch": number, "batch": 5}
         # The lane of tree 0 is the node's id: picks are those of a mini-batch of one seed.
         found = oracle.sample(timed, seeds, None, [3, 2, 5], trees="unique", sight=oracle.Sight("none"), **at)
-        wanted = typed_oracle.sample(graph, seeds, [3, 2, 5], expand="new", **at)
+        wanted = hetero_oracle.sample(graph, seeds, [3, 2, 5], expand="new", **at)
         assert found.nodes.tolist() == wanted.nodes.tolist()
         assert found.sizes == wanted.sizes
         for mine, other in zip(found.hops, wanted.hops, strict=True):
@@ -190,7 +190,7 @@ def test_random_cases_cover_what_they_promise() -> None:
     assert any(0 in case.graph.num_nodes.values() for case in cases)
     for kind in ({"last": True}, {"replace": True}, {"weighted": True, "race": True}, {"labor": True}):
         assert any(
-            replace(case.picking, batch_dependency=1, layer_dependency=False) == typed_oracle.Picking(**kind)
+            replace(case.picking, batch_dependency=1, layer_dependency=False) == hetero_oracle.Picking(**kind)
             for case in cases
         )
     edges = [sum(len(hop.indices) for hop in oracle.sample_case(case).hops) for case in cases]

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import hetero_oracle as oracle
 import numpy as np
 import pytest
 import torch
-import typed_oracle as oracle
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 
 from loader.samples import Block, HeteroBlock, HeteroMiniBatch, MiniBatch
 
-Batch = oracle.TypedBatch
+Batch = oracle.HeteroBatch
 
 
-def made(graph: oracle.TypedGraph, found: Batch, edge_ids: bool = True) -> HeteroMiniBatch:
+def made(graph: oracle.HeteroGraph, found: Batch, edge_ids: bool = True) -> HeteroMiniBatch:
     """What a sampler makes of these arrays."""
     blocks = [
         HeteroBlock(
@@ -48,7 +48,7 @@ def small() -> HeteroMiniBatch:
     writes, cites = ("author", "writes", "paper"), ("paper", "cites", "paper")
     edges = {writes: ([0, 1, 2, 0], [0, 1, 2, 2]), cites: ([2, 0, 1], [1, 2, 0])}
     arrays = {key: (np.array(src), np.array(dst)) for key, (src, dst) in edges.items()}
-    graph = oracle.TypedGraph({"author": 3, "paper": 3}, arrays)
+    graph = oracle.HeteroGraph({"author": 3, "paper": 3}, arrays)
     return made(graph, oracle.sample(graph, np.array([4, 3]), [-1, -1], expand="new"))
 
 
@@ -113,7 +113,7 @@ def test_a_relation_may_be_named_in_one_word() -> None:
 def test_one_relation_behaves_as_a_mini_batch() -> None:
     rng = np.random.default_rng(2)
     edges = rng.integers(0, 50, (2, 300))
-    graph = oracle.TypedGraph({"a": 50}, {("a", "to", "a"): (edges[0], edges[1])})
+    graph = oracle.HeteroGraph({"a": 50}, {("a", "to", "a"): (edges[0], edges[1])})
     batch = made(graph, oracle.sample(graph, np.array([7, 3]), [3, 2]))
     blocks = [Block(b.indptr, b.indices, b.num_src, b.num_dst, b.edge_ids) for b in batch.blocks]
     frontiers = tuple(np.cumsum([size for (size,) in batch.sizes]).tolist())
@@ -241,8 +241,8 @@ def test_labels_are_those_of_the_seeds_type() -> None:
     assert (data["a"].batch_size, data["b"].batch_size) == (1, 2)
 
 
-def of_both_types() -> tuple[oracle.TypedGraph, Batch]:
-    graph = oracle.TypedGraph({"a": 2, "b": 2}, {("a", "to", "b"): (np.array([0, 1]), np.array([0, 1]))})
+def of_both_types() -> tuple[oracle.HeteroGraph, Batch]:
+    graph = oracle.HeteroGraph({"a": 2, "b": 2}, {("a", "to", "b"): (np.array([0, 1]), np.array([0, 1]))})
     return graph, oracle.sample(graph, np.array([1, 2, 3]), [1])
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import hetero_oracle as oracle
 import numpy as np
 import pytest
 import torch
-import typed_oracle as oracle
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 from torch_geometric.data import HeteroData

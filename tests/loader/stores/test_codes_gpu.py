@@ -15,7 +15,7 @@ from narrow_rows import CODES
 from torch import Tensor
 
 from loader.ops import linear_self_mean
-from loader.ops.live import Kind, LiveBatch, Room
+from loader.ops.captured_batch import CapturedBatch, Kind, Room
 from loader.samples import Block, LazyRows, MiniBatch
 from loader.stores import (
     CachedFeatures,
@@ -212,7 +212,7 @@ class TestFirstLayer:
 
     @pytest.mark.parametrize("by_row", [False, True])
     @pytest.mark.parametrize("columns", [24, 100])
-    def test_live_blocks_read_codes(self, by_row: bool, columns: int) -> None:
+    def test_captured_blocks_read_codes(self, by_row: bool, columns: int) -> None:
         store = DeviceFeatures(some_rows(10_000, columns, by_row), storage_dtype="int8", lazy=True)
         batches = []
         for degree in (3, 9, 1):
@@ -223,19 +223,19 @@ class TestFirstLayer:
             block = Block(indptr.cuda(), indices.cuda(), len(nodes), 40)
             y = torch.zeros(40, dtype=torch.int64, device="cuda")
             batches.append(MiniBatch(nodes, (40, len(nodes)), (block,), rows=store.lazy_rows(nodes), y=y))
-        live = LiveBatch(batches[1], Room.of(batches[1]).widened(0.1, 16))
+        captured = CapturedBatch(batches[1], Room.of(batches[1]).widened(0.1, 16))
         weights = [torch.randn(s, device="cuda") for s in ((6, columns), (6, columns), (6,))]
-        stand_in = live.batch.features
+        stand_in = captured.batch.features
         assert isinstance(stand_in, LazyRows)
         for batch in batches:
-            assert live.holds(batch)
+            assert captured.holds(batch)
             assert batch.rows is not None
             wanted = linear_self_mean(batch.rows, batch.blocks[0], *weights)
-            live.load(batch)
-            got = linear_self_mean(stand_in, live.blocks[0], *weights)
+            captured.load(batch)
+            got = linear_self_mean(stand_in, captured.blocks[0], *weights)
             torch.testing.assert_close(got[:40], wanted)
             assert torch.equal(got[40:], weights[2].expand(got.shape[0] - 40, 6))
         other = DeviceFeatures(some_rows(10_000, columns, by_row), storage_dtype="int8", lazy=True)
         kind = Kind.of(batch.replace(rows=other.lazy_rows(batch.nodes)))
         assert kind is not None
-        assert kind != live.kind  # the scales are of another table
+        assert kind != captured.kind  # the scales are of another table

@@ -261,7 +261,7 @@ class TestOnGPU:
         net, plain = captured([whole], dropout=0.0, ignored_label=-100), Net(graphed=False, dropout=0.0)
         graphs = net.graphed._captured
         assert graphs is not None
-        parts = [b for b in batches if b.batch_size < BATCH and graphs.live.holds(b)]
+        parts = [b for b in batches if b.batch_size < BATCH and graphs.stand_in.holds(b)]
         assert parts
         for batch in (parts[0], whole, parts[-1], whole):
             found = []

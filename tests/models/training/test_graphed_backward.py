@@ -38,7 +38,7 @@ class CapturedOnCPU(_Captured):
         self._grad_loss = torch.ones(())
         self.forward: Any = Replayed(lambda: None)
         self.backward: Any = Replayed(self.differentiate)
-        self.live: Any = SimpleNamespace(load=lambda batch: None)
+        self.stand_in: Any = SimpleNamespace(load=lambda batch: None)
 
     def differentiate(self) -> None:
         for p, g in zip(self.parameters, self.gradients, strict=True):

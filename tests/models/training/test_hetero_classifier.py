@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hetero_datasets import make_hetero, write_hetero
 from hydra.errors import InstantiationException
 from train_runs import FAST, Composer, in_process
-from typed_datasets import make_typed, write_typed
 
 from loader.datamodules.nodes import GraphDataModule
 from loader.samplers import FusedSampler
 from models.training.checkpoints import read_checkpoint
 from models.training.hetero_classifier import HGTClassifier, ToHeteroClassifier
-from models.training.past_run_job import use_past_run
+from models.training.predict_job import use_past_run
 from models.training.rgat_classifier import RGATClassifier
 from models.training.rgcn_classifier import RGCNClassifier
 
@@ -31,7 +31,7 @@ SMALL = "dataset=hetero_npz", "model.hidden_channels=8", "model.lr=0.02", "datam
 
 @pytest.fixture
 def data(tmp_path: Path) -> str:
-    return write_typed(tmp_path)
+    return write_hetero(tmp_path)
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
@@ -125,10 +125,10 @@ def test_macro_f1_is_the_mean_over_classes(composed: Composer, tmp_path: Path, d
 
 
 def test_macro_f1_leaves_out_a_class_without_nodes(composed: Composer, tmp_path: Path) -> None:
-    typed = make_typed()
+    typed = make_hetero()
     labels = typed.labels.clone()
     labels[0] = 2  # of a node of the train split
-    data = write_typed(tmp_path, replace(typed, labels=labels, num_classes=3))
+    data = write_hetero(tmp_path, replace(typed, labels=labels, num_classes=3))
     in_process(composed, *SMALL, data, "model=hgt", "model.metrics=[f1]")
     tested = json.loads((tmp_path / "result.json").read_text())["metrics"]
     assert tested["test/macro_f1"] == pytest.approx(tested["test/f1"])
@@ -136,7 +136,7 @@ def test_macro_f1_leaves_out_a_class_without_nodes(composed: Composer, tmp_path:
 
 @pytest.mark.parametrize("kind", [ToHeteroClassifier, HGTClassifier, RGCNClassifier, RGATClassifier])
 def test_every_parameter_gets_a_gradient_or_is_frozen(kind: Any) -> None:
-    module = GraphDataModule(make_typed(), FusedSampler([1, 1]), batch_size=2)
+    module = GraphDataModule(make_hetero(), FusedSampler([1, 1]), batch_size=2)
     module.setup()
     model = kind(**module.sizes)
     loss, _ = model._loss(next(iter(module.train_dataloader())))
@@ -148,7 +148,7 @@ def test_every_parameter_gets_a_gradient_or_is_frozen(kind: Any) -> None:
 
 
 def test_rows_where_all_types_have_features_are_refused(composed: Composer, tmp_path: Path) -> None:
-    typed = make_typed()
-    data = write_typed(tmp_path, replace(typed, features={**typed.features, "paper": torch.ones(40, 2)}))
+    typed = make_hetero()
+    data = write_hetero(tmp_path, replace(typed, features={**typed.features, "paper": torch.ones(40, 2)}))
     with pytest.raises(InstantiationException, match=r"trained_rows is 8, but all node types \(.*\) have features"):
         in_process(composed, *SMALL, data, "model=rgcn", "model.trained_rows=8")

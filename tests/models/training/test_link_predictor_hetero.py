@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from hetero_datasets import make_purchases, write_hetero
 from train_runs import FAST, Composer, in_process
-from typed_datasets import make_purchases, write_typed
 
 from models.training.checkpoints import read_checkpoint
-from models.training.past_run_job import use_past_run
+from models.training.predict_job import use_past_run
 
 pytest.importorskip("torch_geometric")
 
@@ -24,7 +24,7 @@ LINKS = (
 
 @pytest.fixture
 def data(tmp_path: Path) -> str:
-    return write_typed(tmp_path, make_purchases())
+    return write_hetero(tmp_path, make_purchases())
 
 
 def test_a_model_learns_what_users_buy(composed: Composer, tmp_path: Path, data: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from models.training.job_result import JobResult
+from models.training.finished_jobs import JobResult
 from models.training.own_code import is_own
 from models.training.own_files import digest_of_own_files
 

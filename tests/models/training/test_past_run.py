@@ -407,9 +407,9 @@ def test_tables_give_ids_and_classes(tmp_path: Path, composed: Composer) -> None
 def test_predictions_tell_the_split_of_each_node(
     tmp_path: Path, composed: Composer, capsys: Any, monkeypatch: pytest.MonkeyPatch, sampled: bool
 ) -> None:
-    import models.training.past_run_job
+    import models.training.predict_job
 
-    monkeypatch.setattr(models.training.past_run_job, "_ROWS", 10)  # some parts have no split at all
+    monkeypatch.setattr(models.training.predict_job, "_ROWS", 10)  # some parts have no split at all
     labels = np.where(np.arange(40) < 20, np.arange(40) % 2, -1)
     arrays = {"labels": labels, "train": np.arange(3, 9), "val": np.arange(12, 15), "test": np.arange(15, 17)}
     graph = write_graph(tmp_path / "graph.npz", **arrays)

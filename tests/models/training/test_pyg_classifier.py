@@ -14,7 +14,7 @@ from train_runs import FAST, Composer, in_process
 from loader.machine import optional
 from models.pyg import ARCHITECTURES
 from models.training.checkpoints import read_checkpoint
-from models.training.past_run_job import use_past_run
+from models.training.predict_job import use_past_run
 from models.training.pyg_classifier import PyGClassifier
 
 parquet = pytest.importorskip("pyarrow.parquet")

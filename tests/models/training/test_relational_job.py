@@ -17,7 +17,7 @@ from train_runs import FAST, Composer, in_process
 
 from loader.datasets import DatasetError
 from models.training.checkpoints import read_checkpoint
-from models.training.past_run_job import use_past_run
+from models.training.predict_job import use_past_run
 from models.training.relational_job import WrittenItems, watch_task
 from models.training.rules import check_rules, of_values
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from hetero_datasets import make_hetero
 from torch import Tensor
 from two_processes import call_in_two
-from typed_datasets import make_typed
 
 from loader.samplers import FusedSampler
 from loader.samples.hetero import HeteroMiniBatch
@@ -23,7 +23,7 @@ ROWS: tuple[int | str, ...] = (4, "one-hot")
 
 def batch_of(step: int, rank: int) -> HeteroMiniBatch:
     """A mini-batch of the global sequence. In step 2, rank 1 has no neighbors, so it reads no paper."""
-    data = make_typed()
+    data = make_hetero()
     seeds = torch.arange(5) + 10 * step + 5 * rank
     fanouts = dict.fromkeys(data.graph.edge_types, [0, 0] if (step, rank) == (2, 1) else [2, 2])
     batch = FusedSampler(fanouts, expand="new", seed=1, num_threads=1).sample(data.graph, {"author": seeds})
@@ -32,7 +32,7 @@ def batch_of(step: int, rank: int) -> HeteroMiniBatch:
 
 
 def model_of(trained_rows: int | str) -> RGCNClassifier:
-    data = make_typed()
+    data = make_hetero()
     torch.manual_seed(3)
     in_dims = {name: data.num_features.get(name, 0) for name in NUM_NODES}
     options = {"hidden_channels": 8, "dropout": 0.0, "lr": 0.05, "weight_decay": 0.01, "num_nodes": NUM_NODES}

@@ -217,7 +217,7 @@ class TestOnGPU:
         one = Net(graphed=True)
         for batch in batches[:40]:
             one.step(batch)
-        whole = [b for b in batches if one.graphed._captured is not None and one.graphed._captured.live.holds(b)]
+        whole = [b for b in batches if one.graphed._captured is not None and one.graphed._captured.stand_in.holds(b)]
         loss, _ = one.graphed(whole[0])
         assert one.graphed.with_gradients(whole[1]) is not None
         with pytest.raises(RuntimeError, match="backward of a mini-batch after the forward pass of a later one"):

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "gpu/driver.h"
-#include "gpu/spelled.h"
+#include "gpu/kernel_names.h"
 
 namespace loader::gpu {
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import hetero_cases
 import pytest
 import torch
-import typed_cases
+from hetero_graphs import WHOLE_LISTS, with_hubs
 from marks import needs_gpu
 from torch import Tensor
-from typed_graphs import WHOLE_LISTS, with_hubs
 
 from loader.graph import HeteroGraph
 from loader.samplers import CudaSampler, FusedSampler, Request
@@ -19,8 +19,8 @@ pytestmark = needs_gpu
 
 @pytest.mark.parametrize("first", range(0, 200, 50))
 def test_random_mini_batches_are_the_oracles(first: int) -> None:
-    makers = typed_cases.makers_of("cuda")
-    found = [typed_cases.check(number, makers) for number in range(first, first + 50)]
+    makers = hetero_cases.makers_of("cuda")
+    found = [hetero_cases.check(number, makers) for number in range(first, first + 50)]
     assert [what for what in found if what] == []
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from hetero_datasets import make_hetero
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typed_datasets import make_typed
 
 from loader import _core
 from loader.graph import HeteroGraph
@@ -187,7 +187,7 @@ def test_options_of_one_type_are_refused(options: dict[str, Any], message: str) 
     for name, value in options.items():
         setattr(sampler, name, value)
     with pytest.raises(ValueError, match=message):
-        SamplerNeeds.of(sampler, make_typed().graph, [5])
+        SamplerNeeds.of(sampler, make_hetero().graph, [5])
 
 
 @pytest.mark.parametrize(

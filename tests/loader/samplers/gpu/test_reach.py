@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from hetero_datasets import make_hetero
+from hetero_graphs import hetero_edges
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typed_datasets import make_typed
-from typed_graphs import hetero_edges
 
 from loader.graph import HeteroGraph
 from loader.samplers import FusedSampler, TreeSampler
@@ -86,7 +86,7 @@ def test_short_lists_bound_wide_fanouts() -> None:
 @pytest.mark.parametrize("rows", [1, 3, 1 << 20])
 def test_longest_lists_are_those_of_relations(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr(reach_module, "_ROWS", rows)
-    graph = make_typed().graph
+    graph = make_hetero().graph
     order = [graph.edge_types[r] for into in graph.relations_into.values() for r in into]
     assert longest_lists(graph) == [int(graph.in_degrees(key).max()) for key in order]
 

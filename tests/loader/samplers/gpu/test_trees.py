@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 import tree_cases
+from hetero_graphs import WHOLE_LISTS, with_hubs
 from marks import needs_gpu
 from torch import Tensor
-from typed_graphs import WHOLE_LISTS, with_hubs
 
 from loader.graph import HeteroGraph
 from loader.samplers import Request, TreeSampler

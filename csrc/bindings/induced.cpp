@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "bindings/unlocked.h"
 #include "induced/cpu/induced.h"
 #include "parallel.h"
 
@@ -16,7 +17,7 @@ class InducedEdges {
     check_num_threads(num_threads);
     const InducedQuestion question(lists, num_ids, nodes, sets, rows, of_rows, num_sets, "cpu");
     question.with_types([&](const auto& asked, int64_t num_lists, int64_t num_edges) {
-      const py::gil_scoped_release release;
+      const Unlocked unlocked;
       wrong_ = first_wrong(asked, num_lists, num_sets);
       if (wrong_ >= 0) return;
       ThreadPool pool(static_cast<int>(num_threads));
@@ -33,7 +34,7 @@ class InducedEdges {
     auto *to_sources = view<int64_t>(sources, "sources", num_edges_).data,
          *to_rows = view<int64_t>(rows, "rows", num_edges_).data,
          *to_edges = view<int64_t>(edges, "edges", num_edges_).data;
-    const py::gil_scoped_release release;
+    const Unlocked unlocked;
     for (const InducedPart& part : found_.parts) {
       to_sources = std::copy(part.sources.begin(), part.sources.end(), to_sources);
       to_rows = std::copy(part.rows.begin(), part.rows.end(), to_rows);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bindings/sampled_buffer.h"
+#include "bindings/unlocked.h"
 #include "disk/faults.h"
 #include "features/buffer_pool.h"
 #include "fork.h"
@@ -120,7 +121,7 @@ class AnyTreeSampler {
       at = view<const int64_t>(times, "times", starts.size).data;
     else if (!times.is_none())
       throw py::value_error("times are given; nothing in the graph has a time");
-    py::gil_scoped_release release;
+    const Unlocked unlocked;
     const std::lock_guard<LongMutex> turn(turn_);
     const Busy busy(busy_);
     read_.require_whole();  // lists whose bounds are zeros must not be read

@@ -192,13 +192,23 @@ class WeighedLists(NamedTuple):
 
 def without_zeros(indptr: Tensor, indices: Tensor, weights: Tensor) -> WeighedLists:
     """The lists without the edges of weight 0. The weights were checked."""
-    positive = weights > 0
+    positive = _positive(weights)
     if bool(positive.all()):
         return WeighedLists(indptr, indices, weights, None)
     places = positive.nonzero().view(-1)
     before = torch.zeros(positive.numel() + 1, dtype=indptr.dtype, device=weights.device)
     torch.cumsum(positive, 0, dtype=indptr.dtype, out=before[1:])
     return WeighedLists(before[indptr.long()], indices[places], weights[places], places)
+
+
+def _positive(weights: Tensor) -> Tensor:
+    """Which of the weights, which are at least 0, are above it; subnormal ones are, also if torch takes them as zeros
+    (`torch.set_flush_denormal`).
+    """
+    if not weights.is_floating_point():
+        return weights > 0
+    bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[weights.element_size()]
+    return weights.detach().view(bits) > 0
 
 
 def _graph_without_zeros(graph: Graph, weights: Tensor) -> Graph | None:

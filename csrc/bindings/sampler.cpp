@@ -149,7 +149,7 @@ class AnySampler {
     const auto offsets = offsets_view<P>(indptr_);
     const auto sources = view<const N>(indices_, "indices");
     check_offsets(offsets, sources.size);
-    read_ = ListBytes(offsets.data, offsets.size, sources.data, sources.size);
+    read_ = read_bytes(offsets, sources, options.choice);
     using Lists = typename Impl<P, N>::Lists;
     GraphOf<Lists> graph{};
     if constexpr (std::is_same_v<Lists, TypedLists<P, N>>)

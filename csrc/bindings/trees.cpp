@@ -110,7 +110,7 @@ class AnyTreeSampler {
     made_ =
         std::unique_ptr<Made<P, N>>(new Made<P, N>{timed_graph(types, offsets, sources, times_, false),
                                                    workers, std::make_unique<TreeSampler<P, N>>(workers)});
-    read_ = ListBytes(offsets.data, offsets.size, sources.data, sources.size);
+    read_ = read_bytes(offsets, sources, options_.choice);
   }
 
   template <typename P, typename N>

@@ -66,6 +66,7 @@ class WalkEngine {
                              [&](const auto& law, const auto& lists, const WalkOut<P, N>& to) {
                                const Unlocked unlocked;
                                check(from);
+                               arrays_.require_whole();
                                in_turns(to.count, length, [&](int64_t begin, int64_t end) {
                                  WalkOut<P, N> part = to;
                                  part.starts += begin;
@@ -76,6 +77,7 @@ class WalkEngine {
                                  std::lock_guard<LongMutex> lock(mutex_);
                                  walk_on_cpu(law, lists, part, *pool_);
                                });
+                               arrays_.require_whole();
                              });
     });
   }
@@ -108,6 +110,7 @@ class WalkEngine {
       }
       const CustomCall to{&rules, &lists, &out, philox_lanes};
       std::mutex of_first;
+      arrays_.require_whole();
       in_turns(out.count, length, [&](int64_t from_row, int64_t to_row) {
         if (first.wrong) return;  // later rows come after it
         std::lock_guard<LongMutex> lock(mutex_);
@@ -120,6 +123,7 @@ class WalkEngine {
           if (!first.wrong || fault.row < first.row) first = fault;
         });
       });
+      arrays_.require_whole();
     });
     if (!first.wrong) return py::none();
     return py::make_tuple(first.wrong, first.line, first.value, first.row, first.step);

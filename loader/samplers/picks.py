@@ -13,6 +13,7 @@ from loader.graph import Graph
 from loader.graph.checks import check_weights
 from loader.machine.arguments import as_flag, as_size, shown
 from loader.machine.forks import ForkSafeLock
+from loader.machine.gpu import wait_for_made
 from loader.machine.memo import version_of
 
 WEIGHTS = ("edge_weights",)  # names of what a graph may weigh its edges by
@@ -92,6 +93,7 @@ class Weighed:
         self.of = _state_of(graph, weights)
         # No reference to the graph itself: this lives as long as the graph.
         self._rest = _graph_without_zeros(graph, weights)
+        wait_for_made(weights.device)
         known = graph if self._rest is None else self._rest
         assert known.edge_weights is not None
         self._indptr, self._indices, self._weights = known.indptr, known.indices, known.edge_weights

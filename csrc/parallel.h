@@ -16,6 +16,7 @@
 
 #include "doorbell.h"
 #include "fork.h"
+#include "subnormals.h"
 
 namespace loader {
 
@@ -202,6 +203,7 @@ class ThreadPool : public Workers {
     }
 
     void loop(int worker) {
+      const WithSubnormals subnormals;
       for (;;) {
         const uint32_t known = news.count();
         if (stop.load(std::memory_order_acquire)) return;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "aggregate/mean.h"
+#include "bindings/unlocked.h"
 #include "bindings/views.h"
 
 namespace loader {
@@ -92,7 +93,7 @@ void run_mean(py::handle indptr, py::handle indices, py::handle in, py::handle o
   BlockError error = BlockError::ok;
   int64_t where = 0;
   {
-    py::gil_scoped_release nogil;
+    const Unlocked unlocked;
     workers().with(num_threads, [&](ThreadPool& pool) {
       error = check_block(block, pool, &where);
       if (error != BlockError::ok) return;

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <utility>
+#include <variant>
 
 #include "bindings/views.h"
+#include "disk/faults.h"
 #include "sampler/sampler.h"
 
 namespace loader {
@@ -73,6 +75,20 @@ inline AnyChoice make_choice(const py::object& how, bool replace, int64_t num_ed
   if (py::isinstance<Race>(how)) return how.cast<const Race&>().choice(replace, num_edges, on_gpu);
   throw py::type_error("picks is a " + std::string(py::str(py::type::of(how).attr("__name__"))) +
                        "; it must be WeightTables, WeightOrder, Labor, Race or None");
+}
+
+// What a sampler on the CPU reads of a graph: its lists, and the weights of a race, which may be mapped, too.
+// `Choice`: a variant that has RaceChoice.
+template <typename P, typename N, typename Choice>
+ListBytes read_bytes(View<const P> offsets, View<const N> sources, const Choice& choice) {
+  ListBytes read(offsets.data, offsets.size, sources.data, sources.size);
+  if (const auto* const race = std::get_if<RaceChoice>(&choice)) {
+    if (race->floats)
+      read.add(race->floats, sources.size);
+    else
+      read.add(race->doubles, sources.size);
+  }
+  return read;
 }
 
 }  // namespace loader

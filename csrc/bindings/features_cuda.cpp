@@ -251,6 +251,7 @@ class RowUploader {
         gatherer_.with_pool([&](ThreadPool& pool, bool in_file) {
           uploader_->upload(pool, {from.data, from.num_rows, from.row_bytes, in_file}, wanted.data,
                             wanted.size, reinterpret_cast<uintptr_t>(to.data), stream_of(stream));
+          if (in_file) require_whole(from.data, from.num_rows * from.row_bytes);
         });
       });
     });

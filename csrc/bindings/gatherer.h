@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "bindings/unlocked.h"
 #include "bindings/views.h"
 #include "disk/faults.h"
 #include "features/gather.h"
@@ -58,7 +59,7 @@ class Gatherer {
   // for the pool must not stop the thread that works in it.
   template <typename F>
   auto with_pool(const F& f) {
-    const py::gil_scoped_release release;
+    const Unlocked unlocked;
     const std::lock_guard<LongMutex> lock(mutex_);
     return f(pool_, in_file_);
   }

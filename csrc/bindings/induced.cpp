@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "bindings/unlocked.h"
 #include "induced/cpu/induced.h"
 #include "parallel.h"
 
@@ -16,8 +17,8 @@ class InducedEdges {
     check_num_threads(num_threads);
     const InducedQuestion question(lists, num_ids, nodes, sets, rows, of_rows, num_sets, "cpu");
     question.with_types([&](const auto& asked, int64_t num_lists, int64_t num_edges) {
-      const py::gil_scoped_release release;
-      wrong_ = first_wrong(asked, num_lists, num_sets);
+      const Unlocked unlocked;
+      wrong_ = first_wrong(asked, num_lists);
       if (wrong_ >= 0) return;
       ThreadPool pool(static_cast<int>(num_threads));
       found_ = induced_on_cpu(asked, num_edges, pool);
@@ -33,7 +34,7 @@ class InducedEdges {
     auto *to_sources = view<int64_t>(sources, "sources", num_edges_).data,
          *to_rows = view<int64_t>(rows, "rows", num_edges_).data,
          *to_edges = view<int64_t>(edges, "edges", num_edges_).data;
-    const py::gil_scoped_release release;
+    const Unlocked unlocked;
     for (const InducedPart& part : found_.parts) {
       to_sources = std::copy(part.sources.begin(), part.sources.end(), to_sources);
       to_rows = std::copy(part.rows.begin(), part.rows.end(), to_rows);
@@ -42,24 +43,20 @@ class InducedEdges {
   }
 
  private:
-  // The first place of a vertex that is none, or -1. Throws std::invalid_argument for a list or a set that is
-  // none.
+  // The first place of a vertex that is none, or whose set is none; or -1. Throws std::invalid_argument for a
+  // list that is none, or a list's set.
   template <typename Asked>
-  static int64_t first_wrong(const Asked& asked, int64_t num_lists, int64_t num_sets) {
+  static int64_t first_wrong(const Asked& asked, int64_t num_lists) {
     for (int64_t i = 0; i < asked.num_nodes; ++i)
-      if (!asked.is_id(static_cast<int64_t>(asked.nodes[i]))) return i;
+      if (!asked.is_given(i)) return i;
     for (int64_t i = 0; i < asked.num_rows; ++i)
       if (asked.row(i) < 0 || asked.row(i) >= num_lists)
         throw std::invalid_argument("list " + std::to_string(asked.row(i)) + " is none of " +
                                     std::to_string(num_lists));
-    const auto check_sets = [&](const int32_t* sets, int64_t count) {
-      for (int64_t i = 0; sets && i < count; ++i)
-        if (sets[i] < 0 || sets[i] >= num_sets)
-          throw std::invalid_argument("set " + std::to_string(sets[i]) + " is none of " +
-                                      std::to_string(num_sets));
-    };
-    check_sets(asked.sets, asked.num_nodes);
-    check_sets(asked.of_rows, asked.num_rows);
+    for (int64_t i = 0; asked.of_rows && i < asked.num_rows; ++i)
+      if (asked.of_rows[i] < 0 || asked.of_rows[i] >= asked.num_sets)
+        throw std::invalid_argument("set " + std::to_string(asked.of_rows[i]) + " is none of " +
+                                    std::to_string(asked.num_sets));
     return -1;
   }
 

@@ -21,6 +21,7 @@ class InducedQuestion {
         sets_(std::move(sets)),
         rows_(std::move(rows)),
         of_rows_(std::move(of_rows)),
+        num_sets_(num_sets),
         place_(place) {
     if (lists.size() != 2) throw py::value_error("lists must be (indptr, indices)");
     indptr_ = lists[0];
@@ -75,6 +76,7 @@ class InducedQuestion {
     all.num_ids = num_ids_;
     all.nodes = nodes.data;
     all.num_nodes = all.num_rows = nodes.size;
+    all.num_sets = num_sets_;
     all.sets = optional<int32_t>(sets_, "sets", nodes.size);
     if (!rows_.is_none()) {
       const auto rows = view<const int64_t>(rows_, "rows", -1, place_);
@@ -87,6 +89,7 @@ class InducedQuestion {
 
   const int64_t num_ids_;
   const py::object nodes_, sets_, rows_, of_rows_;
+  const int64_t num_sets_;
   const Place place_;
   py::object indptr_, indices_;
   bool wide_edges_ = false, wide_nodes_ = false;

@@ -1,6 +1,7 @@
 // Exports the order of an epoch.
 #include "bindings/items.h"
 
+#include "bindings/unlocked.h"
 #include "bindings/views.h"
 #include "items/order.h"
 
@@ -11,7 +12,7 @@ void take_items(int64_t num_items, uint64_t key, int64_t first, int64_t length, 
                 py::handle out) {
   const auto items = view<int64_t>(out, "out");  // [count]
   const Runs runs = checked_runs(num_items, first, length, stride, items.size);
-  py::gil_scoped_release release;
+  const Unlocked unlocked;
   items_at(Permutation(num_items, key), runs, items.data);
 }
 

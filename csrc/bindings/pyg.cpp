@@ -13,6 +13,7 @@
 
 #include "bindings/choice.h"
 #include "bindings/sampled_buffer.h"
+#include "bindings/unlocked.h"
 #include "bindings/views.h"
 #include "sampler/cpu/subgraph.h"
 
@@ -60,7 +61,7 @@ class AnySubgraphSampler {
     const auto offsets = offsets_view<T>(indptr_, "rowptr");
     const auto sources = view<const T>(indices_, "col");
     check_offsets(offsets, sources.size, "rowptr", "col");
-    py::gil_scoped_release release;
+    const Unlocked unlocked;
     impl_ = std::make_unique<SubgraphSampler<T>>(
         GraphOf<PlainLists<T, T>>{{offsets.data, sources.data}, offsets.size - 1}, num_threads);
   }
@@ -106,7 +107,7 @@ class AnySubgraphSampler {
       return SubgraphOut<T>{array(0), array(1), array(2), edge_ids ? array(3) : nullptr};
     };
     {
-      py::gil_scoped_release release;
+      const Unlocked unlocked;
       if (induced)
         sampler.sample_induced(starts.data, starts.size, options, place);
       else

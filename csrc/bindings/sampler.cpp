@@ -14,6 +14,7 @@
 #include "bindings/choice.h"
 #include "bindings/hetero.h"
 #include "bindings/sampled_buffer.h"
+#include "bindings/unlocked.h"
 #include "bindings/views.h"
 #include "disk/faults.h"
 #include "features/buffer_pool.h"
@@ -148,7 +149,7 @@ class AnySampler {
     const auto offsets = offsets_view<P>(indptr_);
     const auto sources = view<const N>(indices_, "indices");
     check_offsets(offsets, sources.size);
-    read_ = ListBytes(offsets.data, offsets.size, sources.data, sources.size);
+    read_ = read_bytes(offsets, sources, options.choice);
     using Lists = typename Impl<P, N>::Lists;
     GraphOf<Lists> graph{};
     if constexpr (std::is_same_v<Lists, HeteroLists<P, N>>)
@@ -175,7 +176,7 @@ class AnySampler {
       group.push_back({starts.data, starts.size, keys[i]});
       sampled.push_back(std::make_unique<Sampled>());
     }
-    py::gil_scoped_release release;
+    const Unlocked unlocked;
     read_.require_whole();  // lists whose bounds are zeros must not be read
     const auto errors = impl.sample(group, [&](size_t i, const SampleSizes& sizes) {
       return sampled[i]->template place<P, N>(sizes, edge_ids_, pool_);

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "bindings/unlocked.h"
 #include "traverse/cpu/bfs.h"
 #include "traverse/cpu/components.h"
 #include "traverse/cpu/pagerank.h"
@@ -42,7 +43,7 @@ void bfs(const py::tuple& onward, const py::object& back, const py::object& sour
     N* const before =
         predecessors.is_none() ? nullptr : view<N>(predecessors, "predecessors", forth.num_nodes()).data;
     const auto lists = forth.lists<P, N>(), behind = other.lists<P, N>();
-    const py::gil_scoped_release release;
+    const Unlocked unlocked;
     ThreadPool pool(static_cast<int>(num_threads));
     bfs_on_cpu(lists, turns ? &behind : nullptr, from.data, from.size, static_cast<int32_t>(most), out, pool);
     if (before) bfs_predecessors_on_cpu(behind, out, before, pool);
@@ -84,7 +85,7 @@ void sssp(const py::tuple& onward, const py::object& weights, const py::object& 
       auto* const out =
           reinterpret_cast<typename Length<W>::Bits*>(view<W>(lengths, "lengths", forth.num_nodes()).data);
       const auto lists = forth.lists<P, N>();
-      const py::gil_scoped_release release;
+      const Unlocked unlocked;
       check_lengths(of_edges, forth.num_edges());
       ThreadPool pool(static_cast<int>(num_threads));
       const auto step = static_cast<W>(std::min<double>(delta, kMostDelta<W>));
@@ -100,7 +101,7 @@ void components(const py::tuple& arrays, bool symmetric, const py::object& label
     using N = decltype(vertex);
     N* const out = view<N>(labels, "labels", known.num_nodes()).data;
     const auto lists = known.lists<decltype(edge), N>();
-    const py::gil_scoped_release release;
+    const Unlocked unlocked;
     ThreadPool pool(static_cast<int>(num_threads));
     components_on_cpu(lists, symmetric, out, pool);
   });
@@ -118,7 +119,7 @@ py::tuple pagerank(const py::tuple& back, uint64_t damping, const py::object& ow
                                     own.is_none() ? nullptr : view<const int64_t>(own, "own", n).data);
     double* const out = view<double>(ranks, "ranks", n).data;
     const auto lists = known.lists<decltype(edge), decltype(vertex)>();
-    const py::gil_scoped_release release;
+    const Unlocked unlocked;
     ThreadPool pool(static_cast<int>(num_threads));
     result = pagerank_on_cpu(lists, law, out, pool);
   });
@@ -138,7 +139,7 @@ bool symmetric(const py::tuple& arrays, const py::object& weights, int64_t num_t
         of_edges = view<const decltype(weight)>(weights, "weights", known.num_edges()).data;
         bytes = sizeof(weight);
       });
-    const py::gil_scoped_release release;
+    const Unlocked unlocked;
     ThreadPool pool(static_cast<int>(num_threads));
     result = is_symmetric(lists, of_edges, bytes, pool);
   });

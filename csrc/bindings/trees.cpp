@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bindings/sampled_buffer.h"
+#include "bindings/unlocked.h"
 #include "disk/faults.h"
 #include "features/buffer_pool.h"
 #include "fork.h"
@@ -109,7 +110,7 @@ class AnyTreeSampler {
     made_ =
         std::unique_ptr<Made<P, N>>(new Made<P, N>{timed_graph(types, offsets, sources, times_, false),
                                                    workers, std::make_unique<TreeSampler<P, N>>(workers)});
-    read_ = ListBytes(offsets.data, offsets.size, sources.data, sources.size);
+    read_ = read_bytes(offsets, sources, options_.choice);
   }
 
   template <typename P, typename N>
@@ -120,7 +121,7 @@ class AnyTreeSampler {
       at = view<const int64_t>(times, "times", starts.size).data;
     else if (!times.is_none())
       throw py::value_error("times are given; nothing in the graph has a time");
-    py::gil_scoped_release release;
+    const Unlocked unlocked;
     const std::lock_guard<LongMutex> turn(turn_);
     const Busy busy(busy_);
     read_.require_whole();  // lists whose bounds are zeros must not be read

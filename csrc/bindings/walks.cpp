@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "bindings/unlocked.h"
 #include "bindings/views.h"
 #include "sampler/cpu/philox_lanes.h"
 #include "walks/cpu/cells.h"
@@ -63,8 +64,9 @@ class WalkEngine {
       if (!places.is_none()) out.places = view<P>(places, "places", from.size * length).data;
       arrays_.with_law<P, N>({key, length, stop_below, home_below, accept, path}, out,
                              [&](const auto& law, const auto& lists, const WalkOut<P, N>& to) {
-                               py::gil_scoped_release release;
+                               const Unlocked unlocked;
                                check(from);
+                               arrays_.require_whole();
                                in_turns(to.count, length, [&](int64_t begin, int64_t end) {
                                  WalkOut<P, N> part = to;
                                  part.starts += begin;
@@ -75,6 +77,7 @@ class WalkEngine {
                                  std::lock_guard<LongMutex> lock(mutex_);
                                  walk_on_cpu(law, lists, part, *pool_);
                                });
+                               arrays_.require_whole();
                              });
     });
   }
@@ -99,7 +102,7 @@ class WalkEngine {
       out.first_lane = first_lane;
       out.length = checked_length(length);
       out.vertices = view<N>(vertices, "nodes", from.size * (length + 1)).data;
-      py::gil_scoped_release release;
+      const Unlocked unlocked;
       check(from);
       if (length == 0) {
         std::copy_n(from.data, from.size, out.vertices);
@@ -107,6 +110,7 @@ class WalkEngine {
       }
       const CustomCall to{&rules, &lists, &out, philox_lanes};
       std::mutex of_first;
+      arrays_.require_whole();
       in_turns(out.count, length, [&](int64_t from_row, int64_t to_row) {
         if (first.wrong) return;  // later rows come after it
         std::lock_guard<LongMutex> lock(mutex_);
@@ -119,6 +123,7 @@ class WalkEngine {
           if (!first.wrong || fault.row < first.row) first = fault;
         });
       });
+      arrays_.require_whole();
     });
     if (!first.wrong) return py::none();
     return py::make_tuple(first.wrong, first.line, first.value, first.row, first.step);
@@ -131,7 +136,7 @@ class WalkEngine {
       check_negatives(bound, walkers, count, sizeof(vertex));
       const Negatives law{key, static_cast<uint32_t>(bound)};
       const auto memory = view<decltype(vertex)>(out, "out", walkers * count);
-      py::gil_scoped_release release;
+      const Unlocked unlocked;
       std::lock_guard<LongMutex> lock(mutex_);
       draw_negatives(law, first_lane, walkers, count, memory.data, *pool_);
     });
@@ -142,7 +147,7 @@ class WalkEngine {
     const EdgeFilter filter = arrays_.filter_in(words);
     arrays_.with_types([&](auto edge, auto vertex) {
       const auto lists = arrays_.plain<decltype(edge), decltype(vertex)>();
-      py::gil_scoped_release release;
+      const Unlocked unlocked;
       std::lock_guard<LongMutex> lock(mutex_);
       fill_filter(lists, arrays_.num_nodes(), filter, *pool_);
     });
@@ -180,7 +185,7 @@ void walk_cells(const py::object& indptr, const py::object& indices, const py::o
     if (reinterpret_cast<uintptr_t>(memory.data) % alignof(WalkCell<N>))
       throw py::value_error("out does not begin at a multiple of " + std::to_string(alignof(WalkCell<N>)) +
                             " bytes");
-    py::gil_scoped_release release;
+    const Unlocked unlocked;
     make_walk_cells(arrays.plain<P, N>(), arrays.num_nodes(), reinterpret_cast<const AliasCell*>(tables.data),
                     reinterpret_cast<WalkCell<N>*>(memory.data), pool);
   });

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bindings/views.h"
+#include "disk/faults.h"
 #include "walks/custom/walker.h"
 #include "walks/walk.h"
 #include "walks/weighted.h"
@@ -128,6 +129,9 @@ class WalkArrays {
   int64_t num_nodes() const { return num_nodes_; }
   int64_t num_edges() const { return num_edges_; }
   bool wide_nodes() const { return wide_nodes_; }
+  // Of the lists, and of those in ascending order: whoever walks on the CPU asks before, as lists whose
+  // bounds are zeros must not be read, and after.
+  void require_whole() const { read_.require_whole(); }
 
   // f(P{}, N{}) of the types of places and vertices.
   template <class F>
@@ -273,6 +277,8 @@ class WalkArrays {
       cells_at_ = read<const N>(cells_, "cells", words).data;
     }
     if (!sorted_.is_none()) sorted_at_ = read<const N>(sorted_, "sorted", sources.size).data;
+    read_ = ListBytes(offsets.data, offsets.size, sources.data, sources.size);
+    read_.add(static_cast<const N*>(sorted_at_), sources.size);
   }
 
   const py::object indptr_, indices_, sorted_, cells_;
@@ -284,6 +290,7 @@ class WalkArrays {
   std::atomic<const uint8_t*> copies_{nullptr};
   const void* most_ = nullptr;  // written before copies_
   const void *indptr_at_ = nullptr, *indices_at_ = nullptr, *sorted_at_ = nullptr, *cells_at_ = nullptr;
+  ListBytes read_;
 };
 
 }  // namespace loader

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bindings/choice.h"
+#include "bindings/unlocked.h"
 #include "bindings/views.h"
 #include "weights/cpu/tables.h"
 
@@ -47,7 +48,7 @@ void make_weight_tables(const py::object& indptr, const py::object& weights, con
   with_types(indptr, weights, [&](auto offsets, int64_t lists, auto values, int64_t edges) {
     auto* const to_cells = reinterpret_cast<AliasCell*>(view<int64_t>(cells, "cells", edges).data);
     auto* const to_ends = reinterpret_cast<uint64_t*>(view<int64_t>(ends, "ends", edges).data);
-    py::gil_scoped_release release;
+    const Unlocked unlocked;
     check_weights(values, edges);
     make_tables(offsets, lists, values, to_cells, to_ends, pool);
   });
@@ -59,7 +60,7 @@ void order_by_weights(const py::object& indptr, const py::object& weights, const
   ThreadPool pool(static_cast<int>(num_threads));
   with_types(indptr, weights, [&](auto offsets, int64_t lists, auto values, int64_t edges) {
     auto* const to = reinterpret_cast<uint32_t*>(view<int32_t>(order, "order", edges).data);
-    py::gil_scoped_release release;
+    const Unlocked unlocked;
     order_by_weight(offsets, lists, values, to, pool);
   });
 }

@@ -25,7 +25,7 @@ bool is_watched(uintptr_t at);
 // read asks here, before what was read is given to anyone.
 void require_whole(const void* begin, int64_t length);
 
-// The same for the arrays of a graph's lists.
+// The same for the arrays of a graph's lists, and for one more that goes with them.
 struct ListBytes {
   ListBytes() = default;
   template <typename P, typename N>
@@ -35,13 +35,20 @@ struct ListBytes {
         indptr_bytes(num_offsets * static_cast<int64_t>(sizeof(P))),
         indices_bytes(num_sources * static_cast<int64_t>(sizeof(N))) {}
 
+  template <typename T>
+  void add(const T* array, int64_t size) {
+    more = array;
+    more_bytes = array ? size * static_cast<int64_t>(sizeof(T)) : 0;
+  }
+
   void require_whole() const {
     loader::require_whole(indptr, indptr_bytes);
     loader::require_whole(indices, indices_bytes);
+    loader::require_whole(more, more_bytes);
   }
 
-  const void *indptr = nullptr, *indices = nullptr;
-  int64_t indptr_bytes = 0, indices_bytes = 0;
+  const void *indptr = nullptr, *indices = nullptr, *more = nullptr;
+  int64_t indptr_bytes = 0, indices_bytes = 0, more_bytes = 0;
 };
 
 void forget_file(int64_t number);

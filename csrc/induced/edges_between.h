@@ -20,12 +20,17 @@ struct InducedAsked {
   const int64_t* rows;     // [num_rows], numbers of lists, or null: those of the nodes
   const int32_t* of_rows;  // [num_rows], sets of the lists, or null
   int64_t num_nodes, num_rows;
+  int64_t num_sets;  // sets are below it
 
   // What stands for a vertex in a set: no two of them have the same.
   LOADER_HD uint64_t key(int32_t set, int64_t vertex) const {
     return static_cast<uint64_t>(set) * static_cast<uint64_t>(num_ids) + static_cast<uint64_t>(vertex);
   }
   LOADER_HD bool is_id(int64_t vertex) const { return vertex >= 0 && vertex < num_ids; }
+  // Whether given vertex `i` is one, and its set, too.
+  LOADER_HD bool is_given(int64_t i) const {
+    return is_id(static_cast<int64_t>(nodes[i])) && (!sets || (sets[i] >= 0 && sets[i] < num_sets));
+  }
   LOADER_HD int64_t row(int64_t i) const { return rows ? rows[i] : static_cast<int64_t>(nodes[i]); }
   LOADER_HD int32_t set_of_row(int64_t i) const {
     const int32_t* const all = rows ? of_rows : sets;

@@ -71,7 +71,8 @@ def induced_edges(
 
     Raises:
         TypeError: `graph` is no `Graph`, or `nodes` no tensor of integers.
-        ValueError: a node is given twice in a set, or is none; the graph is bipartite, or lies elsewhere than `nodes`.
+        ValueError: a node is given twice in a set, or is none; a set is none of `num_sets`; the graph is bipartite, or
+            lies elsewhere than `nodes`.
     """
     require_graph(graph, hetero=False)
     require_square(graph, "an induced subgraph")
@@ -262,7 +263,11 @@ def _found(
         with made_current(device):
             repeated, wrong, edges = _on_gpu(_core, question, device.index, current_stream_handle(device.index))
     if wrong is not None:
-        raise ValueError(f"{name}[{wrong}] is {int(question.nodes[wrong])}; valid ids are 0 to {question.num_ids - 1}")
+        v = int(question.nodes[wrong])
+        if question.sets is not None and 0 <= v < question.num_ids:
+            of = int(question.sets[wrong])
+            raise ValueError(f"sets[{wrong}] is {of}; with num_sets {question.num_sets} it must be 0 to num_sets - 1")
+        raise ValueError(f"{name}[{wrong}] is {v}; valid ids are 0 to {question.num_ids - 1}")
     if repeated is not None:
         of, v = divmod(repeated, question.num_ids)
         said = f"{name} has node {v} twice{'' if question.sets is None else f' in set {of}'}"
@@ -271,7 +276,8 @@ def _found(
     return edges
 
 
-Answer = tuple[int | None, int | None, InducedEdges | None]  # a key that is given twice, the place of no node, edges
+# A key that is given twice, the place of what is no node or in no set, edges.
+Answer = tuple[int | None, int | None, InducedEdges | None]
 
 
 def _on_cpu(question: _Question, num_threads: int) -> Answer:

@@ -105,5 +105,11 @@ def current_stream(device: int) -> torch.cuda.Stream:
     return stream
 
 
+def wait_for_made(device: torch.device) -> None:
+    """Waits, on a GPU, for what the current stream is making: it is kept, and later calls read it on any stream."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+
+
 def _count() -> int:
     return torch.cuda.device_count()

@@ -13,6 +13,7 @@ from loader.graph import Graph
 from loader.graph.checks import check_weights
 from loader.machine.arguments import as_flag, as_size, shown
 from loader.machine.forks import ForkSafeLock
+from loader.machine.gpu import wait_for_made
 from loader.machine.memo import version_of
 
 WEIGHTS = ("edge_weights",)  # names of what a graph may weigh its edges by
@@ -92,6 +93,7 @@ class Weighed:
         self.of = _state_of(graph, weights)
         # No reference to the graph itself: this lives as long as the graph.
         self._rest = _graph_without_zeros(graph, weights)
+        wait_for_made(weights.device)
         known = graph if self._rest is None else self._rest
         assert known.edge_weights is not None
         self._indptr, self._indices, self._weights = known.indptr, known.indices, known.edge_weights
@@ -192,13 +194,23 @@ class WeighedLists(NamedTuple):
 
 def without_zeros(indptr: Tensor, indices: Tensor, weights: Tensor) -> WeighedLists:
     """The lists without the edges of weight 0. The weights were checked."""
-    positive = weights > 0
+    positive = _positive(weights)
     if bool(positive.all()):
         return WeighedLists(indptr, indices, weights, None)
     places = positive.nonzero().view(-1)
     before = torch.zeros(positive.numel() + 1, dtype=indptr.dtype, device=weights.device)
     torch.cumsum(positive, 0, dtype=indptr.dtype, out=before[1:])
     return WeighedLists(before[indptr.long()], indices[places], weights[places], places)
+
+
+def _positive(weights: Tensor) -> Tensor:
+    """Which of the weights, which are at least 0, are above it; subnormal ones are, also if torch takes them as zeros
+    (`torch.set_flush_denormal`).
+    """
+    if not weights.is_floating_point():
+        return weights > 0
+    bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[weights.element_size()]
+    return weights.detach().view(bits) > 0
 
 
 def _graph_without_zeros(graph: Graph, weights: Tensor) -> Graph | None:

@@ -14,7 +14,7 @@ from loader.machine.arguments import as_flag, shown
 from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.devices import as_device
 from loader.machine.forks import ForkSafeLock
-from loader.machine.gpu import cuda_device, require_cuda
+from loader.machine.gpu import cuda_device, require_cuda, wait_for_made
 from loader.machine.memo import Memo, version_of
 from loader.machine.renamed import removed_arguments
 
@@ -115,6 +115,7 @@ def onward_weights(graph: Graph, at: Where, weights: Tensor, symmetric: bool | N
 
     def make() -> Tensor:
         moved = weights[places.to(weights.device).long()]
+        wait_for_made(moved.device)
         return moved.pin_memory() if weights.device.type == "cpu" and weights.is_pinned() else moved
 
     with _lock:
@@ -203,6 +204,7 @@ def _turned(graph: Graph) -> tuple[Lists, Tensor]:
         lists = Lists(other.indptr.to(graph.indptr.dtype), other.indices.to(indices.dtype))
         if indices.device.type == "cpu" and indices.is_pinned() and indices.numel():
             lists = Lists(lists.indptr, lists.indices.pin_memory())
+        wait_for_made(indices.device)
         return lists, other.edge_ids
 
     with _lock:

@@ -233,6 +233,7 @@ void Uploader::upload(ThreadPool&, const RowTable&, const Id*, int64_t, uintptr_
   throw std::runtime_error("this module has no threads that gather");
 }
 void Uploader::wait() {}
+void require_whole(const void*, int64_t) {}
 
 int64_t gather_order_from(int64_t, Placement) { return 100; }
 size_t gather_scratch(int64_t n, Placement) { return static_cast<size_t>(4 * n); }

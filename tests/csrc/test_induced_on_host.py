@@ -98,6 +98,8 @@ def test_wrong_nodes_are_told_alike(core: Any) -> None:
         question(graph, [0, 1, 0]),
         question(graph, [2, 1, 0, 0, 2], sets, num=2),
         question(graph, [1, 3, -1]),
+        question(graph, [2, 1, 0, 1, 0], sets, num=1),
+        question(graph, [0, 1, 2, 3, 4], -sets, num=2),
     ):
         assert _on_cpu(one, 1)[:2] == _on_gpu(core, one, 0, 0)[:2] != (None, None)
 

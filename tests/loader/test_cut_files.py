@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from marks import HAS_GPU
 
 # Reads once, cuts `less` bytes off the file of one array (0: all but the first page), and reads again.
 _PROGRAM = """
@@ -13,7 +14,7 @@ import numpy as np, torch
 from loader import FusedSampler, Graph, HeteroGraph, TreeSampler, WalkSampler
 from loader.machine.mapped import watch
 from loader.samplers.base import Request
-from loader.stores import MemmapFeatures
+from loader.stores import MemmapFeatures, StagedFeatures
 warnings.simplefilter("ignore")  # stderr is to have one line
 what, of, less = sys.argv[1], sys.argv[2], int(sys.argv[3])
 os.chdir(sys.argv[4])
@@ -25,9 +26,9 @@ np.save(f"{of}.npy", arrays[of].numpy())
 arrays[of] = torch.from_numpy(np.load(f"{of}.npy", mmap_mode="c"))
 graph = Graph(arrays["indptr"], arrays["indices"], edge_weights=arrays["weights"] if of == "weights" else None)
 last = torch.arange(n - 2_000, n)
-if what == "gather":
+if what in ("gather", "staged"):
     watch(arrays[of][:10])  # a part that is watched is not the whole
-    store = MemmapFeatures(arrays[of])
+    store = {"gather": MemmapFeatures, "staged": StagedFeatures}[what](arrays[of])
     read = lambda number: store.gather(last)
 else:
     sampler = {
@@ -54,9 +55,13 @@ read(1)
         ("fused", "indices", 2_000),
         ("fused", "indptr", 200),
         ("race", "weights", 0),
+        ("race", "weights", 600),
         ("trees", "indices", 2_000),
         ("trees", "indptr", 200),
         ("walks", "indices", 0),
+        ("walks", "indices", 600),
+        ("walks", "indptr", 200),
+        pytest.param("staged", "rows", 600, marks=[pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="a GPU")]),
     ],
 )
 def test_a_cut_files_reads_end_in_one_line(what: str, of: str, less: int, tmp_path: Path) -> None:

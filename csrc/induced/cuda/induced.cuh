@@ -36,11 +36,10 @@ __global__ void __launch_bounds__(kInducedThreads)
   const int64_t i = int64_t{blockIdx.x} * kInducedThreads + threadIdx.x;
   const uint64_t mask = (uint64_t{1} << call.bits) - 1;
   if (i < asked.num_nodes) {
-    const auto v = static_cast<int64_t>(asked.nodes[i]);
-    if (!asked.is_id(v)) {
+    if (!asked.is_given(i)) {
       raise_to(&call.report->wrong, kMostKey - static_cast<uint64_t>(i));
     } else {
-      const uint64_t key = asked.key(asked.sets ? asked.sets[i] : 0, v);
+      const uint64_t key = asked.key(asked.sets ? asked.sets[i] : 0, static_cast<int64_t>(asked.nodes[i]));
       for (uint64_t at = first_slot(key, call.bits);; at = (at + 1) & mask) {
         const uint64_t there = atomicCAS(reinterpret_cast<unsigned long long*>(call.keys + at), 0ull,
                                          static_cast<unsigned long long>(key + 1));

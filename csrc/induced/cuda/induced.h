@@ -26,7 +26,7 @@ constexpr int64_t kInducedTile = int64_t{kInducedWarps} * kInducedChunk;
 // What the host reads.
 struct InducedReport {
   uint64_t repeated;  // kMostKey less the least key that is given twice; 0: none
-  uint64_t wrong;     // kMostKey less the first place of a vertex that is none; 0: none
+  uint64_t wrong;     // kMostKey less the first place of a vertex that is none, or whose set is; 0: none
   int64_t entries;    // of the asked lists
   int64_t edges;      // that were found, unless there are more entries than room
 };

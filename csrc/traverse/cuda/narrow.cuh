@@ -97,9 +97,9 @@ struct NarrowLevels {
     __syncwarp();
     for (uint32_t left = __ballot_sync(kWholeWarp, degree >= kWarpList); left; left &= left - 1) {
       const int from = __ffs(left) - 1;
-      const P end = __shfl_sync(kWholeWarp, range.end, from);
-      for (P at = __shfl_sync(kWholeWarp, range.begin, from) + static_cast<P>(grid.lane); at < end; at += 32)
-        find.edge(at);
+      const int64_t end = __shfl_sync(kWholeWarp, range.end, from);
+      for (int64_t at = int64_t{__shfl_sync(kWholeWarp, range.begin, from)} + grid.lane; at < end; at += 32)
+        find.edge(static_cast<P>(at));  // 32 beyond the end may be no P
     }
     return find.first;
   }

@@ -205,7 +205,8 @@ class CudaSession(Session):
 
     def _take(self, request: Request, ahead: bool) -> Begun:
         seeds, epoch, batch, _ = request
-        if seeds.device != self._device or seeds.dtype != self._dtype or not seeds.is_contiguous():
+        as_it_is = isinstance(seeds, Tensor) and seeds.dim() == 1 and seeds.is_contiguous()
+        if not as_it_is or seeds.dtype != self._dtype or seeds.device != self._device:
             seeds = self._as_seeds(seeds).to(self._device, non_blocking=True)
         return self.begun(self, seeds, seeds.numel(), epoch, batch, ahead)
 

@@ -122,11 +122,11 @@ class TreeCudaSession(HeteroCudaSession):
         assert isinstance(space, TreeWorkspace)
         sight = space.sight
         if sight.timed is None:
-            if seeds.dim() != 1:
+            if not isinstance(seeds, Tensor) or seeds.dim() != 1:
                 sight.split(self._sampler, seeds)  # says what is wrong
             return super()._take(request, ahead)
         # Pairs on the GPU are read as they are, and the kernel checks their ids.
-        pairs = seeds.dim() == 2 and seeds.size(1) == 2 and seeds.dtype == torch.int64
+        pairs = isinstance(seeds, Tensor) and seeds.dim() == 2 and seeds.size(1) == 2 and seeds.dtype == torch.int64
         if not (pairs and seeds.get_device() == self._index and seeds.is_contiguous()):
             ids, at = sight.split(self._sampler, seeds)
             assert at is not None

@@ -124,7 +124,7 @@ def test_wrong_nodes_are_refused() -> None:
         induced_edges(graph, torch.tensor([2, 2, 2]), sets=sets, num_sets=2)
     with pytest.raises(ValueError, match=r"sets has shape \[3\] and dtype torch.int64; it must be int32 \[3\]"):
         induced_edges(graph, torch.tensor([2, 1, 0]), sets=sets.long(), num_sets=2)
-    with pytest.raises(ValueError, match="set 1 is none of 1"):
+    with pytest.raises(ValueError, match=r"sets\[1\] is 1; with num_sets 1 it must be 0 to num_sets - 1"):
         induced_edges(graph, torch.tensor([2, 1, 0]), sets=sets)
     with pytest.raises(ValueError, match=r"nodes has shape \[1, 1\]; it must be a vector"):
         induced_edges(graph, torch.tensor([[2]]))

@@ -55,6 +55,23 @@ def test_winners_of_long_lists_are_all_arrivals_sorted(shape: str, fanout: int) 
             assert getattr(got.blocks[0], name).equal(getattr(expected.blocks[0], name))
 
 
+@pytest.mark.parametrize("num_threads", [1, 3])
+@pytest.mark.parametrize("options", [{"weight_tables": False}, {}, {"top_k": True}])
+def test_subnormal_weights_count_in_flushing_threads(options: dict[str, bool], num_threads: int) -> None:
+    picked = []
+    for flush in (False, True):
+        graph = star_of_lists("tiny")
+        if not torch.set_flush_denormal(flush):
+            pytest.skip("this processor has no such mode")
+        try:
+            sampler = FusedSampler((5,), weights="edge_weights", num_threads=num_threads, seed=2, **options)
+            picked.append(sampler.sample(graph, torch.arange(2 * len(DEGREES))).nodes)
+            assert torch.equal(torch.full((2,), 1e-40) * 0.5 == 0, torch.tensor([flush] * 2))  # still the caller's
+        finally:
+            torch.set_flush_denormal(False)
+    assert torch.equal(*picked)
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0])
 @pytest.mark.parametrize("at", [0, 7, 15, 16, 100, 298, 299])
 def test_a_bad_weight_is_named_everywhere(bad: float, at: int) -> None:

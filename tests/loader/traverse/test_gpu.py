@@ -10,6 +10,7 @@ from marks import needs_gpu
 
 from loader.graph import Graph
 from loader.traverse import bfs, connected_components, k_hop, pagerank, sssp
+from loader.traverse.arrays import onward_weights, where
 
 pytestmark = needs_gpu
 
@@ -79,6 +80,21 @@ def test_a_traversal_belongs_to_its_stream() -> None:
                 found.append(bfs(there, 5, symmetric=True))
     torch.cuda.synchronize()
     assert all(torch.equal(one.cpu(), expected) for one in found)
+
+
+def test_kept_arrays_are_whole_on_all_streams() -> None:
+    there = reference.power_law_graph(4000, 40_000, seed=9).to("cuda")
+    at, weights = where(there, "cuda", None), torch.rand(there.num_edges, device="cuda")
+    onward_weights(there, at, weights, False)  # the lists turned round are there
+    other = weights + 1
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(200_000_000)
+        moved = onward_weights(there, at, other, False)[1]
+    with torch.cuda.stream(torch.cuda.Stream()):
+        read = moved.clone()
+    torch.cuda.synchronize()
+    assert torch.equal(read, moved)
 
 
 def test_a_graph_elsewhere_is_refused() -> None:

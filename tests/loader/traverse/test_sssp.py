@@ -25,6 +25,20 @@ def some_weights(graph: Graph, dtype: torch.dtype, seed: int) -> torch.Tensor:
     return torch.randint(1, 1000, (graph.num_edges,), generator=generator).to(dtype)
 
 
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_subnormal_lengths_count_in_flushing_threads(num_threads: int) -> None:
+    graph = Graph.from_edges(*torch.randint(3000, (2, 60_000), generator=torch.Generator().manual_seed(4)), 3000)
+    weights = some_weights(graph, torch.float64, 5).float() * 1e-41
+    expected = sssp(graph, 0, weights, num_threads=num_threads)
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor has no such mode")
+    try:
+        found = sssp(graph, 0, weights, num_threads=num_threads)
+    finally:
+        torch.set_flush_denormal(False)
+    assert torch.equal(found, expected)
+
+
 @settings(deadline=None, max_examples=60)
 @given(reference.graphs(), st.data())
 def test_lengths_equal_scipy_exactly(graph: Graph, data: st.DataObject) -> None:

@@ -290,6 +290,14 @@ class TestOnGPU:
             assert isinstance(padded, PaddedMiniBatch)
             assert padded.trim().digest() == oracle.sample(graph, s, batch=i).digest()
 
+    def test_seeds_that_are_no_vector_are_refused(self) -> None:
+        graph = Graph.from_edges(*torch.randint(500, (2, 5000)), 500).to("cuda")
+        sampler = CudaSampler([5, 5])
+        with pytest.raises(ValueError, match=r"seeds has shape \[4, 2\]; it must have 1 dimension"):
+            sampler.sample(graph, torch.arange(8, dtype=torch.int32, device="cuda").view(4, 2))
+        with pytest.raises(TypeError, match="seeds is .*list.*; it must be a tensor of node ids"):
+            sampler.sample(graph, [3, 4])
+
     @node_sets
     def test_padded_bad_seeds_are_reported_later(self, node_set: str) -> None:
         graph = skewed_graph(5)

@@ -56,7 +56,8 @@ def dgl_graph(graph: HeteroGraph) -> Any:
 
 
 def theirs(graph: Any, papers: Tensor, fanouts: tuple[int, ...]) -> Call:
-    sampler = import_dgl("this benchmark").dataloading.NeighborSampler(list(fanouts))
+    # DGL begins with the last fanout.
+    sampler = import_dgl("this benchmark").dataloading.NeighborSampler(list(fanouts[::-1]))
     parts = papers.split(SIZE)[:-1]
     return lambda i: sampler.sample_blocks(graph, {"paper": parts[i % len(parts)]})
 
@@ -99,14 +100,16 @@ def rows_of(scale: float, every: tuple[int, ...], passes: int) -> list[dict[str,
             for _ in range(passes):
                 for name, call in calls.items():
                     found[name].append(median_ms(call) / (GROUP if name == "group" else 1))
-            (sampled,) = calls["one"](0)
+            (sampled,), blocks = calls["one"](0), calls["dgl"](0)[2]
             edges = sum(block.num_edges for block in sampled.blocks)
+            edges_of_dgl = sum(block.num_edges() for block in blocks)
             ms = {name: statistics.median(of) for name, of in found.items()}
             best = ms.get("group", ms["one"])
             row = {
                 "fanouts": list(fanouts),
                 "threads": threads,
                 "edges": edges,
+                "edges_of_dgl": edges_of_dgl,
                 "ms": ms,
                 "faster_by": ms["dgl"] / best,
             }

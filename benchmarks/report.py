@@ -107,7 +107,7 @@ def _training(r: Result) -> tuple[str, str, str]:
 HEADLINES: tuple[tuple[str, str, Callable[[Result], tuple[str, str, str]]], ...] = (
     ("Sampling, 2 threads", "sampler_cpu", lambda r: ("", "DGL", _range(r, "comparison: dgl.fused_is_faster_by ?"))),
     ("Sampling one mini-batch, 16 threads, (15, 10, 5) x 1,024", "sampler_cpu_threads", _threads),
-    ("Sampling several types, shape of ogbn-mag, 1 and 16 threads", "hetero_cpu", _hetero),
+    ("Sampling several types, shape of ogbn-mag, 1 thread, and groups of 16 on 16", "hetero_cpu", _hetero),
     ("Sampling on the GPU, (15, 10, 5) x 1,024", "sampler_gpu", _sampler_gpu),
     ("Random walks", "walks_cpu", lambda r: ("", "DGL", _range(r, "rows: ns_a_step.dgl / ns_a_step.ours ?"))),
     ("Walks of 80 steps from every node, on the GPU", "walks_gpu", _walks_gpu),

@@ -6,7 +6,8 @@ Milliseconds a step over an epoch of rel-f1's driver-dnf, mini-batches of 512 it
 residual blocks per table (RelBench's baseline). Rows of a mini-batch are encoded once for each distinct row, or for
 each copy; steps are CUDA graphs, or as torch launches them. "training" repeats mini-batches that lie in GPU memory,
 "loading" reads mini-batches and does not train, "step" is both, and "filled" is both from the first mini-batch on: an
-epoch has 23 steps, so the wait for the first one counts. Medians over epochs; "replayed" counts steps of all.
+epoch has 23 steps, so the wait for the first one counts. Medians over epochs, of torch_geometric and of torch's norms
+the fastest one; "replayed" counts steps of all.
 The rows of torch_geometric: its NeighborLoader (on the core's CPU sampler, by `import loader.pyg`, 8 threads),
 HeteroConv of SAGEConv, and pytorch-frame's encoders, one table after the other, on the same GPU.
 """

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
-from lightning.pytorch.trainer.states import TrainerStatus
+from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from torch import Tensor
 
 from loader import _core
@@ -18,6 +19,7 @@ from loader.datamodules.hetero import open_features, stores_of
 from loader.datamodules.hetero_links import split_hetero_links
 from loader.datamodules.link_split import LinkSplit, check_shares, split_links
 from loader.datasets import DatasetError, DistanceFeatures, HeteroDataset
+from loader.datasets.digests import digest_of
 from loader.graph import EdgeType, Graph, HeteroGraph
 from loader.loaders.base import MAX_PREFETCH
 from loader.loaders.links import LinkLoader
@@ -91,7 +93,8 @@ class LinkDataModule(DatasetModule):
         exclude, edge_type, reverse: see `LinkSampler`.
         drop_last, prefetch, prioritize_loading: see `loader.loaders.Loader`.
         graph: where the graph lies for a GPU sampler: "device" or "pinned"; "auto" is "device".
-        seed: of the split, of the negatives and of the order. Set later, it holds out other links, but not in a fit.
+        seed: of the split, of the negatives and of the order. Set later, it holds out other links, but not in a fit,
+            nor of a model that was trained before.
 
     Raises:
         TypeError, ValueError: an argument is not as said above.
@@ -149,6 +152,7 @@ class LinkDataModule(DatasetModule):
         self.data: NodeDataset | HeteroDataset | None = None
         self.split: LinkSplit | None = None
         self._drawn: tuple[LinkSplit, tuple[Any, ...]] | None = None  # the split, unless it is the user's, and by what
+        self._learners: list[tuple[weakref.ref[Any], str]] = []  # models that were trained, and a digest of what on
         self._loader: LinkLoader | None = None
         self._made_for: tuple[Any, ...] = ()  # what a trainer or its user may change
         self._made_around: Sampler | None = None  # likewise, but not compared by what it is
@@ -215,18 +219,43 @@ class LinkDataModule(DatasetModule):
         """The split by the seed and the shares of now, or the one that the user has put in its place.
 
         Raises:
-            ValueError: the seed was set since the trainer trains, so the model has learned from links to hold out.
+            ValueError: the model of the trainer has learned from links to hold out: the seed was set since then.
         """
         assert self.data is not None
         by = (self.seed, *self.shares.values())
-        if self.split is not None and (self._drawn is None or self._drawn[0] is not self.split or self._drawn[1] == by):
-            return self.split
-        trainer = None if self.split is None else self.trainer
-        if trainer is not None and trainer.state.status == TrainerStatus.RUNNING and trainer.global_step > 0:
-            raise ValueError(
-                f"seed is {self.seed}, which holds out other links than the model was trained without; set it before "
-                "fit, with a new model and Trainer"
-            )
+        drawn = self.split is not None and (
+            self._drawn is None or self._drawn[0] is not self.split or self._drawn[1] == by
+        )
+        trainer: Any = None if self.split is None else self.trainer
+        running = trainer is not None and trainer.state.status == TrainerStatus.RUNNING
+        if running and not drawn and trainer.global_step > 0:
+            self._refuse_learned()
+        if not drawn:
+            self._draw(by)
+        assert self.split is not None
+        if running and getattr(trainer, "ckpt_path", None) is None:  # a checkpoint knows what it learned from
+            for model, learned_from in self._learners:
+                if model() is trainer.lightning_module and learned_from != digest_of(self.split.pairs["train"]):
+                    self._refuse_learned()
+        return self.split
+
+    def _refuse_learned(self) -> NoReturn:
+        raise ValueError(
+            f"seed is {self.seed}, which holds out other links than the model was trained without; set it before "
+            "fit, with a new model and Trainer"
+        )
+
+    def _note_learner(self) -> None:
+        """Remembers what the model of a fit that ends has learned from."""
+        trainer = self.trainer
+        if self.split is None or trainer is None or trainer.state.fn != TrainerFn.FITTING:
+            return
+        if getattr(trainer, "global_step", 0) > 0:
+            known = [one for one in self._learners if one[0]() not in (None, trainer.lightning_module)]
+            self._learners = [*known, (weakref.ref(trainer.lightning_module), digest_of(self.split.pairs["train"]))]
+
+    def _draw(self, by: tuple[Any, ...]) -> None:
+        assert self.data is not None
         self._free_loader()
         if isinstance(self.data, HeteroDataset):
             sampler = self._sampler(self.around)
@@ -237,7 +266,6 @@ class LinkDataModule(DatasetModule):
             assert isinstance(self.data.graph, Graph)
             self.split = split_links(self.data.graph, **self.shares, seed=self.seed)
         self._drawn = self.split, by
-        return self.split
 
     def learned_from(self) -> Tensor | None:
         return None if self.split is None else self.split.pairs["train"]
@@ -342,11 +370,13 @@ class LinkDataModule(DatasetModule):
 
     def teardown(self, stage: str | None = None) -> None:
         """Ends the loader's threads; `close()` frees the rest."""
+        self._note_learner()
         if self._loader is not None:
             self._loader.close()
 
     def on_exception(self, exception: BaseException) -> None:
         """Ends the loader's threads when a run fails or is interrupted."""
+        self._note_learner()
         if self._loader is not None:
             self._loader.close()
 

@@ -144,6 +144,7 @@ class GraphDataModule(DatasetModule):
         # By id of the sampler, which is kept, so no other one gets its id: samplers may compare by what they are.
         self._sessions: dict[int, tuple[Sampler, Session]] = {}
         self._made_for: dict[str, tuple[Any, ...]] = {}  # what may change later, by the name of the loader
+        self._made_with: dict[str, Any] = {}  # likewise the rows of edges, which are not compared by what they are
 
     items_kind: ClassVar[str] = "node"  # that the samplers take
 
@@ -281,6 +282,7 @@ class GraphDataModule(DatasetModule):
         self._loaders.clear()
         self._sessions.clear()
         self._made_for.clear()
+        self._made_with.clear()
         self._graphs.clear()
         self._labels.clear()
         for store in [] if self._features is None else stores_of(self._features):
@@ -354,7 +356,8 @@ class GraphDataModule(DatasetModule):
         device = self.device
         made_for = (id(sampler), rank, world_size, device, shuffle, batch_size, drop_last, self.seed, self.prefetch)
         made_for += self._set_later()
-        if name in self._loaders and self._made_for[name] != made_for:
+        others = self._made_with.get(name) is not self.edge_features
+        if name in self._loaders and (others or self._made_for[name] != made_for):
             self._loaders.pop(name).release()
             self._close_unused_sessions()
         if name not in self._loaders:
@@ -372,7 +375,7 @@ class GraphDataModule(DatasetModule):
                 session=self._session(sampler),
                 prioritize_loading=self.prioritize_loading,
             )
-            self._made_for[name] = made_for
+            self._made_for[name], self._made_with[name] = made_for, self.edge_features
         return self._loaders[name]
 
     def _set_later(self) -> tuple[Any, ...]:

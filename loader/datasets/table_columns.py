@@ -169,7 +169,7 @@ class TableFile:
 
     def as_written(self, name: str, values: Any, missing: Sequence[str] = MISSING) -> Any:
         """A column that was read, or its cells as texts if different ones became one value: 007 and 0x7 are codes, and
-        would be the number 7; 1 beside TRUE would be True.
+        would be the number 7; 1 beside TRUE would be True; whole numbers beyond int64 would be floats.
         """
         types, compute = pyarrow().types, pyarrow("pyarrow.compute")
         if types.is_integer(values.type) or types.is_floating(values.type):
@@ -179,7 +179,12 @@ class TableFile:
         else:
             return values
         texts = self.text(name, missing)
-        return texts if texts is not None and compute.any(compute.match_substring_regex(texts, odd)).as_py() else values
+        if texts is None:
+            return values
+        coded = compute.any(compute.match_substring_regex(texts, odd)).as_py()
+        if not coded and types.is_floating(values.type):  # pyarrow makes floats of whole numbers that int64 lacks
+            coded = compute.all(compute.match_substring_regex(texts, r"^[+-]?\d+$")).as_py()
+        return texts if coded else values
 
     def _content(self) -> Any:
         return self.path if self._filled is None else pyarrow().BufferReader(self._filled)

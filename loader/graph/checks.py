@@ -71,11 +71,12 @@ def time_vector(name: str, array: Tensor, device: torch.device) -> Tensor:
             f"{name}[{at}] is {float(wide[at])}; times are whole numbers below 2^63: count them in a smaller unit"
         )
     exact = int(2 / torch.finfo(array.dtype).eps)  # from here on, numbers of that type are no longer all whole ones
-    if array.dtype != torch.float64 and bool((large := wide.abs() >= exact).any()):
+    if bool((large := wide.abs() >= exact).any()):
         at = int(large.nonzero()[0])
+        wider = "" if array.dtype == torch.float64 else ", or float64,"
         raise ValueError(
             f"{name}[{at}] is {float(wide[at])} of type {array.dtype}, in which several whole numbers from {exact} on "
-            "are one, so an order may be lost: make times int64, or float64, where they are read"
+            f"are one, so an order may be lost: make times int64{wider} where they are read"
         )
     return torch.where(known, wide, 0.0).to(torch.int64).masked_fill_(~known, MISSING_TIME)
 

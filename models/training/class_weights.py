@@ -8,6 +8,7 @@ from typing import cast
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
+from torch.nn import functional as F
 
 from loader.machine.arguments import as_finite, shown
 
@@ -41,3 +42,19 @@ def balanced_weights(module: LightningModule) -> Tensor:
     present = counts > 0
     balanced = counts.sum() / (present.sum() * counts.clamp(min=1))
     return torch.where(present, balanced, 1.0).float()
+
+
+def weighted_cross_entropy(logits: Tensor, y: Tensor, weights: Tensor | None, label_smoothing: float = 0.0) -> Tensor:
+    """torch's weighted mean, but 0 in place of NaN if all nodes are of classes whose weight is 0.
+
+    Args:
+        logits: `[nodes, num_classes]`.
+        y: `[nodes]`, the classes; a negative one leaves the node out.
+        weights: `[num_classes]`; None weighs all alike.
+        label_smoothing: see `torch.nn.CrossEntropyLoss`.
+    """
+    if weights is None:
+        return F.cross_entropy(logits, y, label_smoothing=label_smoothing)
+    total = torch.where(y < 0, 0, weights[y.clamp(min=0)]).sum()
+    loss = F.cross_entropy(logits, y, weights, label_smoothing=label_smoothing, reduction="sum")
+    return loss / torch.where(total > 0, total, torch.inf)

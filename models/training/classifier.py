@@ -18,7 +18,7 @@ from loader.ops.autocast import autocast_dtype
 from loader.samples import Block, MiniBatch
 from models.inference import blockwise_outputs
 from models.predictions import names_of_classes
-from models.training.class_weights import as_class_weights, balanced_weights
+from models.training.class_weights import as_class_weights, balanced_weights, weighted_cross_entropy
 from models.training.epoch_loss import (
     CHECKED_EVERY,
     SumsInWeights,
@@ -390,7 +390,7 @@ class Classifier(MatmulPrecision):
         if self.multilabel:
             loss = F.binary_cross_entropy_with_logits(logits, y)
         else:
-            loss = F.cross_entropy(logits, y, self.class_weights, label_smoothing=self.label_smoothing)
+            loss = weighted_cross_entropy(logits, y, self.class_weights, self.label_smoothing)
         return loss, self.scores["train"].find(logits, y)
 
 

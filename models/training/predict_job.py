@@ -91,6 +91,7 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
         check_types(cfg, data)
         check_methods(cfg, model)
     check_model(Path(cfg.ckpt_path), saved, model, dict(model.hparams))
+    trainer.precision_plugin.convert_module(model)  # before the weights come, which float32 would round
     model.load_state_dict(saved["state_dict"])
     if of_tables:
         keep_label_range(model, saved)

@@ -284,6 +284,12 @@ def test_a_seed_set_after_learning_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="trained without; set it before fit, with a new model and Trainer"):
         trainer.test(model, datamodule=made)
     make_trainer(tmp_path, max_epochs=1, limit_val_batches=0).fit(Learning(), datamodule=made)
+    for run in (make_trainer(tmp_path).test, make_trainer(tmp_path, max_epochs=1).fit):  # new ones know no steps
+        with pytest.raises(ValueError, match="trained without; set it before fit, with a new model and Trainer"):
+            run(model, datamodule=made)
+    make_trainer(tmp_path).test(Learning(), datamodule=made)
+    made.seed = 0
+    make_trainer(tmp_path).test(model, datamodule=made)
     made.close()
 
 

@@ -444,6 +444,20 @@ def test_edge_features_reach_the_batches() -> None:
     assert torch.equal(batch.blocks[0].edge_features, rows[batch.blocks[0].edge_ids.long()])
 
 
+def test_edge_features_set_later_reach_the_batches() -> None:
+    rows = torch.zeros(1500, 2)
+    datamodule = make_datamodule(edge_features=rows, sampler=FusedSampler([4, 3], num_threads=1, edge_ids=True))
+    datamodule.setup()
+    before = datamodule.train_dataloader()
+    datamodule.edge_features = rows + 1
+    assert (next(iter(datamodule.train_dataloader())).blocks[0].edge_features == 1).all()
+    datamodule.edge_features = rows
+    assert datamodule.train_dataloader() is not before
+    assert (next(iter(datamodule.train_dataloader())).blocks[0].edge_features == 0).all()
+    datamodule.close()
+    assert no_threads()
+
+
 def test_half_precision_changes_only_the_rows(tmp_path: Path) -> None:
     """Lightning's precision plugin exchanges the tensors of a batch."""
 

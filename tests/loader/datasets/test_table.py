@@ -140,7 +140,12 @@ def test_labels_keep_their_zeros(load):
 
 
 @pytest.mark.parametrize(
-    ("cells", "classes"), [("1 TRUE 0 TRUE", ("0", "1", "TRUE")), ("0x10 16 9 16", ("0x10", "16", "9"))]
+    ("cells", "classes"),
+    [
+        ("1 TRUE 0 TRUE", ("0", "1", "TRUE")),
+        ("0x10 16 9 16", ("0x10", "16", "9")),
+        (f"{2**63} {2**63 + 1} {2**63} {2**63 + 1}", (str(2**63), str(2**63 + 1))),
+    ],
 )
 def test_labels_that_differ_stay_apart(load, cells, classes):
     rows = "".join(f"{id},{cell}\n" for id, cell in zip("abce", cells.split(), strict=True))

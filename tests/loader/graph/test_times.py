@@ -191,7 +191,9 @@ class TestBounds:
         assert timed.values.tolist() == [4]
         assert timed.bounds(t(3.0, 4.0))[1].tolist() == [0, 1]
 
-    @pytest.mark.parametrize(("dtype", "limit"), [("float32", 2**24), ("float16", 2**11), ("bfloat16", 2**8)])
+    @pytest.mark.parametrize(
+        ("dtype", "limit"), [("float64", 2**53), ("float32", 2**24), ("float16", 2**11), ("bfloat16", 2**8)]
+    )
     def test_floats_that_lose_times_are_refused(self, dtype: str, limit: int) -> None:
         """Seconds since 1970 of float32 are whole numbers, but those of two minutes are one."""
         kind = getattr(torch, dtype)
@@ -200,8 +202,6 @@ class TestBounds:
         for sign in (1, -1):
             with pytest.raises(ValueError, match=rf"at\[1\] is {sign * limit}.0 of type torch.{dtype}, in"):
                 time_vector("at", torch.tensor([0, sign * limit], dtype=kind), given.device)
-        wide = torch.tensor([2.0**60], dtype=torch.float64)
-        assert time_vector("at", wide, wide.device).tolist() == [2**60]
 
     @given(
         st.lists(st.integers(LOW, HIGH), max_size=12),

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from train_runs import Composer, in_process
 
 from loader.samplers import FullSampler
-from models.training.class_weights import as_class_weights, balanced_weights
+from models.training.class_weights import as_class_weights, balanced_weights, weighted_cross_entropy
 from models.training.module import NodeClassifier
 
 
@@ -37,6 +37,17 @@ def test_the_loss_is_torchs(random_graph: Any) -> None:
     expected = F.cross_entropy(model(batch), batch.y, torch.tensor(list(weights)), label_smoothing=0.1)
     torch.testing.assert_close(model.training_step(batch, 0), expected)
     assert model.hparams["class_weights"] == [1.0, 2.0, 0.5]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_nodes_without_weight_have_loss_zero(smoothing: float) -> None:
+    logits, weights = torch.randn(6, 3, requires_grad=True), torch.tensor([0.0, 2.0, 0.5])
+    loss = weighted_cross_entropy(logits, torch.zeros(6, dtype=torch.long), weights, smoothing)
+    assert loss == 0
+    assert (torch.autograd.grad(loss, logits)[0] == 0).all()
+    y = torch.tensor([0, 1, 2, 0, -100, 1])  # of which the fifth is left out
+    expected = F.cross_entropy(logits, y, weights, label_smoothing=smoothing)
+    torch.testing.assert_close(weighted_cross_entropy(logits, y, weights, smoothing), expected)
 
 
 def test_weights_reach_the_loss_and_the_checkpoint(composed: Composer, tmp_path: Path) -> None:

@@ -96,6 +96,25 @@ def test_predictions_are_those_of_the_exact_evaluation(tmp_path: Path, composed:
     assert not list((tmp_path / "new").glob("*.ckpt"))
 
 
+@pytest.mark.parametrize(("precision", "dtype"), [("64-true", torch.float64), ("bf16-true", torch.bfloat16)])
+def test_predictions_have_the_precision_of_the_run(
+    tmp_path: Path, composed: Composer, precision: str, dtype: torch.dtype
+) -> None:
+    folder = trained(tmp_path, composed, "model.hidden_channels=8", f"trainer.precision={precision}")
+    use(composed, folder, "predict")
+    saved = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)
+
+    from loader.datasets import NpzDataset
+    from models.training.module import NodeClassifier
+
+    data = NpzDataset(tmp_path / "graph.npz", cache_dir=tmp_path / "cache").load()
+    model = NodeClassifier(5, 2, hidden_channels=8).to(dtype)
+    model.load_state_dict(saved["state_dict"])
+    logits = layerwise_inference(model.net, data.graph, data.features, progress=False)
+    assert logits.dtype == dtype
+    assert rows(tmp_path)["p_1"] == logits.float().softmax(-1)[:, 1].tolist()
+
+
 def test_weights_alone_predict_and_stay_the_best(tmp_path: Path, composed: Composer) -> None:
     options = ("+callbacks.best.save_weights_only=true", "callbacks.step.every_n_train_steps=1")
     folder = trained(tmp_path, composed, *options)

@@ -132,6 +132,14 @@ class TestGraph:
         (shop / "new.csv").write_text("who,at\n007,2020-05-01\n")
         assert load(shop, items=shop / "new.csv").items["new"].ids.tolist() == [2]
 
+    def test_keys_beyond_int64_meet(self, shop: Path) -> None:
+        wanted = edges(load(shop), "reviews", "f2p_order_id", "orders")
+        edit(shop / "orders.csv", lambda text: re.sub(r"(?m)^(\d+)", lambda id: str(2**63 + int(id[0])), text))
+        frame = pd.read_csv(shop / "reviews.csv")
+        frame["order_id"] = [2**63 + int(id) for id in frame.order_id]
+        frame.to_csv(shop / "reviews.csv", index=False)
+        assert edges(load(shop), "reviews", "f2p_order_id", "orders") == wanted
+
     def test_fractions_of_a_second_show_nothing_early(self, shop: Path) -> None:
         """A row at half past a second is known from the next one on; an item at that time sees none of it."""
         edit(shop / "orders.csv", lambda text: re.sub(r"T00:00:00$", " 00:00:00.500", text, flags=re.MULTILINE))

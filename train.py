@@ -32,7 +32,7 @@ from models.training.console import leave_no_empty_folder, same_levels
 from models.training.errors import one_line_errors
 from models.training.past_run import options_of_past_run, overrides_of_past_run, with_choices_of_past_run
 from models.training.ranks import be_quiet_unless_first, other_ranks, rank_here
-from models.training.renamed import rename_options
+from models.training.renamed_options import rename_options
 from models.training.sweeps import share_imports, take_part
 
 PROGRAM = Path(__file__).resolve()

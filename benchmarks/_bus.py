@@ -12,7 +12,7 @@ from torch import Tensor
 from loader.graph import Graph
 from loader.samplers import CudaSampler
 from loader.samplers.base import Request
-from loader.samplers.gpu.reads import LINE_BYTES
+from loader.samplers.gpu.pinned_reads import LINE_BYTES
 from loader.stores import PinnedFeatures
 
 

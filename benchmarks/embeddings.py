@@ -27,7 +27,7 @@ from torch import Tensor
 
 from loader.datasets import NodeDataset
 from loader.datasets.splits import random_split
-from models.probe import LogisticRegression, f1_scores, top_labels
+from models.embedding_probe import LogisticRegression, f1_scores, top_labels
 
 # Table 2 of the paper: macro-F1 in percent, with half of the nodes' labels; and p, q of its node2vec.
 PUBLISHED: dict[str, dict[str, Any]] = {

@@ -30,7 +30,7 @@ from torch import Tensor
 from loader.graph import Graph
 from loader.samplers import CudaSampler, list_hotness
 from loader.samplers.base import Request, Session
-from loader.samplers.gpu.reads import LINE_BYTES
+from loader.samplers.gpu.pinned_reads import LINE_BYTES
 
 SETTINGS = (((10, 10), 1024), ((15, 10, 5), 1024), ((10, 10, 10), 2048))
 TOGETHER = 8

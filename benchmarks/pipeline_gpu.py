@@ -43,7 +43,7 @@ from loader.stages.move import to_gpu
 from loader.stores import FeatureStore, HostFeatures, StoreContext
 from loader.timing import Timeline
 from models.sage import GraphSAGE
-from models.training.graphed import GraphedLoss
+from models.training.cuda_graphs import GraphedLoss
 from models.training.module import NodeClassifier
 from models.training.profiler import NoProfiler
 from models.training.whole_step import ReplayedAdam

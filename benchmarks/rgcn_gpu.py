@@ -30,7 +30,7 @@ from torch.nn import functional as F
 from loader.loaders.nodes import NodeLoader
 from loader.samplers import fused
 from loader.stores import DeviceFeatures, FeatureStore, HostFeatures
-from models.training.graphed_hetero import GraphedHeteroClassifier
+from models.training.hetero_cuda_graphs import GraphedHeteroClassifier
 from models.training.rgcn_classifier import RGCNClassifier
 from models.training.whole_step import ReplayedAdam
 

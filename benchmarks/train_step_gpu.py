@@ -32,7 +32,7 @@ from torch.nn import functional as F
 
 from loader.samples import Block, MiniBatch
 from models.sage import GraphSAGE
-from models.training.graphed import GraphedLoss
+from models.training.cuda_graphs import GraphedLoss
 
 HOST_STEPS = 5  # the GPU's queue has room for their kernels
 Prepared = tuple[Block, Tensor, Tensor]  # the block, its destinations and its indices as int64

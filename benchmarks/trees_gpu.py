@@ -34,7 +34,7 @@ from loader.datamodules.tasks import TaskDataModule
 from loader.datasets import RelationalDataset
 from loader.graph import HeteroGraph
 from loader.samplers import CudaSampler, Request, TreeSampler
-from loader.samplers.gpu import tree_blocks
+from loader.samplers.gpu import tree_thread_blocks
 
 PAPERS: list[tuple[list[int], int, int, str, dict[str, Any]]] = [
     ([10, 10], 1024, 1, "H1", {}),
@@ -125,9 +125,9 @@ def main() -> None:
             options = {"times": "edge", "rule": "<" if name == "interactions" else "<="} | other
             if options["times"] == "none":
                 del options["rule"]
-            blocks = tree_blocks.BLOCKS
+            blocks = tree_thread_blocks.BLOCKS
             if options.pop("blocks", None):
-                tree_blocks.BLOCKS = blocks[-1:]
+                tree_thread_blocks.BLOCKS = blocks[-1:]
             of = items[:, 0].contiguous() if options["times"] == "none" else items
             each = options.pop("per_launch", together)
             session = TreeSampler(fanouts, device="cuda", batches_per_launch=each, **options).open(graph)
@@ -135,7 +135,7 @@ def main() -> None:
             (found, *_) = sample(0)
             for i in range(1, 31):  # by then the plan is made
                 sample(i)
-            tree_blocks.BLOCKS = blocks
+            tree_thread_blocks.BLOCKS = blocks
             row = {"graph": name, "fanouts": fanouts, "batch": size, "together": together, "of": unit}
             row |= options | other
             row |= {"nodes": found.nodes.numel(), "edges": found.num_edges}

@@ -11,7 +11,7 @@
 #include <cstring>
 #endif
 
-#include "gpu/narrow.h"
+#include "gpu/narrow_floats.h"
 #include "host_device.h"
 
 namespace loader {

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from loader.machine.arguments import as_fraction, as_size
 from loader.machine.optional import import_optional
-from loader.machine.renamed import renamed_arguments
+from loader.machine.renamed_arguments import renamed_arguments
 from loader.ops.autocast import autocast_dtype
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.segments import EdgeType

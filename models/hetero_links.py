@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from loader.machine.arguments import as_size
-from loader.machine.renamed import renamed_arguments
+from loader.machine.renamed_arguments import renamed_arguments
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.segments import EdgeType
 from models.hetero import ToHetero

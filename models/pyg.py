@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from loader.graph import Graph
 from loader.machine.arguments import as_fraction, as_size
 from loader.machine.optional import import_optional
-from loader.machine.renamed import renamed_arguments
+from loader.machine.renamed_arguments import renamed_arguments
 from loader.samples import Block, MiniBatch
 from loader.samples.subgraph import subgraph_of
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from loader.machine.arguments import as_flag, as_fraction, as_size
 from loader.machine.optional import import_optional
-from loader.machine.renamed import renamed_arguments
+from loader.machine.renamed_arguments import renamed_arguments
 from loader.ops import aggregate_sum
 from loader.ops.autocast import working_dtype
 from loader.ops.branches import Beside, are_open, beside

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from loader.machine.arguments import as_size
-from loader.machine.renamed import renamed
+from loader.machine.renamed_arguments import renamed
 from loader.ops import aggregate_row_mean
 from loader.ops.autocast import autocast_dtype
 from loader.ops.captured_hetero_batch import CapturedHeteroBatch

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from loader.machine.arguments import as_fraction, as_size
-from loader.machine.renamed import renamed_arguments
+from loader.machine.renamed_arguments import renamed_arguments
 from loader.ops import aggregate_mean, linear_self_mean, self_and_mean
 from loader.samples import Block, LazyRows
 

@@ -17,7 +17,7 @@ from loader.samplers.gpu.sampler import SCHEDULES, CudaSampler
 from loader.samples import MiniBatch
 from loader.stores import CachedFeatures, DeviceFeatures, FeatureStore, PinnedFeatures, StagedFeatures
 from models.sage import GraphSAGE
-from models.training.graphed import GraphedLoss
+from models.training.cuda_graphs import GraphedLoss
 
 pytestmark = [*needs_gpu, needs_two_gpus]
 

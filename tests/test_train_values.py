@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from train_runs import FAST, Composer
 
 import train as train_module
-from models.training import node_job, tested_job
+from models.training import node_job, train_and_test
 from models.training.errors import one_line_errors
 
 VALUES: tuple[Any, ...] = ("x", -1, 1.5, None, [1])
@@ -45,7 +45,7 @@ def test_no_value_of_an_option_ends_in_traceback(
     monkeypatch.chdir(tmp_path)
     # The same interpolations are in all configurations: to read their grammar again takes a third of the time.
     monkeypatch.setattr(omegaconf.base, "parse", cache(omegaconf.base.parse))
-    for job in (node_job, tested_job):
+    for job in (node_job, train_and_test):
         monkeypatch.setattr(job, "announce", reached)
     base = composed(*FAST, *RUNS[run])
     OmegaConf.set_struct(base, False)

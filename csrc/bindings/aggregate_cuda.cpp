@@ -13,7 +13,7 @@
 #include "aggregate/cuda/mean.h"
 #include "bindings/gpu.h"
 #include "bindings/views.h"
-#include "gpu/narrow.h"
+#include "gpu/narrow_floats.h"
 
 namespace loader {
 namespace {

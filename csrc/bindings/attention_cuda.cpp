@@ -8,7 +8,7 @@
 #include "attention/cuda/attend.h"
 #include "bindings/gpu.h"
 #include "bindings/views.h"
-#include "gpu/narrow.h"
+#include "gpu/narrow_floats.h"
 
 namespace loader {
 namespace {

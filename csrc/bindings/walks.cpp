@@ -10,10 +10,10 @@
 #include "bindings/unlocked.h"
 #include "bindings/views.h"
 #include "sampler/cpu/philox_lanes.h"
-#include "walks/cpu/cells.h"
 #include "walks/cpu/edge_filter.h"
 #include "walks/cpu/negatives.h"
 #include "walks/cpu/walk.h"
+#include "walks/cpu/weight_cells.h"
 #include "walks/custom/call.h"
 
 namespace loader {

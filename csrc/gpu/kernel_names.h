@@ -6,7 +6,7 @@
 #include <string>
 #include <type_traits>
 
-#include "gpu/narrow.h"
+#include "gpu/narrow_floats.h"
 
 namespace loader {
 namespace gpu {

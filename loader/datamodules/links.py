@@ -26,7 +26,7 @@ from loader.loaders.links import LinkLoader
 from loader.loaders.nodes import NodeLoader
 from loader.loaders.options import check_dataset, check_graph_memory, check_sampler
 from loader.machine.arguments import as_flag, as_seed, as_size, shown
-from loader.machine.renamed import renamed
+from loader.machine.renamed_arguments import renamed
 from loader.memory.graph import GraphMemory
 from loader.samplers import LinkSampler, Negatives, Sampler
 from loader.samplers.base import AnyGraph, tell_ignored_times

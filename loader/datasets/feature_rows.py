@@ -11,7 +11,7 @@ from torch import Tensor
 
 from loader.datasets.cache_writer import CacheWriter
 from loader.datasets.errors import DatasetError
-from loader.datasets.finite import NotFinite
+from loader.datasets.non_finite import NotFinite
 from loader.datasets.numbers import check_real
 
 _CHUNK_BYTES = 1 << 26  # of features that are in memory at once

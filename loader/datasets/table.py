@@ -29,11 +29,11 @@ from loader.datasets.digests import digest_of
 from loader.datasets.edge_list_base import EdgeList, EdgeListDataset
 from loader.datasets.edge_sorter import cut
 from loader.datasets.errors import DatasetError
+from loader.datasets.integer_columns import plain_integers
 from loader.datasets.locations import fingerprint, given_file, require_file
 from loader.datasets.node_dataset import SPLITS, NodeDataset
 from loader.datasets.node_ids import IdNumbers, read_ids, write_ids
-from loader.datasets.odd_cells import odd_cells, way_to_numbers
-from loader.datasets.plain_ids import plain_integers
+from loader.datasets.non_numeric_cells import odd_cells, way_to_numbers
 from loader.datasets.splits import as_split_seed, check_fractions, stratified_split
 from loader.datasets.table_columns import Column, TableFile
 from loader.datasets.table_record import TableRecord

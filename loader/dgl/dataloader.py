@@ -14,8 +14,8 @@ from loader.dgl.edges import EdgePredictionSampler, links_of
 from loader.dgl.features import Rows, store_of
 from loader.dgl.graphs import DGLS, blocks_of, edge_types, fill, graph_of, node_types, of_one_type
 from loader.dgl.hetero import by_type, hetero_blocks, key_of, numbered, of_types, put_rows, ranges_of
-from loader.dgl.originals import dataloading, drawn
-from loader.dgl.plain import epoch_of, own_methods, tell
+from loader.dgl.original_dgl import dataloading, drawn
+from loader.dgl.own_samplers import epoch_of, own_methods, tell
 from loader.dgl.samplers import BlockSampler, FanoutSampler, LaborSampler
 from loader.dgl.subgraphs import ClusterGCNSampler, SAINTSampler, ShaDowKHopSampler, SubgraphSampler
 from loader.items import EdgeItems, HeteroNodeItems, Items, NodeItems

@@ -12,7 +12,7 @@ from torch import Tensor
 from loader.dgl.graphs import DGLS, edge_types, of_one_type
 from loader.dgl.hetero import by_edge_type, edge_type
 from loader.dgl.negative_sampler import negatives_of
-from loader.dgl.originals import dataloading
+from loader.dgl.original_dgl import dataloading
 from loader.dgl.samplers import BlockSampler, names_of
 from loader.dgl.subgraphs import ShaDowKHopSampler
 from loader.graph.interop import dgl_edges

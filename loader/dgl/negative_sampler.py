@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from loader.dgl.originals import dataloading
+from loader.dgl.original_dgl import dataloading
 from loader.dgl.sampling import global_uniform_negative_sampling
 from loader.items import as_size
 from loader.machine.arguments import kind_of

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from loader.dgl import originals
+from loader.dgl import original_dgl
 from loader.dgl.graphs import (
     DGLS,
     blocks_of,
@@ -28,7 +28,7 @@ from loader.dgl.hetero import (
     numbered,
     without_hetero_edges,
 )
-from loader.dgl.originals import dataloading, drawn
+from loader.dgl.original_dgl import dataloading, drawn
 from loader.dgl.sampling.neighbors import labor_frontier, labor_weights
 from loader.graph import HeteroGraph
 from loader.items.items import as_nodes
@@ -415,7 +415,7 @@ class LaborSampler(FanoutSampler):
 
     def _blocks_by_hop(self, g: Any, seed_nodes: Any, exclude_eids: Any) -> tuple[Any, Any, list[Any]]:
         self.picking(None)  # looks at the options
-        dgl, epoch, nodes = originals.dgl(), drawn(), seed_nodes
+        dgl, epoch, nodes = original_dgl.dgl(), drawn(), seed_nodes
         blocks: list[Any] = []
         how = {"prob": self.prob, "importance_sampling": self.importance_sampling, "exclude_edges": exclude_eids}
         for hop, fanout in enumerate(reversed(as_fanouts("fanouts", self.fanouts))):

@@ -14,7 +14,7 @@ from torch import Tensor
 from loader.datasets.digests import digest_of
 from loader.dgl.graphs import DGLS, graph_of
 from loader.dgl.hetero import by_edge_type, by_node_type, fill_hetero
-from loader.dgl.originals import dataloading, drawn
+from loader.dgl.original_dgl import dataloading, drawn
 from loader.dgl.samplers import NeighborSampler
 from loader.dgl.sampling.frontier import refusing_as_dgl, require_graph
 from loader.dgl.sampling.walks import random_walk

@@ -22,13 +22,13 @@ from loader.graph.checks import (
 )
 from loader.graph.interop import check_pyg_edges, dgl_graph_edges, pyg_edges
 from loader.graph.list_cache import ListCache, check_lists, hottest_lists
+from loader.graph.pandas_edges import pandas_edges
 from loader.graph.placement import Placement
-from loader.graph.tables import pandas_edges
 from loader.machine.arguments import as_flag, as_size
 from loader.machine.devices import as_device
 from loader.machine.gpu import cuda_device
 from loader.machine.pinning import PinnedTensor
-from loader.machine.renamed import renamed_arguments
+from loader.machine.renamed_arguments import renamed_arguments
 
 _INT32_MAX = 2**31 - 1
 _ARRAYS = ("indptr", "indices", "edge_ids", "edge_weights", "edge_times", "edge_types", "node_times")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from loader.graph.checks import check_range, integer_vector
 from loader.machine.arguments import as_number
-from loader.machine.renamed import renamed
+from loader.machine.renamed_arguments import renamed
 
 _CHUNK = 1 << 26  # edges that are copied at once
 

@@ -23,8 +23,8 @@ from loader.datasets import DatasetError, HeteroDataset, open_dataset
 from loader.datasets.locations import check_output
 from loader.datasets.named import option_names
 from loader.graph.times import TIMES
+from loader.inspect.batch_report import inspect, show
 from loader.inspect.batches import check_numbers, items_of
-from loader.inspect.card import inspect, show
 from loader.inspect.leaks import leaks_of, show_leaks
 from loader.inspect.types import show_types
 from loader.machine.command_line import OneLineParser, called

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from loader.datasets import HeteroDataset
-from loader.datasets.hetero_card import hetero_card, show_hetero_card
+from loader.datasets.hetero_report import hetero_card, show_hetero_card
 from loader.inspect.batches import items_of, places_of, show_memory_and_time, spread
 from loader.machine.optional import import_optional
-from loader.memory.card import show_memory
+from loader.memory.plan_report import show_memory
 from loader.samplers import FusedSampler, TreeSampler
 from loader.stores import HostFeatures
 

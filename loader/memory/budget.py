@@ -22,7 +22,7 @@ from loader.memory.hetero_plan import HeteroPlan
 from loader.memory.plan import MemoryNeeds, MemoryPlan, NarrowerPlan, as_memory, check_budget, readable
 from loader.memory.split import Reads
 from loader.samplers import Sampler
-from loader.samplers.gpu.needs import SamplerNeeds, check_counted
+from loader.samplers.gpu.memory_needs import SamplerNeeds, check_counted
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samples import MiniBatch
 from loader.stores import FeatureStore, StoreContext, auto_features

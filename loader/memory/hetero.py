@@ -22,7 +22,7 @@ from loader.memory.graph import COUNTED
 from loader.memory.hetero_plan import HeteroPlan
 from loader.memory.hetero_reads import HeteroReads
 from loader.memory.plan import GATHER_BYTES, GATHER_ROW_BYTES, MemoryNeeds, check_budget, outstanding_batches
-from loader.samplers.gpu.needs import SamplerNeeds
+from loader.samplers.gpu.memory_needs import SamplerNeeds
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.samplers.tree_options import RANKS_APART, TreeOptions
 from loader.samples.hetero import HeteroMiniBatch

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from loader.graph import HeteroGraph
 from loader.memory.visits import best_classes, out_degrees
-from loader.samplers.gpu.reads import SECTOR_BYTES
+from loader.samplers.gpu.pinned_reads import SECTOR_BYTES
 from loader.samples.hetero import HeteroMiniBatch
 
 

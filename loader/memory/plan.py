@@ -15,7 +15,7 @@ from loader.machine.arguments import as_number, shown
 from loader.machine.gpu import COUNTED_BEYOND, counted_bytes
 from loader.memory.split import Reads, Split, split_memory
 from loader.samplers.base import AnyGraph
-from loader.samplers.gpu.needs import SamplerNeeds
+from loader.samplers.gpu.memory_needs import SamplerNeeds
 from loader.samplers.gpu.sizes import GpuOptions
 from loader.stores.renewal import BYTES_PER_ROW, BYTES_PER_SLOT
 from loader.stores.tensor import narrowest_dtype

@@ -12,7 +12,7 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph
 from loader.machine.arguments import as_flag, as_number, as_size, shown
-from loader.machine.renamed import renamed
+from loader.machine.renamed_arguments import renamed
 from loader.samplers.existing_nodes import ExistingNodes
 from loader.samplers.link_ends import LinkEnds
 from loader.samplers.node_weights import NodeWeights

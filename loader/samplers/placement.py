@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from loader.machine.devices import as_device
-from loader.machine.renamed import renamed_arguments
+from loader.machine.renamed_arguments import renamed_arguments
 from loader.samplers.base import NeighborSampler
 from loader.samplers.cpu import FusedSampler
 from loader.samplers.gpu.sizes import TOGETHER

@@ -16,7 +16,7 @@ from loader.machine.devices import as_device
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import cuda_device, require_cuda, wait_for_made
 from loader.machine.memo import Memo, version_of
-from loader.machine.renamed import removed_arguments
+from loader.machine.renamed_arguments import removed_arguments
 
 no_schedules = removed_arguments(
     dict.fromkeys(("schedule", "access"), "the memory of the graph's lists decides; leave it out")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from loader.machine.whole_files import check_archive
-from models.training.renamed import with_new_hparams
+from models.training.renamed_options import with_new_hparams
 
 _OF_OPTIMIZER = ("lr", "weight_decay", "optimizer", "schedule")  # a checkpoint brings them back
 _OF_FUNCTION = ("act",)  # of the model, which no shape of a weight shows

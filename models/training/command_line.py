@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from loader.machine.command_line import called
 from models.training.errors import fail, said
-from models.training.renamed import RENAMED, with_new_names
+from models.training.renamed_options import RENAMED, with_new_names
 from models.training.sweeps import LAUNCHERS, failed_job
 
 _FULL = "HYDRA_FULL_ERROR"

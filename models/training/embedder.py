@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from loader.loaders.whole_graph import WholeGraph
 from loader.machine.arguments import as_finite, as_flag, as_size
 from loader.samples import Walks
+from models.embedding_probe import LogisticRegression, f1_scores, penalties, top_labels
 from models.node2vec import Node2Vec
-from models.probe import LogisticRegression, f1_scores, penalties, top_labels
 from models.training.epoch_loss import EpochLoss, check_finite
 from models.training.exchange import check_sparse_exchange
 from models.training.metrics import EMBEDDER_METRICS, SPLITS

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from loader.machine.renamed import renamed_arguments
+from loader.machine.renamed_arguments import renamed_arguments
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.segments import EdgeType
 from models.hetero import HGT, HeteroNet, ToHetero

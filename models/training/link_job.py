@@ -12,7 +12,7 @@ from rich.table import Table
 from loader.machine.arguments import shown
 from models.training.finished_jobs import JobResult
 from models.training.own_classes import check_sizes
-from models.training.tested_job import train_and_test
+from models.training.train_and_test import train_and_test
 
 # Of the groups model and datamodule: what links have not. In conf/task/link.yaml it is null.
 _NODE_OPTIONS = {

@@ -13,7 +13,7 @@ from loader.datamodules.links import HeldOutLinks
 from loader.graph import Graph
 from loader.loaders.nodes import NodeLoader
 from loader.machine.arguments import as_size
-from loader.machine.renamed import renamed_arguments
+from loader.machine.renamed_arguments import renamed_arguments
 from loader.samples import Links
 from loader.samples.segments import EdgeType
 from models.hetero_links import LinkEncoder

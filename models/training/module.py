@@ -9,13 +9,13 @@ from torch import Tensor
 
 from loader.loaders.whole_graph import WholeGraph
 from loader.machine.arguments import as_flag, as_size
-from loader.machine.renamed import renamed_arguments
+from loader.machine.renamed_arguments import renamed_arguments
 from loader.samples import MiniBatch
 from models.inference import layerwise_outputs
 from models.sage import GraphSAGE
 from models.training.classifier import Classifier
-from models.training.graphed import IGNORED_LABEL, GraphedLoss
-from models.training.replayed import ReplayedSteps
+from models.training.cuda_graphs import IGNORED_LABEL, GraphedLoss
+from models.training.replayed_steps import ReplayedSteps
 
 
 @renamed_arguments({"hidden": "hidden_channels"})

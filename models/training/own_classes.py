@@ -14,7 +14,7 @@ from omegaconf import DictConfig, open_dict
 from loader.machine.arguments import shown
 from loader.samplers import Sampler
 from models.training.classifier import Classifier
-from models.training.renamed import RENAMED
+from models.training.renamed_options import RENAMED
 from models.training.targets import object_of
 
 _ALWAYS = ("training_step", "test_step", "configure_optimizers")  # methods

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
 from loader.machine.trusted_files import UntrustedError, open_trusted
 from models.training.errors import fail
-from models.training.renamed import rename_options, with_new_names
+from models.training.renamed_options import rename_options, with_new_names
 
 MODES = ("train", "predict", "evaluate")
 _FIXED = ("task", "experiment", "hparams_search", "model")  # groups that make another model, or change several parts

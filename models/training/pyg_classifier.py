@@ -8,7 +8,7 @@ from torch import Tensor
 
 from loader.loaders.whole_graph import WholeGraph
 from loader.machine.arguments import as_size
-from loader.machine.renamed import renamed_arguments
+from loader.machine.renamed_arguments import renamed_arguments
 from loader.samples import Block, MiniBatch
 from models.pyg import PyGNet
 from models.training.classifier import Classifier

@@ -16,7 +16,7 @@ from models.training.finished_jobs import JobResult
 from models.training.metrics import is_error
 from models.training.own_classes import datamodule_of
 from models.training.task_predictor import SCORES, TASK_METRICS
-from models.training.tested_job import draw_score, options_named, train_and_test
+from models.training.train_and_test import draw_score, options_named, train_and_test
 
 
 def watch_task(cfg: DictConfig, given: Sequence[str]) -> None:

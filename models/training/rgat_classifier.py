@@ -7,7 +7,7 @@ from typing import Any
 
 from loader.samples.segments import EdgeType
 from models.rgat import RGAT
-from models.training.graphed_hetero import GraphedHeteroClassifier
+from models.training.hetero_cuda_graphs import GraphedHeteroClassifier
 
 
 class RGATClassifier(GraphedHeteroClassifier):

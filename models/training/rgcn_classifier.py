@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loader.machine.renamed import renamed_arguments
+from loader.machine.renamed_arguments import renamed_arguments
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.segments import EdgeType
 from models.rgcn import RGCN
 from models.training.exchange import check_sparse_exchange
-from models.training.graphed_hetero import GraphedHeteroClassifier
+from models.training.hetero_cuda_graphs import GraphedHeteroClassifier
 
 
 @renamed_arguments({"hidden": "hidden_channels"})

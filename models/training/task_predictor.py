@@ -18,17 +18,17 @@ from torchmetrics.classification import (
 )
 
 from loader.machine.arguments import as_flag, as_size
-from loader.machine.renamed import renamed_arguments
+from loader.machine.renamed_arguments import renamed_arguments
 from loader.ops.captured_trees import CapturedTrees
 from loader.samples.segments import EdgeType
 from loader.samples.trees import TreeMiniBatch
 from models.relational import RelationalSAGE
+from models.training.cuda_graphs import GraphedLoss
 from models.training.epoch_loss import EpochLoss, check_finite, check_watched, sums_of_all
-from models.training.graphed import GraphedLoss
 from models.training.more_metrics import KnownAUROC, take_part
 from models.training.optimizers import Optimization
 from models.training.precision import MatmulPrecision
-from models.training.replayed import ReplayedSteps
+from models.training.replayed_steps import ReplayedSteps
 from models.training.whole_step import overrides
 
 # What a kind of task is measured by; the first one is watched, and is better the larger it is unless it is an error.

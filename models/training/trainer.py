@@ -32,7 +32,7 @@ from models.training.console import announce_resume
 from models.training.earlier_metrics import keep_earlier_metrics
 from models.training.errors import INTERRUPTED, Interrupted
 from models.training.ranks import number_of_devices
-from models.training.short_steps import ShortEpochLoop
+from models.training.short_epoch_loop import ShortEpochLoop
 from models.training.strategy import OneExchangeStrategy
 from models.training.trainer_callbacks import callbacks_of
 

@@ -17,7 +17,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 from loader.machine.freeing import capturing
 from loader.ops.branches import Beside, Branches, beside
-from models.training.graphed import PRIORITY
+from models.training.cuda_graphs import PRIORITY
 from models.training.strategy import OneExchangeStrategy
 from models.training.trainer_callbacks import callbacks_of
 

@@ -17,8 +17,8 @@ from loader.machine.gpu import counted_bytes
 from loader.samplers import HopwiseSampler
 from loader.samplers.base import Request
 from loader.samplers.gpu import sizes as gpu_sizes
-from loader.samplers.gpu.needs import SamplerNeeds
-from loader.samplers.gpu.reads import LINE_BYTES
+from loader.samplers.gpu.memory_needs import SamplerNeeds
+from loader.samplers.gpu.pinned_reads import LINE_BYTES
 from loader.samplers.gpu.sampler import CudaSampler, PaddedMiniBatch
 from loader.samplers.gpu.sizes import NODE_SETS, SCHEDULES
 

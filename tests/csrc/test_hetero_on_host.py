@@ -16,7 +16,7 @@ from sampler_needs import check_needs
 
 from loader.graph import HeteroGraph
 from loader.samplers import CudaSampler, FusedSampler, HopwiseSampler, Request
-from loader.samplers.gpu.needs import SamplerNeeds
+from loader.samplers.gpu.memory_needs import SamplerNeeds
 
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(3600)]
 

@@ -42,9 +42,10 @@ def test_every_schedule_gives_the_cpus_mini_batches(tmp_path: Path) -> None:
 ROUNDS = {"schedules": "2", "choices": "1"}
 # Of a file: what is right, the mistake in its place, and the part of the program that meets it.
 MISTAKES = [
-    ("run.cuh", "first += (rows + 31) / 32 * 32 * {};", "K", "(K - 1)", "schedules"),  # where the picks of a hop lie
+    # where the picks of a hop lie
+    ("block_programs.cuh", "first += (rows + 31) / 32 * 32 * {};", "K", "(K - 1)", "schedules"),
     ("hashed.cuh", "row += {};", "total", "total > 0", "schedules"),  # nodes of a range's later windows
-    ("scan.cuh", "begin = 0, step = {},", "kGroup", "1", "choices"),  # groups of a long list's parts
+    ("list_scan.cuh", "begin = 0, step = {},", "kGroup", "1", "choices"),  # groups of a long list's parts
     # Lists that are raced together:
     ("race_queue.cuh", "__popc(votes & {})", "before_lane & ~bits_below(from, base)", "before_lane", "choices"),
     # A warp makes the rows of seeds that another one counts, without a barrier between:

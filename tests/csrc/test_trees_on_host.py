@@ -18,9 +18,9 @@ from sampler_needs import check_needs
 from loader import _core
 from loader.graph import HeteroGraph
 from loader.samplers import Request, TreeSampler
-from loader.samplers.gpu import tree_blocks
+from loader.samplers.gpu import tree_thread_blocks
 from loader.samplers.gpu import trees as gpu_trees
-from loader.samplers.gpu.needs import SamplerNeeds
+from loader.samplers.gpu.memory_needs import SamplerNeeds
 from loader.samplers.relations import node_types_of
 from loader.samplers.trees import pairs_of
 
@@ -36,8 +36,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(params=[(64, 32), (256, 256)], ids=["little shared memory", "more"])
 def gpu(engine: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[FakeGPU]:
     sizes = (400, 64), (math.inf, 96)
-    blocks = [tree_blocks.TreeBlock(edges, threads, *request.param, math.inf) for edges, threads in sizes]
-    monkeypatch.setattr(tree_blocks, "BLOCKS", blocks)
+    blocks = [tree_thread_blocks.TreeBlock(edges, threads, *request.param, math.inf) for edges, threads in sizes]
+    monkeypatch.setattr(tree_thread_blocks, "BLOCKS", blocks)
     yield FakeGPU(monkeypatch, engine)
     gc.collect()  # while a workspace that ends finds the patches
 

@@ -23,7 +23,7 @@ from loader.samples import LazyRows
 from loader.samples.hetero import HeteroMiniBatch
 from loader.stores import DeviceFeatures
 from models.rgat import RGAT
-from models.training.graphed import GraphedLoss, _Call
+from models.training.cuda_graphs import GraphedLoss, _Call
 from models.training.rgat_classifier import RGATClassifier
 
 

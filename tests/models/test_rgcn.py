@@ -23,7 +23,7 @@ from loader.samples.lazy_rows import LazyFeatures
 from loader.stores import DeviceFeatures
 from models import rgcn
 from models.rgcn import RGCN
-from models.training.graphed import GraphedLoss, _Call
+from models.training.cuda_graphs import GraphedLoss, _Call
 from models.training.rgcn_classifier import RGCNClassifier
 
 

@@ -14,7 +14,7 @@ from loader.samplers import HopwiseSampler
 from loader.samples import LazyRows, MiniBatch
 from models.sage import GraphSAGE
 from models.training import whole_step
-from models.training.graphed import GraphedLoss
+from models.training.cuda_graphs import GraphedLoss
 from models.training.module import NodeClassifier
 from models.training.task_predictor import TaskPredictor
 from models.training.whole_step import ReplayedAdam
@@ -147,7 +147,7 @@ def take_steps_without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
         ("repeat", with_gradients),
         ("__call__", lambda self, batch: self._function(batch)),
     ):
-        monkeypatch.setattr(f"models.training.graphed.GraphedLoss.{name}", function)
+        monkeypatch.setattr(f"models.training.cuda_graphs.GraphedLoss.{name}", function)
     for kind in (NodeClassifier, TaskPredictor):
         monkeypatch.setattr(kind, "may_be_graphed", lambda self, batch: True)
     monkeypatch.setattr(ReplayedAdam, "step", lambda self: self.optimizer.step())

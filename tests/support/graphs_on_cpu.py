@@ -18,7 +18,7 @@ def simulate_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Kind, "of", staticmethod(kind_of))
     monkeypatch.setattr(captured_batch._core, "cuda_write_captured_blocks", copy_labels)
     monkeypatch.setattr(captured_batch, "current_stream_handle", lambda device: 0)
-    monkeypatch.setattr("models.training.graphed._Captured", ReplayedOnCPU)
+    monkeypatch.setattr("models.training.cuda_graphs._Captured", ReplayedOnCPU)
 
 
 def kind_of(batch: MiniBatch) -> Kind:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from loader.machine.gpu import counted_bytes
-from loader.samplers.gpu.needs import SamplerNeeds
+from loader.samplers.gpu.memory_needs import SamplerNeeds
 
 
 def check_needs(session: Any, needs: SamplerNeeds, batch: Any) -> None:

@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "wide.h"
+#include "wide_simd.h"
 
 #if defined(__GNUC__)
 #define LOADER_PREFETCH(address) __builtin_prefetch(address)

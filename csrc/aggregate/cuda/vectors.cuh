@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "aggregate/cuda/mean.h"
-#include "words.cuh"
+#include "machine_words.cuh"
 
 namespace loader {
 

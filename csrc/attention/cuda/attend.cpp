@@ -7,7 +7,7 @@
 #include "attention/cuda/tiles.h"
 #include "gpu/all_kernels.h"
 #include "gpu/kernel.h"
-#include "gpu/narrow.h"
+#include "gpu/narrow_floats.h"
 
 namespace loader {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "gpu/narrow.h"
+#include "gpu/narrow_floats.h"
 
 namespace loader {
 

@@ -14,7 +14,7 @@
 
 #include "disk/read_ahead.h"
 #include "features/cpu/convert.h"
-#include "wide.h"
+#include "wide_simd.h"
 
 namespace loader {
 namespace {

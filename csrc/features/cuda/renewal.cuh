@@ -8,7 +8,7 @@
 #include "features/cuda/gather.h"
 #include "features/cuda/ids.cuh"
 #include "features/cuda/renewal.h"
-#include "words.cuh"
+#include "machine_words.cuh"
 
 namespace loader {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "features/cuda/gather.h"
-#include "words.cuh"
+#include "machine_words.cuh"
 
 namespace loader {
 

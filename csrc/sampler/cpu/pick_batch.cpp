@@ -1,6 +1,6 @@
 #include "sampler/cpu/pick_batch.h"
 
-#include "sampler/cpu/wide.h"
+#include "sampler/cpu/wide_clones.h"
 
 namespace loader {
 

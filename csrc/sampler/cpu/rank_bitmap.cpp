@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <new>
 
-#include "sampler/cpu/wide.h"
+#include "sampler/cpu/wide_clones.h"
 
 #if defined(__linux__)
 #include <sys/mman.h>

@@ -1,6 +1,6 @@
 #include "sampler/cpu/scan.h"
 
-#include "sampler/cpu/wide.h"
+#include "sampler/cpu/wide_clones.h"
 
 namespace loader {
 namespace {

@@ -1,8 +1,8 @@
-// The scan (scan.cuh) of lists by vertex and relation: each row has a fanout of its own. One kernel has LABOR
-// and races, of weights of either type.
+// The scan (list_scan.cuh) of lists by vertex and relation: each row has a fanout of its own. One kernel has
+// LABOR and races, of weights of either type.
 #pragma once
 
-#include "sampler/cuda/scan.cuh"
+#include "sampler/cuda/list_scan.cuh"
 
 namespace loader {
 

@@ -10,7 +10,7 @@
 // order. A barrier is the end of a kernel, or one of the grid in a cooperative launch.
 //
 // If only a scan of the lists tells how many are picked, new vertices become rows before their edges are
-// counted: see scanned.cuh.
+// counted: see hopwise_scan.cuh.
 #pragma once
 
 #include "sampler/cuda/picking.cuh"

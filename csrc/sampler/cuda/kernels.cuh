@@ -2,7 +2,7 @@
 #pragma once
 
 #include "launch_memory.cuh"
-#include "sampler/cuda/run.cuh"
+#include "sampler/cuda/block_programs.cuh"
 
 namespace loader {
 

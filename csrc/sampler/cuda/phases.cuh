@@ -6,7 +6,7 @@
 #include "sampler/cuda/device_pick_weighted.cuh"
 #include "sampler/cuda/hashed.cuh"
 #include "sampler/cuda/hopwise.cuh"
-#include "sampler/cuda/scanned.cuh"
+#include "sampler/cuda/hopwise_scan.cuh"
 
 namespace loader {
 

@@ -104,8 +104,8 @@ struct alignas(16) ListPart {
   uint32_t done;         // zero between scans; see Scan::join
 };
 
-// The workspace of picks that only a scan of the lists tells (scan.cuh); that of mini-batch i of a launch
-// lies i strides further.
+// The workspace of picks that only a scan of the lists tells (list_scan.cuh); that of mini-batch i of a
+// launch lies i strides further.
 struct ScanArgs {
   int width;               // picks that a row has room for until they are taken
   uint32_t* places;        // [rows_capacity * width] their places in the lists

@@ -1,7 +1,7 @@
-// The picks that a scan of lists found (scan.cuh), when they are taken.
+// The picks that a scan of lists found (list_scan.cuh), when they are taken.
 #pragma once
 
-#include "sampler/cuda/scanned_lists.cuh"
+#include "sampler/cuda/scan_state.cuh"
 
 namespace loader {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "traverse/cuda/calls.h"
-#include "traverse/cuda/narrow.cuh"
+#include "traverse/cuda/narrow_levels.cuh"
 #include "traverse/cuda/schedule.cuh"
 
 namespace loader {

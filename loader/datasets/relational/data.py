@@ -14,7 +14,7 @@ from loader.datasets.errors import DatasetError
 from loader.datasets.hetero import HeteroDataset
 from loader.datasets.node_dataset import SPLITS
 from loader.datasets.node_ids import NodeIds
-from loader.datasets.relational.columns import RowColumn
+from loader.datasets.relational.row_columns import RowColumn
 
 
 @dataclass(frozen=True)

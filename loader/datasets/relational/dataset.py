@@ -22,9 +22,9 @@ from loader.datasets.hetero_edges import HeteroEdges, HeteroEdgesDataset
 from loader.datasets.locations import fingerprint, given_file
 from loader.datasets.node_ids import read_ids, write_ids
 from loader.datasets.progress import ConversionProgress
-from loader.datasets.relational.columns import RowColumn, encode_rows, fit_columns, none_early, none_known
 from loader.datasets.relational.data import RelationalData, TaskItems
 from loader.datasets.relational.items import ItemColumns, bounds_of, check_label, labels_of, read_items, read_new_items
+from loader.datasets.relational.row_columns import RowColumn, encode_rows, fit_columns, none_early, none_known
 from loader.datasets.relational.schema import OWN_SCHEMAS, Schema, TaskSchema, read_schema
 from loader.datasets.relational.tables import Tables, read_tables
 from loader.graph import EdgeType

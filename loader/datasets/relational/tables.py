@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from loader.datasets.column_values import as_whole_times, has_zone, is_text, pyarrow, refuse_spaces, whole_bits
 from loader.datasets.errors import DatasetError
-from loader.datasets.odd_cells import odd_cells, way_to_numbers
+from loader.datasets.non_numeric_cells import odd_cells, way_to_numbers
 from loader.datasets.relational.schema import ForeignKey, Schema, TableSchema, TimeColumn
 from loader.datasets.table_columns import MISSING, TableFile
 from loader.graph.checks import MISSING_TIME

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from loader.dgl import originals
+from loader.dgl import original_dgl
 from loader.dgl.graphs import fill, weights_of
 from loader.dgl.hetero import by_edge_type, by_node_type
 from loader.dgl.sampling.lists import Picked
@@ -29,7 +29,7 @@ def refusing_as_dgl(function: Made) -> Made:
         try:
             return function(*given, **options)
         except ValueError as error:
-            if isinstance(error, originals.dgl().DGLError):
+            if isinstance(error, original_dgl.dgl().DGLError):
                 raise
             raise _error_of_both()(str(error)) from error
 
@@ -38,7 +38,7 @@ def refusing_as_dgl(function: Made) -> Made:
 
 @functools.cache
 def _error_of_both() -> type[ValueError]:
-    return type("DGLError", (originals.dgl().DGLError, ValueError), {"__module__": __name__})
+    return type("DGLError", (original_dgl.dgl().DGLError, ValueError), {"__module__": __name__})
 
 
 def require_graph(g: Any) -> None:
@@ -155,7 +155,7 @@ def frontier(
         copy_ndata, copy_edata: whether it has features of nodes; those of edges, and `dgl.EID`.
         device: where it goes, or None.
     """
-    dgl = originals.dgl()
+    dgl = original_dgl.dgl()
     none = torch.empty(0, dtype=g.idtype, device=g.device)
     ends: dict[EdgeType, tuple[Tensor, Tensor]] = dict.fromkeys(g.canonical_etypes, (none, none))
     for key, edges in picked.items():

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.dgl.hetero import edge_type
-from loader.dgl.originals import drawn
+from loader.dgl.original_dgl import drawn
 from loader.dgl.sampling.frontier import refusing_as_dgl, require_graph
 from loader.dgl.sampling.lists import lists_of
 from loader.graph import Graph

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loader.dgl.originals import drawn
+from loader.dgl.original_dgl import drawn
 from loader.dgl.sampling.frontier import (
     EdgeType,
     by_relation,

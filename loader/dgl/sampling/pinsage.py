@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loader.dgl.originals import dgl
+from loader.dgl.original_dgl import dgl
 from loader.dgl.sampling.frontier import nodes_of, refusing_as_dgl, require_graph
 from loader.dgl.sampling.walks import path_of, random_walk
 from loader.machine.arguments import as_number, as_size, shown

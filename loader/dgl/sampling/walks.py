@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loader.dgl.hetero import edge_type
-from loader.dgl.originals import drawn
+from loader.dgl.original_dgl import drawn
 from loader.dgl.sampling.frontier import EdgeType, nodes_of, refusing_as_dgl, require_graph, weights_by_type
 from loader.dgl.sampling.lists import Lists, lists_of
 from loader.machine.arguments import as_flag, as_size, shown

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from loader.graph import Graph, ListCache
 from loader.machine.forks import ForkSafeLock
-from loader.samplers.gpu.reads import is_uniform, unit_bytes
+from loader.samplers.gpu.pinned_reads import is_uniform, unit_bytes
 from loader.samplers.gpu.sizes import GpuOptions
 
 _AUTO = "sectors"  # of a graph in pinned memory

@@ -13,10 +13,10 @@ from loader import _core
 from loader.graph import HeteroGraph, require_graph
 from loader.machine.arguments import as_flag, as_number, as_size, check_known
 from loader.machine.gpu import cuda_device, require_cuda
-from loader.machine.renamed import renamed
+from loader.machine.renamed_arguments import renamed
 from loader.samplers.base import OTHERS_OPTIONS, AnyGraph, NeighborSampler, PickOptions, tell_ignored_times
 from loader.samplers.gpu.padded import PaddedMiniBatch
-from loader.samplers.gpu.reads import READS, is_uniform
+from loader.samplers.gpu.pinned_reads import READS, is_uniform
 from loader.samplers.gpu.session import CudaSession
 from loader.samplers.gpu.sizes import NODE_SETS, REMOVED_SCHEDULES, SCHEDULES, GpuOptions
 

@@ -15,7 +15,7 @@ from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import current_stream, made_current
 from loader.samplers.base import AnyGraph, Request, Session, as_seeds, check_position
 from loader.samplers.gpu.padded import PaddedMiniBatch
-from loader.samplers.gpu.reads import unit_bytes
+from loader.samplers.gpu.pinned_reads import unit_bytes
 from loader.samplers.gpu.sizes import GpuOptions, Plan
 from loader.samplers.gpu.workspace import Workspace
 from loader.samplers.picks import batch_keys

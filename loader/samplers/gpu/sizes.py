@@ -9,7 +9,7 @@ import torch
 from loader.graph import Graph
 from loader.samplers.base import NeighborSampler
 from loader.samplers.gpu.layout import Layout
-from loader.samplers.gpu.reads import LINE_BYTES, is_uniform, unit_bytes
+from loader.samplers.gpu.pinned_reads import LINE_BYTES, is_uniform, unit_bytes
 
 HEADROOM = 1.25  # of the capacity of outputs over the largest mini-batch seen
 REMOVED_SCHEDULES = ("fused-static", "persistent")  # PGSampler's, named in an error for one release

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from loader.graph import HeteroGraph
-from loader.samplers.gpu import tree_blocks
+from loader.samplers.gpu import tree_thread_blocks
+from loader.samplers.gpu.fanout_reach import Most, Reach
 from loader.samplers.gpu.hetero_sizes import HeteroSizes
 from loader.samplers.gpu.layout import Layout
-from loader.samplers.gpu.reach import Most, Reach
 from loader.samplers.gpu.sizes import GpuOptions, Plan, with_headroom
 from loader.samplers.tree_options import TreeOptions
 
@@ -74,7 +74,7 @@ class TreeSizes(HeteroSizes):
 
     def asked(self, plan: Plan, num_seeds: int) -> dict[str, Any]:
         edges = sum(plan.edges) / max(num_seeds, 1)
-        block = tree_blocks.block_for(edges, num_seeds * self.slots, self._multiprocessors)
+        block = tree_thread_blocks.block_for(edges, num_seeds * self.slots, self._multiprocessors)
         blocks = _BLOCKS_PER_MULTIPROCESSOR * self._multiprocessors
         if self._table:
             blocks = max(self.slots, min(blocks, _MOST_TABLES // (_BYTES_OF_PLACE * self._table)))

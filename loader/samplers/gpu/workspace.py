@@ -17,7 +17,7 @@ from loader.machine.freeing import free_when_done
 from loader.machine.gpu import current_stream
 from loader.samplers.core_picks import core_picks
 from loader.samplers.gpu.lists import choose_reads, indptr_on, list_cache_of
-from loader.samplers.gpu.reads import READS
+from loader.samplers.gpu.pinned_reads import READS
 from loader.samplers.gpu.sizes import HEADROOM, GpuOptions, Plan, Sizes
 from loader.samplers.picks import Keys
 

@@ -20,9 +20,9 @@ from loader.datasets import NodeDataset
 from loader.graph import Graph
 from loader.memory import budget as memory_budget
 from loader.memory.budget import MemoryBudget, available_bytes
-from loader.memory.card import memory_card
 from loader.memory.graph import GraphMemory
 from loader.memory.plan import MemoryPlan
+from loader.memory.plan_report import memory_card
 from loader.memory.split import Reads
 from loader.samplers import FusedSampler, WalkSampler, fused
 from loader.samplers.gpu.sizes import TOGETHER, GpuOptions

@@ -22,11 +22,11 @@ from loader.datasets import HeteroDataset, RelationalDataset
 from loader.graph import HeteroGraph
 from loader.memory import budget as memory_budget
 from loader.memory.budget import MemoryBudget
-from loader.memory.card import memory_card
 from loader.memory.graph import GraphMemory
 from loader.memory.hetero import SplitSeeds, locked_bytes, seeds_of_splits
 from loader.memory.hetero_plan import HeteroPlan
 from loader.memory.hetero_reads import HeteroReads
+from loader.memory.plan_report import memory_card
 from loader.samplers import FusedSampler, TreeSampler, fused
 from loader.samplers import base as samplers_base
 from loader.samplers.gpu.sizes import TOGETHER, GpuOptions

@@ -19,7 +19,7 @@ from loader.samplers import TreeSampler
 from loader.samples import LazyRows, TreeMiniBatch
 from loader.samples.lazy_rows import LazyFeatures
 from models.relational import RelationalSAGE
-from models.training.graphed import _Call
+from models.training.cuda_graphs import _Call
 from models.training.task_predictor import TaskPredictor
 
 pytestmark = needs_frame

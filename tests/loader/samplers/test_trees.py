@@ -11,7 +11,7 @@ import torch
 
 from loader.graph import Graph, HeteroGraph
 from loader.samplers import TreeSampler
-from loader.samplers.gpu.reach import Most
+from loader.samplers.gpu.fanout_reach import Most
 from loader.samplers.gpu.trees import TreeWorkspace
 from loader.samples import TreeMiniBatch
 

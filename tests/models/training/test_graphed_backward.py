@@ -16,7 +16,7 @@ from marks import needs_gpu
 from torch import Tensor
 
 from loader.samples import MiniBatch
-from models.training.graphed import GraphedLoss, _Captured
+from models.training.cuda_graphs import GraphedLoss, _Captured
 
 
 class Replayed:

@@ -18,7 +18,7 @@ from models.training import own_classes
 from models.training.classifier import Classifier
 from models.training.errors import one_line_errors
 from models.training.own_classes import check_depth
-from models.training.renamed import with_new_names
+from models.training.renamed_options import with_new_names
 
 HERE = "own_of_test"
 

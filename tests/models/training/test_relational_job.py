@@ -17,9 +17,9 @@ from train_runs import FAST, Composer, in_process
 
 from loader.datasets import DatasetError
 from models.training.checkpoints import read_checkpoint
+from models.training.option_rules import check_rules, of_values
 from models.training.predict_job import use_past_run
 from models.training.relational_job import WrittenItems, watch_task
-from models.training.rules import check_rules, of_values
 
 pytestmark = needs_frame
 parquet = pytest.importorskip("pyarrow.parquet")

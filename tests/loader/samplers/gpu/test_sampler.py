@@ -295,7 +295,7 @@ class TestOnGPU:
         sampler = CudaSampler([5, 5])
         with pytest.raises(ValueError, match=r"seeds has shape \[4, 2\]; it must have 1 dimension"):
             sampler.sample(graph, torch.arange(8, dtype=torch.int32, device="cuda").view(4, 2))
-        with pytest.raises(TypeError, match="seeds is .*list.*; it must be a tensor of node ids"):
+        with pytest.raises(TypeError, match=r"seeds is .*list.*; it must be a tensor of node ids"):
             sampler.sample(graph, [3, 4])
 
     @node_sets

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "gpu/narrow.h"
+#include "gpu/narrow_floats.h"
 
 namespace loader {
 

@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from loader.datasets import HeteroDataset
-from loader.datasets.hetero_card import hetero_card, show_hetero_card
+from loader.datasets.hetero_report import hetero_card, show_hetero_card
 from loader.graph import HeteroGraph
 
 GRAPH = HeteroGraph.from_edges(

@@ -1,4 +1,4 @@
-#include "walks/cpu/cells.h"
+#include "walks/cpu/weight_cells.h"
 
 namespace loader {
 namespace {

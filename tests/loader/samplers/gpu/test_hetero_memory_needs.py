@@ -15,13 +15,13 @@ from loader import _core
 from loader.graph import HeteroGraph
 from loader.machine.gpu import counted_bytes
 from loader.samplers import FusedSampler, TreeSampler
-from loader.samplers.gpu import hetero_needs
-from loader.samplers.gpu.hetero_needs import _engine
+from loader.samplers.gpu import hetero_memory_needs
+from loader.samplers.gpu.hetero_memory_needs import _engine
 from loader.samplers.gpu.hetero_sizes import HeteroSizes
-from loader.samplers.gpu.needs import SamplerNeeds, check_counted, graph_of_sizes
+from loader.samplers.gpu.memory_needs import SamplerNeeds, check_counted, graph_of_sizes
 from loader.samplers.gpu.sizes import GpuOptions, with_headroom
-from loader.samplers.gpu.tree_blocks import block_for
 from loader.samplers.gpu.tree_sizes import TreeSizes
+from loader.samplers.gpu.tree_thread_blocks import block_for
 from loader.samplers.tree_options import TreeOptions
 
 KEYS = [("a", "w", "p"), ("p", "c", "p"), ("p", "rev_w", "a"), ("v", "of", "p")]
@@ -216,7 +216,7 @@ def test_sets_that_may_be_too_large_are_refused(monkeypatch: pytest.MonkeyPatch)
     def plan(**_: Any) -> None:
         raise OverflowError("a mini-batch of up to 9 nodes is more than a hash set's 2^30; use node_set='bitmap'")
 
-    monkeypatch.setattr(hetero_needs, "_engine", lambda *_: SimpleNamespace(plan=plan))
+    monkeypatch.setattr(hetero_memory_needs, "_engine", lambda *_: SimpleNamespace(plan=plan))
     with pytest.raises(
         ValueError, match=r"memory counts all that fanouts allow, and a mini-batch of up to 9 nodes is m"
     ):

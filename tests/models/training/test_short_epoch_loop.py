@@ -26,7 +26,7 @@ from loader.samples import MiniBatch
 from models.training import classifier
 from models.training.callbacks import StageTimes, StepCheckpoint
 from models.training.module import NodeClassifier
-from models.training.short_steps import ShortEpochLoop
+from models.training.short_epoch_loop import ShortEpochLoop
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
 COUNT = 9

@@ -4,7 +4,7 @@
 //   pick    takes what the scan of the rows' lists kept, and marks the new vertices
 //   group   new vertices of each warp's share of the bitmap
 //   rank    prefix sums over those: local ids in ascending order of vertex, and rows
-//   scan    what all rows pick at the next hop (scan.cuh)
+//   scan    what all rows pick at the next hop (list_scan.cuh)
 //   count   edges of the next hop of each warp's share of the rows
 //   assign  prefix sums over those: the next hop's indptr
 //

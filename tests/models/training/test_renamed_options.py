@@ -15,7 +15,7 @@ from train_runs import Composer, composer, in_process, run
 import train
 from models.training.link_predictor import LinkPredictor
 from models.training.past_run import with_choices_of_past_run
-from models.training.renamed import RENAMED, rename_options, with_new_names
+from models.training.renamed_options import RENAMED, rename_options, with_new_names
 
 AMOUNT = "datamodule.amount is now datamodule.num_negatives; the old name goes with the next release"
 

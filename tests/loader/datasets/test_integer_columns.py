@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loader.datasets import TableDataset
-from loader.datasets.plain_ids import plain_integers, text_length
+from loader.datasets.integer_columns import plain_integers, text_length
 from loader.datasets.table_columns import TableFile
 
 pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")

@@ -29,7 +29,7 @@ from torch.nn import functional as F
 
 from loader.samples import MiniBatch
 from models.sage import GraphSAGE
-from models.training.graphed import GraphedLoss, _Parameters
+from models.training.cuda_graphs import GraphedLoss, _Parameters
 from models.training.module import NodeClassifier
 
 

@@ -13,7 +13,7 @@ from loader.memory.budget import MemoryBudget, available_bytes
 from loader.memory.hetero import seeds_of_splits
 from loader.memory.plan import readable
 from loader.samplers import resolve_fanouts
-from loader.samplers.gpu.needs import check_counted
+from loader.samplers.gpu.memory_needs import check_counted
 from loader.samplers.gpu.sizes import TOGETHER, GpuOptions
 from loader.stores import RowOptions
 

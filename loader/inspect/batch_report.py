@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from loader.datasets import HeteroDataset, NodeDataset
-from loader.datasets.hetero_card import topology_bytes
+from loader.datasets.hetero_report import topology_bytes
 from loader.graph import Graph
 from loader.inspect.batches import check_numbers, items_of, places_of, show_memory_and_time, spread
 from loader.inspect.types import inspect_types
 from loader.machine.arguments import as_size, kind_of
 from loader.machine.optional import import_optional
-from loader.memory.card import memory_card, show_memory
 from loader.memory.plan import as_memory
+from loader.memory.plan_report import memory_card, show_memory
 from loader.samplers import FusedSampler, resolve_fanouts
 from loader.samples import MiniBatch
 from loader.stores import HostFeatures, degree_hotness
@@ -78,7 +78,7 @@ def inspect(
 
         `plan`, with `memory_gib`: see `loader.memory.plan.MemoryPlan.card`.
 
-        Of a dataset with several types, what `loader.datasets.hetero_card` returns, and of `hops` only `fanout`,
+        Of a dataset with several types, what `loader.datasets.hetero_report` returns, and of `hops` only `fanout`,
         `edges`, and the new `nodes` by type; `input_rows` are by type, too, and so are `features`, `share_of_rows` and
         `row_bytes` of the plan.
 

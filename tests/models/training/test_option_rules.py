@@ -11,7 +11,7 @@ import pytest
 from omegaconf import DictConfig
 from run_options import config
 
-from models.training.rules import check_rules, of_parts, of_values
+from models.training.option_rules import check_rules, of_parts, of_values
 
 Rules = Callable[[DictConfig], Iterator[str]]
 WALKS = {"_target_": "loader.samplers.WalkSampler", "walk_length": 80, "num_negatives": 1}

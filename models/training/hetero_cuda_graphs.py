@@ -12,9 +12,9 @@ from loader.ops.captured_hetero_batch import CapturedHeteroBatch
 from loader.samples.hetero import HeteroMiniBatch
 from loader.samples.segments import EdgeType
 from models.hetero_block_net import HeteroBlockNet
-from models.training.graphed import IGNORED_LABEL, GraphedLoss
+from models.training.cuda_graphs import IGNORED_LABEL, GraphedLoss
 from models.training.hetero_classifier import HeteroClassifier
-from models.training.replayed import ReplayedSteps
+from models.training.replayed_steps import ReplayedSteps
 from models.training.whole_step import overrides
 
 

@@ -13,7 +13,7 @@ from loader import _core
 from loader.graph import Graph
 from loader.machine.gpu import counted_bytes
 from loader.samplers import FusedSampler
-from loader.samplers.gpu.needs import SamplerNeeds, _engine, graph_of_sizes
+from loader.samplers.gpu.memory_needs import SamplerNeeds, _engine, graph_of_sizes
 from loader.samplers.gpu.sizes import GpuOptions, Sizes
 
 

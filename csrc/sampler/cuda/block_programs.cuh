@@ -2,8 +2,8 @@
 #pragma once
 
 #include "sampler/cuda/cooperative.cuh"
+#include "sampler/cuda/list_scan.cuh"
 #include "sampler/cuda/run_pinned_lines.cuh"
-#include "sampler/cuda/scan.cuh"
 #include "sampler/cuda/scan_picks.cuh"
 
 namespace loader {

@@ -7,8 +7,8 @@
 
 #include "sampler/cuda/picking.cuh"
 #include "sampler/cuda/race_queue.cuh"
+#include "sampler/cuda/scan_state.cuh"
 #include "sampler/cuda/scan_work.cuh"
-#include "sampler/cuda/scanned_lists.cuh"
 
 namespace loader {
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from loader.datasets.column_values import as_numbers, as_text, as_whole_times, is_number, is_text, pyarrow
 from loader.datasets.errors import DatasetError
-from loader.datasets.odd_cells import odd_cells
+from loader.datasets.non_numeric_cells import odd_cells
 from loader.datasets.relational.tables import Rows
 from loader.datasets.table_columns import Column
 from loader.graph.checks import MISSING_TIME

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from loader.dgl.edges import EdgePredictionSampler
-from loader.dgl.originals import dataloading, drawn_by_torch
+from loader.dgl.original_dgl import dataloading, drawn_by_torch
 from loader.dgl.samplers import BlockSampler, FanoutSampler
 from loader.loaders.own_batches import Asked, seeded
 from loader.machine.optional import import_dgl

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.probe import LogisticRegression, f1_scores, top_labels
+from models.embedding_probe import LogisticRegression, f1_scores, top_labels
 
 
 def problem(num_classes: int = 4) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,9 +11,9 @@ from loader import _core
 from loader.graph import Graph, HeteroGraph
 from loader.machine.gpu import counted_bytes
 from loader.samplers.base import AnyGraph
-from loader.samplers.gpu.hetero_needs import hetero_needs
+from loader.samplers.gpu.hetero_memory_needs import hetero_needs
 from loader.samplers.gpu.lists import check_reads_caches, choose_reads
-from loader.samplers.gpu.reads import READS, is_uniform
+from loader.samplers.gpu.pinned_reads import READS, is_uniform
 from loader.samplers.gpu.sizes import (
     HASH_FROM_NODES,
     HASH_SPARSITY,

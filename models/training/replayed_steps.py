@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
-from models.training.graphed import GraphedLoss
+from models.training.cuda_graphs import GraphedLoss
 from models.training.whole_step import WholeStep
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")  # of a torch module

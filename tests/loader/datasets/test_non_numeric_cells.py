@@ -6,7 +6,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow", reason="tables need pip install 'gnn-loader[tables]'")
 
-from loader.datasets.odd_cells import odd_cells  # noqa: E402
+from loader.datasets.non_numeric_cells import odd_cells  # noqa: E402
 
 NUMBERS = [str(number) for number in range(1000)]
 
@@ -71,7 +71,7 @@ def test_long_columns_are_looked_at_in_part_first(monkeypatch):
     assert odd_cells(pa.array([*numbers, "?"])) == "1 of its 30,001 cells is no number, '?' in row 30001"
     assert odd_cells(pa.array([*["?"] * 30_000, *numbers])).startswith("30,000 of its 60,000 cells are no numbers")
     looked = []
-    monkeypatch.setattr("loader.datasets.odd_cells._are_mostly", lambda some, *_: looked.append(len(some)))
+    monkeypatch.setattr("loader.datasets.non_numeric_cells._are_mostly", lambda some, *_: looked.append(len(some)))
     assert odd_cells(pa.array(names)) is None
     assert looked == [10_000] * 4  # for numbers, and for dates, as they are read and as others write them
 

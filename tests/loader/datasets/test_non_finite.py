@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from loader.datasets import DatasetError, NpzDataset
-from loader.datasets.finite import NotFinite
+from loader.datasets.non_finite import NotFinite
 
 
 def test_kinds_and_columns_are_counted():

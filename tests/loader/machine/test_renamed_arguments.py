@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch import LightningModule
 
 from loader.graph import Graph
-from loader.machine.renamed import renamed, renamed_arguments
+from loader.machine.renamed_arguments import renamed, renamed_arguments
 from loader.samplers import Negatives, fused
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     text = collection_path.read_text(encoding="utf-8")
     return None if "mark.compiles" in text or "mark.slow" in text else True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """With --durations, the files that take longest: many short tests cost as much as a long one."""
+    if not terminalreporter.config.getoption("durations"):
+        return
+    seconds: dict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.partition("::")[0]] += report.duration
+    terminalreporter.section("slowest files")
+    for file in sorted(seconds, key=seconds.__getitem__, reverse=True)[:40]:
+        terminalreporter.write_line(f"{seconds[file]:7.1f}s {file}")
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 // Which vector unit this machine has, for code that is written for each of them.
 //
-// Loops that compilers turn into vector code by themselves take LOADER_WIDE (wide_clones.h). Philox is not among
-// them: its products of 32 by 32 bits come out scalar as soon as the loop around them changes.
+// Loops that compilers turn into vector code by themselves take LOADER_WIDE (wide_clones.h). Philox is not
+// among them: its products of 32 by 32 bits come out scalar as soon as the loop around them changes.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__)

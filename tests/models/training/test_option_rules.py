@@ -51,6 +51,10 @@ VALUES: list[tuple[dict[str, Any], str]] = [
         "trainer.limit_train_batches is 2, but trainer.overfit_batches=1 takes its place; leave one of them out",
     ),
     (
+        {"trainer": {"overfit_batches": 0.1}, "task": "link"},
+        "trainer.overfit_batches is 0.1, but the whole graph is one batch in validation, of which Lightning takes that",
+    ),
+    (
         {"schedule": {"monitor": "val/loss"}, "trainer": {"check_val_every_n_epoch": 2}},
         "schedule.monitor is val/loss, which is read after each epoch, but trainer.check_val_every_n_epoch is 2; give",
     ),
@@ -145,6 +149,8 @@ def test_options_that_go_together_are_taken() -> None:
         {"trainer": {"gradient_clip_algorithm": "value", "gradient_clip_val": 0.5}},
         {"trainer": {"limit_val_batches": 0.5, "limit_test_batches": 0, "limit_predict_batches": 2}},
         {"trainer": {"limit_test_batches": 0.5}, "exact_test": False},
+        {"trainer": {"overfit_batches": 0.1}},
+        {"trainer": {"overfit_batches": 2}, "task": "link"},
         {"schedule": {"monitor": "train/loss"}, "trainer": {"check_val_every_n_epoch": 2}},
         {"features": {"dtype": "float16"}, "trainer": {"precision": "bf16-mixed"}},
         {"features": {"dtype": "float32", "storage_dtype": "float16"}},

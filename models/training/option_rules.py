@@ -55,7 +55,7 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
     if cfg.device == "cpu" and devices != "auto" and not 1 <= count <= most:
         limit = f"it is the number of processes, 1 to {most} on this machine"
         yield f"trainer.devices is {devices!r}; without a GPU (device=cpu) {limit}"
-    for option in ("trainer.accelerator", "model.cuda_graph"):
+    for option in ("trainer.accelerator", "trainer.sync_batchnorm", "model.cuda_graph"):
         value = OmegaConf.select(cfg, option)
         if cfg.device == "cpu" and value in (True, "gpu", "cuda"):
             way = "leave it out, or give device=cuda"

@@ -87,6 +87,7 @@ ALIKE_PARTS: list[tuple[dict[str, Any], str]] = [  # the same rules for other op
     ),
 ]
 ALIKE_VALUES: list[tuple[dict[str, Any], str]] = [
+    ({"trainer": {"sync_batchnorm": True}}, "trainer.sync_batchnorm is true, but this run has no GPU (device=cpu); le"),
     ({"model": {"cuda_graph": True}}, "model.cuda_graph is true, but this run has no GPU (device=cpu)"),
     ({"trainer": {"min_steps": 5, "max_steps": 2}}, "trainer.min_steps is 5, but training ends at trainer.max_st"),
     ({"trainer": {"limit_val_batches": 0.5}, "task": "link"}, "trainer.limit_val_batches is 0.5, but the whole graph"),

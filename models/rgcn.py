@@ -125,6 +125,11 @@ class RGCN(HeteroBlockNet):
         trained = check_trained_rows(trained_rows)
         without = {} if trained is None else nodes_without_features(in_dims, num_nodes, trained)
         self.learned = {name: count for name, count in without.items() if name in self.read}  # numbers of their nodes
+        if without and not self.learned:
+            raise ValueError(
+                f"trained_rows is {trained}, but types without features ({', '.join(without)}) are further from the "
+                "seeds than num_layers reaches; leave it out, or give more layers"
+            )
         self.one_hot: OneHotLayer | None = None
         self._table_of: dict[str, int] = {}
         self.tables = nn.ModuleList()

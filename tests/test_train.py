@@ -19,7 +19,7 @@ from lightning.pytorch.profilers import SimpleProfiler
 from marks import needs_gpu
 from omegaconf import DictConfig, OmegaConf
 from shop import write_shop
-from train_runs import CONF, Composer, in_process, run
+from train_runs import CONF, FAST, Composer, in_process, run
 
 from loader.samplers import DGLSampler, Sampler
 from models.training.classifier import Classifier
@@ -117,9 +117,22 @@ def test_another_profiler_may_replace_the_default(composed: Composer) -> None:
         assert isinstance(trainer.profiler, kind)
 
 
+def test_what_a_profiler_found_is_printed(tmp_path: Path) -> None:
+    done = run(tmp_path, *FAST, "trainer.profiler=simple", "callbacks=none", "hydra.run.dir=run")
+    assert done.returncode == 0, done.stderr
+    assert "Profiler Report" in done.stdout
+    assert "Profiler Report" in (tmp_path / "run" / "train.log").read_text()
+
+
+def test_a_time_limit_ends_the_first_epoch(composed: Composer, tmp_path: Path) -> None:
+    metric = in_process(composed, "trainer.max_time=00:00:00:00", "callbacks.progress=null", "callbacks.summary=null")
+    assert math.isnan(metric)
+    assert not list(tmp_path.rglob("*.ckpt"))
+
+
 def test_the_trainers_options_have_lightnings_defaults(composed: Composer) -> None:
     chosen = {  # otherwise than by Lightning
-        "default_root_dir", "accelerator", "devices", "min_epochs", "max_epochs", "num_sanity_val_steps",
+        "default_root_dir", "accelerator", "devices", "max_epochs", "num_sanity_val_steps",
         "log_every_n_steps", "enable_model_summary", "profiler",
     }  # fmt: skip
     shown = composed("device=cpu").trainer

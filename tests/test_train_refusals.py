@@ -167,6 +167,11 @@ from models.training.errors import one_line_errors
         (["trainer.default_root_dir=3"], "trainer.default_root_dir is 3; it must be the path of a folder"),
         (["model._target_=models.Nope"], "model._target_ is 'models.Nope', which cannot be imported (No module named"),
         (["+model.num_classes=5"], "model.num_classes is 5, but the data decide it; leave it out"),
+        (
+            ["task=link", "dataset.split=[0.8,0.1,0.1]"],
+            "dataset.split is [0.8, 0.1, 0.1], which splits nodes, and task=link holds links out; give seed, data",
+        ),
+        (["task=link", "dataset.split_seed=3"], "dataset.split_seed is 3, which splits nodes, and task=link holds lin"),
         (["task=link", "+model.num_features=5"], "model.num_features is 5, but the data decide it; leave it out"),
         (["features._target_=builtins.int"], "features._target_ is builtins.int; it must be a store"),
         (

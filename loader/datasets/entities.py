@@ -20,9 +20,9 @@ from loader.datasets.errors import DatasetError
 from loader.datasets.hetero import HeteroDataset
 from loader.datasets.hetero_edges import HeteroEdges, HeteroEdgesDataset
 from loader.datasets.library_reader import ReaderFiles
-from loader.datasets.splits import stratified_split
+from loader.datasets.splits import as_split_seed, stratified_split
 from loader.graph import EdgeType
-from loader.machine.arguments import as_fraction, as_size
+from loader.machine.arguments import as_fraction
 from loader.machine.optional import import_optional
 
 NODE_TYPE = "v"  # of all nodes, as torch_geometric names it
@@ -62,7 +62,8 @@ class EntitiesDataset(ReaderFiles, HeteroEdgesDataset):
             raise ValueError(f"name is {name!r}; it must be one of {', '.join(_DATASETS)}")
         as_fraction("val_fraction", val_fraction)
         super().__init__(name, **options)
-        self.val_fraction, self.split_seed = val_fraction, as_size("split_seed", split_seed, least=0)
+        self.val_fraction = val_fraction
+        self.split_seed = as_split_seed(split_seed, drawn=bool(val_fraction), way="give val_fraction")
         self.folder = name
         tables = ("completeDataset.tsv", "trainingSet.tsv", "testSet.tsv")
         self.files = tuple(f"raw/{file}" for file in (f"{name}_stripped.nt.gz", *tables))

@@ -18,6 +18,7 @@ from loader.machine.arguments import as_flag, as_size
 
 _PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 _ORIGIN = "https://github.com/kimiyoung/planetoid/tree/master/data"
+_NUM_VAL = 30  # of every class, in the protocol of drawn splits
 _NAMES = {"cora": "Cora", "citeseer": "CiteSeer"}  # ours: torch_geometric's
 
 
@@ -43,7 +44,7 @@ class PlanetoidDataset(ReaderDataset):
         name: str,
         *,
         num_train: int | None = None,
-        num_val: int = 30,
+        num_val: int = _NUM_VAL,
         split_seed: int = 0,
         normalize_features: bool = True,
         **options: Any,
@@ -56,6 +57,8 @@ class PlanetoidDataset(ReaderDataset):
         self.origin = _ORIGIN
         self.num_train = None if num_train is None else as_size("num_train", num_train)
         self.num_val = as_size("num_val", num_val, least=0)
+        if num_train is None and num_val != _NUM_VAL:
+            raise ValueError(f"num_val is {num_val}, but no split is drawn; give num_train, or leave it out")
         self.split_seed = as_split_seed(split_seed, drawn=num_train is not None, way="give num_train")
         self.normalize_features = as_flag("normalize_features", normalize_features)
 

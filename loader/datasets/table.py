@@ -145,9 +145,8 @@ class TableDataset(EdgeListDataset):
         self.given = {option: value for option, value in named.items() if value is not None}
         self.features = None if features is None else list(features)
         self.split: str | tuple[float, float, float] = check_fractions(split) if not isinstance(split, str) else split
-        self.split_seed = as_split_seed(
-            split_seed, drawn=not isinstance(self.split, str), way="give fractions as split"
-        )
+        way = "give the column of labels (dataset.label)" if drawn else "give fractions as split"
+        self.split_seed = as_split_seed(split_seed, drawn=drawn and label is not None, way=way)
         self._trained: TrainedTables | None = None
 
     def extend(self, trained: Mapping[str, Any]) -> bool:

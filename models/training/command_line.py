@@ -73,13 +73,18 @@ def prepared(arguments: Sequence[str], conf: Path) -> list[str]:
     """The arguments as Hydra takes them: `group=null` is that group's option `none`, or left out where that is meant.
 
     Raises:
-        ValueError: a flag is none of Hydra's, or a group that has to have an option is null, a number or a truth value.
+        ValueError: a flag is none of Hydra's, or a group that has to have an option is null, a number or a truth value;
+            or all jobs of a sweep would write one result.
     """
     flags, options = _divided(arguments, conf)
+    sweeps = any(re.fullmatch(r"-m|--multirun|hparams_search=(?!null).*", one) for one in arguments)
     for argument in options:
         name, _, value = argument.partition("=")
         if name in ("hydra.run.dir", "hydra.sweep.dir") and not value.strip("'\""):
             raise ValueError(f"{name} is empty; give the folder of the run, or leave it out")
+        if name == "result_path" and sweeps and value not in ("", "null") and not re.search(r"\$\{|,", value):
+            way = "give 'result_path=${run_dir}/result.json', in single quotes for the shell"
+            raise ValueError(f"result_path is {value}, one file for all jobs of the sweep; {way}")
         if not name or "@" in name:
             raise ValueError(f"cannot read the argument {argument}; give NAME=VALUE, without spaces, and no @ in NAME")
         if name == "dataset" and "=" not in value and (suffix := Path(value).suffix.lower())[1:].isalpha():
@@ -238,6 +243,9 @@ def _unknown(key: str, arguments: Sequence[str], conf: Path) -> str:
     given = next((argument.partition("=")[2] for argument in arguments if argument.startswith(f"{key}=")), None)
     if having := sorted(path.name for path in conf.iterdir() if path.is_dir() and given in choices(conf, path.name)):
         return f"{start}{_nearest(key, having) or f'; did you mean {having[0]}={given}?'}"
+    if key in names and given is not None and given.startswith("{"):  # Hydra names the whole, not what is new in it
+        why = f"{key}={given} has an option that {key} has not"
+        return f"{why}; +{key}.NAME=VALUE adds one, ++{key}={{...}} several"
     if key in RENAMED:  # in a sweeper's file
         return f"{start}; its name is {RENAMED[key]}"
     if last in _MEANT and above in ("", "datamodule", "trainer", "sampler", "loader", "model"):

@@ -135,7 +135,8 @@ class NodeEmbedder(EpochLoss):
         """On the device, where processes on GPUs can exchange it."""
         if self.multilabel:
             micro, macro = f1_scores(top_labels(logits, labels), labels)
-            return torch.tensor(micro, device=self.device), torch.tensor(macro, device=self.device)
+            found = torch.tensor([micro, macro], dtype=torch.float32, device=self.device)  # torch's own is the run's
+            return found[0], found[1]
         return (logits.argmax(-1) == labels).float().mean().to(self.device), None
 
     def on_train_batch_start(self, batch: Walks, batch_idx: int) -> None:

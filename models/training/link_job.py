@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hydra.utils import instantiate
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from rich.table import Table
 
 from loader.machine.arguments import shown
 from models.training.finished_jobs import JobResult
 from models.training.own_classes import check_sizes
-from models.training.train_and_test import train_and_test
+from models.training.train_and_test import options_named, train_and_test
 
 # Of the groups model and datamodule: what links have not. In conf/task/link.yaml it is null.
 _NODE_OPTIONS = {
     "model": ("inference_chunk_mib", "matmul_precision", "cuda_graph", "class_weights", "label_smoothing", "metrics"),
     "datamodule": ("eval_sampler", "eval_batch_size", "cached_edges", "list_hotness", "memory"),
 }
+# Options of datasets that split nodes; a text names a column, which is then no feature.
+_SPLITS = ("split", "split_seed", "split_times", "num_train", "num_val", "val_fraction")
+
+
+def refuse_split_of_nodes(cfg: DictConfig, given: Sequence[str]) -> None:
+    """Raises ValueError for an option of the command line that splits nodes, which would be ignored.
+
+    Args:
+        cfg: of the run.
+        given: what the command line overrides.
+    """
+    for option in (f"dataset.{name}" for name in _SPLITS):
+        value = OmegaConf.select(cfg, option)
+        if option in options_named(given) and value is not None and not isinstance(value, str):
+            way = "give seed, datamodule.val and datamodule.test"
+            raise ValueError(f"{option} is {shown(value)}, which splits nodes, and task=link holds links out; {way}")
 
 
 def train_links(cfg: DictConfig, why: str, job: JobResult) -> float:

@@ -19,6 +19,7 @@ from torchmetrics.utilities.data import dim_zero_cat
 from loader.machine.arguments import shown
 from loader.machine.spelling import nearest
 from loader.machine.whole_files import replaced
+from models.training.precision import at_least_float32
 
 
 def _mean_of_known(of: type[Any]) -> type[Any]:
@@ -141,7 +142,8 @@ class MoreMetrics:
         """Name -> value, and the confusion matrix `[true class, predicted class]` if it was asked for."""
         for metric in self._metrics.values():
             take_part(metric, *(nothing.to(metric.device) for nothing in self._nothing))
-        values = {name: metric.compute() for name, metric in self._metrics.items()}
+        with at_least_float32():
+            values = {name: metric.compute() for name, metric in self._metrics.items()}
         return values, values.pop("confusion", None)
 
 

@@ -47,6 +47,11 @@ class Optimization:
         self._optimizer, self._options = _named("optimizer", optimizer or {"name": "Adam"}, torch.optim)
         self._schedule, self._schedule_options = _named("schedule", schedule or {}, torch.optim.lr_scheduler)
         self._monitor = self._schedule_options.pop("monitor", None)
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
+        if self._monitor is not None and not (self._schedule and issubclass(self._schedule, plateau)):
+            name = self._schedule and self._schedule.__name__
+            why = f"schedule.name is {name}, and only ReduceLROnPlateau watches a metric"
+            raise ValueError(f"schedule.monitor is {shown(self._monitor)}, but {why}; leave schedule.monitor out")
         if self._optimizer is torch.optim.SparseAdam:
             raise ValueError("optimizer.name is SparseAdam, and the gradients here are dense; give Adam")
         for name in ("lr", "weight_decay"):

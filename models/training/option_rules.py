@@ -55,7 +55,7 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
     if cfg.device == "cpu" and devices != "auto" and not 1 <= count <= most:
         limit = f"it is the number of processes, 1 to {most} on this machine"
         yield f"trainer.devices is {devices!r}; without a GPU (device=cpu) {limit}"
-    for option in ("trainer.accelerator", "model.cuda_graph"):
+    for option in ("trainer.accelerator", "trainer.sync_batchnorm", "model.cuda_graph"):
         value = OmegaConf.select(cfg, option)
         if cfg.device == "cpu" and value in (True, "gpu", "cuda"):
             way = "leave it out, or give device=cuda"
@@ -81,6 +81,9 @@ def of_values(cfg: DictConfig) -> Iterator[str]:
             yield f"{option} is {limit}, but the whole graph is one batch there; leave it out{way}"
         if overfit and split in ("train", "val") and limit is not None:
             yield f"{option} is {limit}, but trainer.overfit_batches={overfit} takes its place; leave one of them out"
+    if isinstance(overfit, float) and 0 < overfit < 1 and not of_nodes:
+        why = "the whole graph is one batch in validation, of which Lightning takes that share, too"
+        yield f"trainer.overfit_batches is {overfit}, but {why}; give a number of mini-batches"
     watched, every = (cfg.get("schedule") or {}).get("monitor"), trainer.get("check_val_every_n_epoch", 1)
     if cfg.mode == "train" and str(watched).startswith("val/") and every != 1:
         why = f"is read after each epoch, but trainer.check_val_every_n_epoch is {every}"

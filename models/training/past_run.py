@@ -14,6 +14,15 @@ from models.training.errors import fail
 from models.training.renamed_options import rename_options, with_new_names
 
 MODES = ("train", "predict", "evaluate")
+# Options of a training, which have no effect here, and the values that say so. callbacks=NAME may leave out the bar.
+_OF_TRAINING: dict[str, tuple[str | bool | None, ...]] = {
+    "result_path": (None,),
+    "timeline": (False,),
+    "optimized_metric": (),
+    "logger": (None, "none"),
+    "callbacks": ("default", "quiet", "none"),
+    "trainer.strategy": ("auto",),
+}
 _FIXED = ("task", "experiment", "hparams_search", "model")  # groups that make another model, or change several parts
 
 
@@ -82,8 +91,19 @@ def options_of_past_run(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig
             if key in _FIXED or key in ("trainer.devices", "trainer.num_nodes"):
                 why = "it is one process" if key.startswith("trainer") else f"{key} is that of {saved}"
                 raise ValueError(f"{override.input_line} does not go with mode={mode}: {why}; leave it out")
-            OmegaConf.update(past, key, OmegaConf.select(cfg, key), merge=False)
+            given, kind = OmegaConf.select(cfg, key), _of_training(key)
+            if kind is not None and override.value() not in _OF_TRAINING[kind] and given != OmegaConf.select(past, key):
+                why = f"{kind} is of a training, and this run has none"
+                raise ValueError(f"{override.input_line} does not go with mode={mode}: {why}; leave it out")
+            OmegaConf.update(past, key, given, merge=False)
     return past
+
+
+def _of_training(key: str) -> str | None:
+    """The part of a training that an option says something of; None if it has an effect on a run that has ended."""
+    if key.startswith("callbacks.progress"):
+        return None
+    return next((part for part in _OF_TRAINING if key == part or key.startswith(f"{part}.")), None)
 
 
 def overrides_of_past_run(checkpoint: Path) -> list[str]:

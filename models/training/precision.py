@@ -1,6 +1,9 @@
-"""The precision of float32 matrix products while a trainer runs."""
+"""The precision of float32 matrix products while a trainer runs, and of what is measured."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -8,6 +11,19 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from models.training.trainer_callbacks import callbacks_of
 
 _PRECISIONS = ("highest", "high", "medium")
+
+
+@contextmanager
+def at_least_float32() -> Iterator[None]:
+    """Within this, torch's own type is not of 16 bits, as with trainer.precision=bf16-true: measures of counts would be
+    rounded to it.
+    """
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(before if before.itemsize >= 4 else torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 class MatmulPrecision(LightningModule):

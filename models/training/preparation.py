@@ -74,6 +74,7 @@ def check_classes(cfg: DictConfig, given: Sequence[str]) -> None:
     Raises:
         ValueError: a class cannot be imported, is of the wrong kind, or does not go with another one.
     """
+    from models.training.link_job import refuse_split_of_nodes
     from models.training.node_types import check_types, takes_tables
     from models.training.own_classes import keep_options_of_own_classes
     from models.training.relational_job import watch_task
@@ -87,6 +88,8 @@ def check_classes(cfg: DictConfig, given: Sequence[str]) -> None:
         watch_task(cfg, given)
     elif cfg.task == "link":
         draw_score(cfg, given, "auc")
+        if cfg.mode == "train":
+            refuse_split_of_nodes(cfg, given)
     check_types(cfg)
     check_monitors(cfg)
 

@@ -28,6 +28,26 @@ def test_average_precision_is_scikit_learns(positive, negative):
     assert np.isclose(got, want)
 
 
+def test_measures_are_exact_whatever_torchs_type_is():
+    positive, negative = torch.randn(2, 500, generator=torch.Generator().manual_seed(0))
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)  # as within a run with trainer.precision=bf16-true
+    try:
+        placed = ranks(positive, negative[:, None])
+        found = [auc(positive, negative), average_precision(positive, negative), mrr(placed), hits(placed, 1)]
+    finally:
+        torch.set_default_dtype(before)
+    truth, scores = [1] * 500 + [0] * 500, torch.cat([positive, negative])
+    above = (negative > positive).double()
+    want = [
+        roc_auc_score(truth, scores),
+        average_precision_score(truth, scores),
+        1 - above.mean() / 2,
+        1 - above.mean(),
+    ]
+    np.testing.assert_allclose(found, want, rtol=1e-9)
+
+
 @given(st.lists(st.lists(st.integers(-3, 3), min_size=4, max_size=4), min_size=1, max_size=9))
 def test_equal_scores_share_their_mean_rank(rows):
     scores = torch.tensor(rows).float()

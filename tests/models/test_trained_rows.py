@@ -183,6 +183,13 @@ def test_rows_without_a_type_for_them_are_refused() -> None:
         RGCN({"v": 3}, [("v", "to", "v")], "v", 8, 2, trained_rows=4, num_nodes={"v": 9})
 
 
+def test_rows_that_no_layer_reads_are_refused() -> None:
+    edge_types, widths = make_hetero().graph.edge_types, {"author": 5, "paper": 3, "term": 0}  # terms are two hops away
+    with pytest.raises(ValueError, match=r"trained_rows is 4, but types without features \(term\) are further from"):
+        RGCN(widths, edge_types, "author", 8, 3, 1, trained_rows=4, num_nodes=NUM_NODES)
+    RGCN(widths, edge_types, "author", 8, 3, 2, trained_rows=4, num_nodes=NUM_NODES)
+
+
 def test_rows_of_another_graph_are_refused() -> None:
     net = net_of(trained_rows=4, num_nodes={**NUM_NODES, "paper": 41})
     with pytest.raises(ValueError, match="graph has 40 nodes of type paper, the model rows of 41; make the model of"):

@@ -152,3 +152,5 @@ def test_other_options_are_refused() -> None:
         EntitiesDataset("am")
     with pytest.raises(ValueError, match=r"val_fraction is 1; it must be in \[0, 1\)"):
         EntitiesDataset("aifb", val_fraction=1)
+    with pytest.raises(ValueError, match="split_seed is 3, but no split is drawn; give val_fraction, or leave it out"):
+        EntitiesDataset("aifb", val_fraction=0, split_seed=3)

@@ -45,6 +45,7 @@ def test_a_split_is_drawn_on_the_largest_component(shared_data: Any, tmp_path: P
         ({"name": "pubmed"}, "name is 'pubmed'; it must be one of cora, citeseer"),
         ({"num_train": 0}, "num_train is 0; it must be at least 1"),
         ({"num_train": 20, "num_val": -1}, "num_val is -1"),
+        ({"num_val": 50}, "num_val is 50, but no split is drawn; give num_train, or leave it out"),
         ({"split_seed": -1}, "split_seed is -1"),
         ({"split_seed": 3}, "split_seed is 3, but no split is drawn; give num_train, or leave it out"),
     ],

@@ -382,6 +382,11 @@ def test_labels_with_fractions_are_refused(load):
         ({"label": "y"}, "label is 'y', a column of nodes, but there is no table of nodes; give its path"),
         ({"features": ["y"]}, r"features is \['y'\], a column of nodes, but there is no table"),
         ({"nodes": "n.csv", "split": "part"}, "split is 'part', but there is no label; give its column"),
+        ({"nodes": "n.csv", "split_seed": 3}, "split_seed is 3, but no split is drawn; give the column of labels"),
+        (
+            {"nodes": "n.csv", "label": "y", "split": "part", "split_seed": 3},
+            "split_seed is 3, but no split is drawn; give fractions as split, or leave it out",
+        ),
         ({"split": [0.6, 0.6, 0]}, "split fractions"),
         ({"largest_component": True}, "largest_component is true, which tables have not"),
     ],

@@ -119,6 +119,14 @@ def refusal(*arguments: str) -> str:
             "cannot read the argument dataset@own=cora; give NAME=VALUE, without spaces, and no @",
         ),
         ("@own=1", "cannot read the argument @own=1; give NAME=VALUE, without spaces, and no @ in NAME"),
+        (
+            "schedule={name: StepLR, step_size: 3}",
+            "schedule={name: StepLR, step_size: 3} has an option that schedule has not; +schedule.NAME=VALUE adds one",
+        ),
+        (
+            "callbacks.best={save_last: true}",
+            "has an option that callbacks.best has not; +callbacks.best.NAME=VALUE adds one, ++callbacks.best={...} s",
+        ),
         ("~seed=4", "Could not delete from config. The value of 'seed' is 0 and not 4."),
         ("~model.colour", "there is no option model.colour; model has class_weights, cuda_graph"),
         ("hydra.sweeper.colour=1", "there is no option hydra.sweeper.colour; `python train.py --help` lists all"),
@@ -126,6 +134,17 @@ def refusal(*arguments: str) -> str:
 )
 def test_a_misspelt_argument_is_named_with_the_nearest(argument: str, message: str) -> None:
     assert message in refusal(argument)
+
+
+def test_jobs_of_a_sweep_share_no_result() -> None:
+    for sweep in (["-m", "seed=0,1"], ["--multirun"], ["hparams_search=grid"]):
+        with pytest.raises(
+            ValueError, match=r"result_path is a.json, one file for all jobs of the sweep; give 'result_p"
+        ):
+            prepared([*sweep, "result_path=a.json"], CONF)
+        for path in ("null", "${run_dir}/a.json", "a.json,b.json"):
+            prepared([*sweep, f"result_path={path}"], CONF)
+    assert prepared(["result_path=a.json"], CONF) == ["result_path=a.json"]
 
 
 def test_flags_of_hydra_are_let_through() -> None:

@@ -1,5 +1,6 @@
 """Link prediction from end to end: a graph with a structure is learned, and bad input ends in one line."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,14 @@ def test_a_job_learns_and_prints_its_metrics(composed, capsys):
     told = capsys.readouterr().out
     for measure in ("auc", "ap", "mrr", "hits@1", "hits@10"):
         assert measure in told
+
+
+def test_narrow_weights_have_exact_measures(composed, tmp_path):
+    size = ("dataset.num_nodes=200", "dataset.mean_degree=8", "trainer.max_epochs=1", "callbacks=quiet")
+    train_module.train(composed(*size, "trainer.precision=bf16-true"))
+    found = json.loads((tmp_path / "result.json").read_text())["metrics"]
+    values = torch.tensor([found[f"{split}/{name}"] for split in ("val", "test") for name in ("auc", "ap", "mrr")])
+    assert (values != values.bfloat16()).all()
 
 
 @pytest.mark.parametrize("callbacks", ["default", "quiet"])

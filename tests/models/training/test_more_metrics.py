@@ -34,6 +34,21 @@ def test_values_are_those_by_hand() -> None:
     assert more.result()[1].sum() == 1
 
 
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_values_are_exact_whatever_torchs_type_is(multilabel: bool) -> None:
+    found, before = [], torch.get_default_dtype()
+    try:
+        for dtype in (torch.float32, torch.bfloat16):  # as within a run with trainer.precision=bf16-true
+            torch.set_default_dtype(dtype)
+            more = MoreMetrics(["f1", "precision", "recall", "auc"], 3, multilabel)
+            more.add(LOGITS, torch.nn.functional.one_hot(LABELS) if multilabel else LABELS)
+            found.append(more.result()[0])
+            assert torch.get_default_dtype() == dtype
+    finally:
+        torch.set_default_dtype(before)
+    assert found[0] == found[1]
+
+
 def test_the_auc_counts_pairs_in_order() -> None:
     more = MoreMetrics(["auc"], 2, True)
     more.add(torch.tensor([[1.0, 0.0], [2.0, 3.0], [3.0, 1.0]]), torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]]))

@@ -81,6 +81,10 @@ def test_checkpoints_keep_plain_values() -> None:
         ({"optimizer": {"momentum": 0.5}}, "optimizer.name is None; it must be a class of torch.optim"),
         ({"optimizer": {"name": "LBFGS"}}, "weight_decay is 0.25, but LBFGS has none"),
         ({"schedule": {"name": "Cosine"}}, "schedule.name is 'Cosine'; it must be a class of torch.optim.lr_scheduler"),
+        (
+            {"schedule": {"name": "CosineAnnealingLR", "T_max": 5, "monitor": "val/loss"}},
+            "schedule.monitor is 'val/loss', but schedule.name is CosineAnnealingLR, and only ReduceLROnPlateau",
+        ),
         ({"schedule": {"name": "StepLR"}}, "schedule StepLR with {}: .*step_size"),
     ],
 )

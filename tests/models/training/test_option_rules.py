@@ -51,6 +51,10 @@ VALUES: list[tuple[dict[str, Any], str]] = [
         "trainer.limit_train_batches is 2, but trainer.overfit_batches=1 takes its place; leave one of them out",
     ),
     (
+        {"trainer": {"overfit_batches": 0.1}, "task": "link"},
+        "trainer.overfit_batches is 0.1, but the whole graph is one batch in validation, of which Lightning takes that",
+    ),
+    (
         {"schedule": {"monitor": "val/loss"}, "trainer": {"check_val_every_n_epoch": 2}},
         "schedule.monitor is val/loss, which is read after each epoch, but trainer.check_val_every_n_epoch is 2; give",
     ),
@@ -83,6 +87,7 @@ ALIKE_PARTS: list[tuple[dict[str, Any], str]] = [  # the same rules for other op
     ),
 ]
 ALIKE_VALUES: list[tuple[dict[str, Any], str]] = [
+    ({"trainer": {"sync_batchnorm": True}}, "trainer.sync_batchnorm is true, but this run has no GPU (device=cpu); le"),
     ({"model": {"cuda_graph": True}}, "model.cuda_graph is true, but this run has no GPU (device=cpu)"),
     ({"trainer": {"min_steps": 5, "max_steps": 2}}, "trainer.min_steps is 5, but training ends at trainer.max_st"),
     ({"trainer": {"limit_val_batches": 0.5}, "task": "link"}, "trainer.limit_val_batches is 0.5, but the whole graph"),
@@ -145,6 +150,8 @@ def test_options_that_go_together_are_taken() -> None:
         {"trainer": {"gradient_clip_algorithm": "value", "gradient_clip_val": 0.5}},
         {"trainer": {"limit_val_batches": 0.5, "limit_test_batches": 0, "limit_predict_batches": 2}},
         {"trainer": {"limit_test_batches": 0.5}, "exact_test": False},
+        {"trainer": {"overfit_batches": 0.1}},
+        {"trainer": {"overfit_batches": 2}, "task": "link"},
         {"schedule": {"monitor": "train/loss"}, "trainer": {"check_val_every_n_epoch": 2}},
         {"features": {"dtype": "float16"}, "trainer": {"precision": "bf16-mixed"}},
         {"features": {"dtype": "float32", "storage_dtype": "float16"}},

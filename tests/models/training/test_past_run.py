@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -355,6 +356,21 @@ def test_a_checkpoint_of_another_dataset_is_refused(tmp_path: Path, composed: Co
     with pytest.raises(ValueError, match=r"of dataset graph whose digest is \w+, but this is dataset graph"):
         use(composed, folder, "predict")
     assert not (tmp_path / "new" / "predictions.parquet").exists()
+
+
+def test_options_of_a_training_are_refused(tmp_path: Path, composed: Composer) -> None:
+    folder = trained(tmp_path, composed, "optimized_metric=val/loss")
+    for option in (
+        f"result_path={tmp_path / 'result.json'}", "timeline=true", "optimized_metric=val/acc", "logger=tensorboard",
+        "logger.csv.version=b", "callbacks.early_stopping.patience=3", "+callbacks.own._target_=builtins.dict",
+        "trainer.strategy=ddp",
+    ):  # fmt: skip
+        kind = "trainer.strategy" if option.startswith("trainer") else re.split(r"[.=]", option.lstrip("+"))[0]
+        refused = f"{option} does not go with mode=evaluate: {kind} is of a training, and this run has none; leave it"
+        with pytest.raises(ValueError, match=f"^{re.escape(refused)}"):
+            use(composed, folder, "evaluate", option)
+    as_it_was = "optimized_metric=val/loss", "result_path=null", "timeline=false", "logger=none"
+    use(composed, folder, "evaluate", *as_it_was, "callbacks.progress=null", "trainer.strategy=auto")
 
 
 def test_what_cannot_be_done_is_refused_at_once(tmp_path: Path, composed: Composer) -> None:

@@ -42,7 +42,7 @@ def average_precision(positive: Tensor, negative: Tensor) -> float:
         return ordered.numel() - torch.searchsorted(ordered, scores, right=False)
 
     true, false = (at_least(torch.sort(part.double()).values) for part in (positive, negative))
-    return float((true / (true + false)).mean())
+    return float((true.double() / (true + false)).mean())
 
 
 def ranks(positive: Tensor, negative: Tensor) -> Tensor:

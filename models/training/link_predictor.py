@@ -177,8 +177,10 @@ class LinkPredictor(EpochLoss):
         values |= {f"hits@{k}": hits(placed, k) for k in HITS}
         for name, value in values.items():
             check_finite(self, f"{split}/{name}", value)
+        # Not of the default type: with `trainer.precision=bf16-true` that has three digits.
+        found = {name: torch.tensor(value, dtype=torch.float32, device=self.device) for name, value in values.items()}
         self.log_dict(
-            {f"{split}/{name}": torch.tensor(value, device=self.device) for name, value in values.items()},
+            {f"{split}/{name}": value for name, value in found.items()},
             prog_bar=True,
             batch_size=len(batch.links),
             sync_dist=True,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,19 @@ class KnownAUROC(classes.BinaryAUROC):
     def compute(self) -> Tensor:  # type: ignore[override]  # a base of its base returns a curve
         labels = dim_zero_cat(self.target)
         return labels.new_full((), torch.nan, dtype=torch.float32) if (labels == labels[0]).all() else super().compute()
+
+
+@contextmanager
+def _float32_at_least() -> Iterator[None]:
+    """torchmetrics divides counts in torch's default type, which `trainer.precision=bf16-true` makes one of three
+    digits in steps of a trainer.
+    """
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.promote_types(before, torch.float32))
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def take_part(metric: Metric, scores: Tensor, labels: Tensor) -> None:
@@ -141,7 +155,8 @@ class MoreMetrics:
         """Name -> value, and the confusion matrix `[true class, predicted class]` if it was asked for."""
         for metric in self._metrics.values():
             take_part(metric, *(nothing.to(metric.device) for nothing in self._nothing))
-        values = {name: metric.compute() for name, metric in self._metrics.items()}
+        with _float32_at_least():
+            values = {name: metric.compute() for name, metric in self._metrics.items()}
         return values, values.pop("confusion", None)
 
 

@@ -195,7 +195,8 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
             loss = F.cross_entropy(out, batch.y, reduction=reduction)
         else:
             of = F.l1_loss if self.task_kind == "regression" else F.binary_cross_entropy_with_logits
-            loss = of(out, batch.y.to(out.dtype), reduction=reduction)
+            wide = torch.promote_types(out.dtype, torch.float32)  # in autocast's bfloat16 labels have three digits
+            loss = of(out.to(wide), batch.y.to(wide), reduction=reduction)
         return loss @ batch.weights.to(loss.dtype) if isinstance(batch, CapturedTrees) else loss
 
     def _within(self, out: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from lightning.pytorch.plugins.precision import HalfPrecision
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from models.ranking import auc, average_precision, hits, mrr, ranks
@@ -26,6 +27,13 @@ def test_average_precision_is_scikit_learns(positive, negative):
     got = average_precision(torch.tensor(positive).float(), torch.tensor(negative).float())
     want = average_precision_score([1] * len(positive) + [0] * len(negative), positive + negative)
     assert np.isclose(got, want)
+
+
+def test_average_precision_ignores_torchs_default_type():
+    scores = torch.randn(2, 1000, generator=torch.Generator().manual_seed(0))
+    with HalfPrecision("bf16-true").forward_context():
+        got = average_precision(*scores)
+    assert got == pytest.approx(average_precision_score([1] * 1000 + [0] * 1000, scores.view(-1)), rel=1e-6)
 
 
 @given(st.lists(st.lists(st.integers(-3, 3), min_size=4, max_size=4), min_size=1, max_size=9))

@@ -5,10 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
+from lightning.pytorch import Trainer
 from omegaconf import open_dict
 
 import train as train_module
+from loader.datamodules.links import LinkDataModule
+from loader.datasets import NodeDataset
 from loader.samplers import FusedSampler, LinkSampler, Negatives
+from models.ranking import auc, hits, mrr, ranks
 from models.training.link_predictor import LinkPredictor
 
 CONF = Path(train_module.__file__).parent / "conf"
@@ -88,3 +92,24 @@ def test_scores_are_inner_products(random_graph):
     assert truth.tolist() == [1] * 3 + [0] * 6
     want = [float(embedded[u] @ embedded[v]) for u, v in ends.t().tolist()]
     assert torch.allclose(model(links), torch.tensor(want), atol=1e-6)
+
+
+def test_scores_in_bfloat16_have_all_digits(tmp_path, random_graph):
+    graph = random_graph(60, 500)
+    splits = {split: torch.empty(0, dtype=torch.int64) for split in ("train", "val", "test")}
+    data = NodeDataset("links", graph, torch.randn(60, 4), torch.full((60,), -1), splits, num_classes=0)
+    module = LinkDataModule(data, FusedSampler([-1, -1], num_threads=1), val=0.2)
+    model = LinkPredictor(4)
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    trainer = Trainer(precision="bf16-true", accelerator="cpu", default_root_dir=tmp_path, **quiet)
+    (found,) = trainer.validate(model, module, verbose=False)
+    held = module.held_out("val")
+    embedded = model.embed(held.graph, held.features)
+
+    def score(pairs):
+        return (embedded[pairs[..., 0]] * embedded[pairs[..., 1]]).sum(-1)
+
+    among = torch.stack((held.links[:, :1].expand_as(held.targets), held.targets), -1)
+    placed = ranks(score(held.links), score(among))
+    wanted = {"auc": auc(score(held.links), score(held.negatives)), "mrr": mrr(placed), "hits@10": hits(placed, 10)}
+    assert {name: found[f"val/{name}"] for name in wanted} == pytest.approx(wanted, rel=1e-6)

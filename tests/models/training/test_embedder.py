@@ -20,7 +20,7 @@ def test_scores_in_bfloat16_have_all_digits(tmp_path: Path) -> None:
     labels = (torch.rand(90, 5, generator=generator) < 0.4).float()
     graph = Graph.from_edges(torch.arange(89), torch.arange(1, 90), 90)
     whole = WholeGraph(
-        graph, torch.empty(90, 0), labels, dict(zip(("train", "val", "test"), torch.arange(90).chunk(3)))
+        graph, torch.empty(90, 0), labels, dict(zip(("train", "val", "test"), torch.arange(90).chunk(3), strict=True))
     )
     model = NodeEmbedder(90, 5, multilabel=True, dim=8)
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}

@@ -41,6 +41,16 @@ def test_the_auc_counts_pairs_in_order() -> None:
     assert more.result()[0]["auc"] == pytest.approx((1 / 2 + 0) / 2)  # of each label, the pairs in order
 
 
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_the_auc_tells_large_logits_apart(multilabel: bool) -> None:
+    """Whose shares are all 1 in float32."""
+    first, labels = torch.tensor([20.0, 30.0, 25.0, -1.0]), torch.tensor([1, 0, 0, 1])
+    logits = torch.stack((first, -first if multilabel else torch.zeros(4)), 1)
+    more = MoreMetrics(["auc"], 2, multilabel)
+    more.add(logits, torch.stack((1 - labels, labels), 1).float() if multilabel else labels)
+    assert float(more.result()[0]["auc"]) == 1
+
+
 @pytest.mark.parametrize("precision", ["bf16-true", "16-true"])
 def test_values_ignore_torchs_default_type(precision: Any) -> None:
     """In a step of a trainer, in which the exact test computes them, it is that of its precision."""

@@ -69,6 +69,11 @@ def test_binary_scores_are_of_logits_everywhere() -> None:
     assert scores == pytest.approx({"auroc": 1.0, "ap": 1.0, "acc": 1.0, "f1": 1.0})
 
 
+def test_scores_tell_large_logits_apart() -> None:
+    scores = evaluated("binary", ([20.0, 30.0, 25.0], [0, 1, 1]), ([-1.0], [0]))
+    assert scores == pytest.approx({"auroc": 1.0, "ap": 1.0, "acc": 3 / 4, "f1": 4 / 5})
+
+
 @pytest.mark.filterwarnings("ignore:No positive samples found in target")  # the average precision's
 @pytest.mark.parametrize("label", [0, 1])
 def test_one_class_alone_has_no_auroc(label: int) -> None:

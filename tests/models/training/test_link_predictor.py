@@ -10,7 +10,8 @@ from omegaconf import open_dict
 
 import train as train_module
 from loader.datamodules.links import LinkDataModule
-from loader.datasets import NodeDataset
+from loader.datasets import DatasetError, NodeDataset
+from loader.graph import Graph
 from loader.samplers import FusedSampler, LinkSampler, Negatives
 from models.ranking import auc, hits, mrr, ranks
 from models.training.link_predictor import LinkPredictor
@@ -94,14 +95,32 @@ def test_scores_are_inner_products(random_graph):
     assert torch.allclose(model(links), torch.tensor(want), atol=1e-6)
 
 
-def test_scores_in_bfloat16_have_all_digits(tmp_path, random_graph):
-    graph = random_graph(60, 500)
+def links_of(graph):
     splits = {split: torch.empty(0, dtype=torch.int64) for split in ("train", "val", "test")}
-    data = NodeDataset("links", graph, torch.randn(60, 4), torch.full((60,), -1), splits, num_classes=0)
-    module = LinkDataModule(data, FusedSampler([-1, -1], num_threads=1), val=0.2)
-    model = LinkPredictor(4)
+    nodes = graph.num_nodes
+    data = NodeDataset("links", graph, torch.randn(nodes, 4), torch.full((nodes,), -1), splits, num_classes=0)
+    return LinkDataModule(data, FusedSampler([-1, -1], num_threads=1), val=0.2)
+
+
+def quiet_trainer(folder, **options):
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
-    trainer = Trainer(precision="bf16-true", accelerator="cpu", default_root_dir=tmp_path, **quiet)
+    return Trainer(accelerator="cpu", default_root_dir=folder, **quiet, **options)
+
+
+@pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers")
+def test_links_of_a_full_node_end_no_training(tmp_path):
+    """Which has no other node to rank them among: the test would find out after the training."""
+    ends = torch.arange(30)
+    graph = Graph.from_edges(torch.zeros(29, dtype=torch.int64), ends[1:], 30)  # a star
+    trainer = quiet_trainer(tmp_path, max_epochs=1, limit_val_batches=0)
+    with pytest.raises(DatasetError, match="dataset links: node 0 has an edge to every other node, so it has no nega"):
+        trainer.fit(LinkPredictor(4), links_of(graph))
+    assert trainer.global_step == 0
+
+
+def test_scores_in_bfloat16_have_all_digits(tmp_path, random_graph):
+    module, model = links_of(random_graph(60, 500)), LinkPredictor(4)
+    trainer = quiet_trainer(tmp_path, precision="bf16-true")
     (found,) = trainer.validate(model, module, verbose=False)
     held = module.held_out("val")
     embedded = model.embed(held.graph, held.features)

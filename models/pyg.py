@@ -172,10 +172,8 @@ class PyGNet(nn.Module):
         neighbors, root = self._degrees
         source, target = edges
         # Not of the default type: bfloat16, of a trainer's bf16-true, counts up to 256.
-        counting = {"dtype": torch.float32, "device": edges.device}
-        picks = torch.zeros(last - first, **counting).index_add_(
-            0, target - first, torch.ones(target.numel(), **counting)
-        )
+        ones = torch.ones(target.numel(), dtype=torch.float32, device=edges.device)
+        picks = ones.new_zeros(last - first).index_add_(0, target - first, ones)
         scale = neighbors[nodes[first:last]] / picks.clamp(min=1)
         apart = source != target
         source, target = source[apart], target[apart]

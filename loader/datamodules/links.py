@@ -295,7 +295,7 @@ class LinkDataModule(DatasetModule):
         around = self.around.on(device)
         sampler = self._sampler(around, split.known)
         if self.trainer is not None:
-            self._check_ranked(split)
+            self._check_eval_negatives(split)
         links = split.pairs["train"]
         if sampler.edge_type is None or sampler.reverse == sampler.edge_type:
             links = torch.cat([links, links.flip(1)])
@@ -368,7 +368,7 @@ class LinkDataModule(DatasetModule):
         _core.negatives(*draw, given, drawn[0] if given is None else None, drawn[1], known.indptr, known.indices, True)
         return drawn
 
-    def _check_ranked(self, split: LinkSplit) -> None:
+    def _check_eval_negatives(self, split: LinkSplit) -> None:
         """Raises DatasetError if there is nothing to rank a held-out link among: else a run would end in that after its
         training.
         """

@@ -138,7 +138,8 @@ def best_new_targets(
         Sources, targets (int64) and scores (float32), `[rows]` each, by source, then by descending score.
     """
     among = embedded if of_targets is None else of_targets
-    scores = embedded[first:last].float() @ among.float().t()  # [sources, targets]
+    with torch.autocast(embedded.device.type, enabled=False):  # whatever made the embeddings, scores are float32
+        scores = embedded[first:last].float() @ among.float().t()  # [sources, targets]
     ends = onward.indptr[first : last + 1].long()
     source = torch.arange(last - first).repeat_interleave(ends.diff())
     target = onward.indices[ends[0] : ends[-1]].long()

@@ -171,9 +171,9 @@ class PyGNet(nn.Module):
             self._degrees = self._degrees[0].to(nodes.device), self._degrees[1].to(nodes.device)
         neighbors, root = self._degrees
         source, target = edges
-        picks = torch.zeros(last - first, device=edges.device).index_add_(
-            0, target - first, torch.ones(target.numel(), device=edges.device)
-        )
+        # Not of the default type: bfloat16, of a trainer's bf16-true, counts up to 256.
+        ones = torch.ones(target.numel(), dtype=torch.float32, device=edges.device)
+        picks = ones.new_zeros(last - first).index_add_(0, target - first, ones)
         scale = neighbors[nodes[first:last]] / picks.clamp(min=1)
         apart = source != target
         source, target = source[apart], target[apart]

@@ -294,6 +294,8 @@ class LinkDataModule(DatasetModule):
     ) -> LinkLoader:
         around = self.around.on(device)
         sampler = self._sampler(around, split.known)
+        if self.trainer is not None:
+            self._check_eval_negatives(split)
         links = split.pairs["train"]
         if sampler.edge_type is None or sampler.reverse == sampler.edge_type:
             links = torch.cat([links, links.flip(1)])
@@ -342,25 +344,45 @@ class LinkDataModule(DatasetModule):
         """The links of "val" or "test", with negatives drawn for them."""
         assert self.data is not None
         split = self._held_out()
-        links, ends = split.pairs[name], self._sampler(self.around).ends(split.graph)
-        known = ends.edges(split.known)
-        count, batch = len(links), ("val", "test").index(name)
-        drawn = torch.empty(2, count, dtype=torch.int64)
-        targets = torch.empty(count * self.eval_negatives, dtype=torch.int64)
-        # Epochs count up from 0: the last one is never reached, so that training has other negatives.
-        among = len(ends.sources), len(ends.targets), ends.sources == ends.targets
-        draw = *among, self.seed, 2**64 - 1, batch
-        _core.negatives(*draw, None, drawn[0], drawn[1], known.indptr, known.indices, True)
-        given = links[:, 0].contiguous()
-        _core.negatives(*draw, given, None, targets, known.indptr, known.indices, True)
+        links = split.pairs[name]
+        given, count, batch = links[:, 0].contiguous(), len(links), ("val", "test").index(name)
         return HeldOutLinks(
             split.graph,
             self.data.features,
             links,
-            drawn.t().contiguous(),
-            targets.view(count, self.eval_negatives),
+            self._negatives(split, batch, None, count).t().contiguous(),
+            self._negatives(split, batch, given, count * self.eval_negatives)[1].view(count, self.eval_negatives),
             partial(self.all_nodes, split.graph),
         )
+
+    def _negatives(self, split: LinkSplit, batch: int, given: Tensor | None, count: int) -> Tensor:
+        """`[2, count]` int64, pairs that are no links, with `count / len(given)` for each of the sources `given`."""
+        ends = self._sampler(self.around).ends(split.graph)
+        known = ends.edges(split.known)
+        drawn = torch.empty(2, count, dtype=torch.int64)
+        among = len(ends.sources), len(ends.targets), ends.sources == ends.targets
+        # Epochs count up from 0: the last one is never reached, so that training has other negatives.
+        draw = *among, self.seed, 2**64 - 1, batch
+        if given is not None:
+            drawn[0] = given.repeat_interleave(count // max(len(given), 1))
+        _core.negatives(*draw, given, drawn[0] if given is None else None, drawn[1], known.indptr, known.indices, True)
+        return drawn
+
+    def _check_eval_negatives(self, split: LinkSplit) -> None:
+        """Raises DatasetError if there is nothing to rank a held-out link among: else a run would end in that after its
+        training.
+        """
+        assert self.data is not None
+        for batch, name in enumerate(("val", "test")):
+            given = split.pairs[name][:, 0].unique()
+            try:
+                self._negatives(split, batch, given, len(given))
+            except ValueError as error:
+                why = str(error).partition(";")[0]
+                raise DatasetError(
+                    f"dataset {self.data.name}: {why} to rank its links of the {name} split among; leave the links of "
+                    "that node out of the dataset"
+                ) from error
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Moves a mini-batch that is not on the device yet."""

@@ -24,7 +24,7 @@ MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None",
 _BLOCK = 1 << 24  # bytes of a CSV file that are parsed at once
 _PART_ROWS = 1 << 20  # rows of a Parquet file that are read at once
 _MOST_CATEGORIES = 100
-_MOST_ROUNDED = 0.25  # of a column's deviation, as in stores: what float64 may round off its values
+MOST_ROUNDED = 0.25  # of a column's deviation, as in stores: what float64 may round off its values
 _INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 
 
@@ -307,7 +307,7 @@ class Column:
             )
         if there.size and there.min() == there.max():
             deviation = 0.0  # not what rounding makes of it
-        if there.size and _MOST_ROUNDED * deviation < np.spacing(np.abs(there).max()) / 2 and _differ(values):
+        if there.size and MOST_ROUNDED * deviation < np.spacing(np.abs(there).max()) / 2 and _differ(values):
             raise DatasetError(
                 f"{path}: column {name} has different values around {there[0]:.17g}, which are nearly one as float64: "
                 "save by how much they are above the smallest, or leave the column out"

@@ -106,8 +106,10 @@ class NodeEmbedder(EpochLoss):
         nodes = batch.splits["val"]
         logits, labels = self._probe(batch).logits(self.net(nodes.to(self.device))), batch.labels[nodes]
         labels = labels.to(logits.device)
-        loss = F.binary_cross_entropy_with_logits if self.multilabel else F.cross_entropy
-        found = loss(logits, labels).float()
+        if self.multilabel:  # torch computes in the narrower of the two types
+            found = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype)).float()
+        else:
+            found = F.cross_entropy(logits, labels).float()
         check_finite(self, "val/loss", found)
         values = {"val/loss": found, "val/acc": self._accuracy(logits, labels)[0]}
         self.log_dict(values, prog_bar=True, batch_size=nodes.numel(), sync_dist=True)
@@ -135,7 +137,8 @@ class NodeEmbedder(EpochLoss):
         """On the device, where processes on GPUs can exchange it."""
         if self.multilabel:
             micro, macro = f1_scores(top_labels(logits, labels), labels)
-            found = torch.tensor([micro, macro], dtype=torch.float32, device=self.device)  # torch's own is the run's
+            # Not of the default type: with `trainer.precision=bf16-true` that has three digits.
+            found = torch.tensor([micro, macro], dtype=torch.float32, device=self.device)
             return found[0], found[1]
         return (logits.argmax(-1) == labels).float().mean().to(self.device), None
 

@@ -177,10 +177,10 @@ class LinkPredictor(EpochLoss):
         values |= {f"hits@{k}": hits(placed, k) for k in HITS}
         for name, value in values.items():
             check_finite(self, f"{split}/{name}", value)
-        # torch's own type is the run's, of 16 bits with trainer.precision=bf16-true.
-        found = {f"{split}/{name}": torch.tensor(value, dtype=torch.float32) for name, value in values.items()}
+        # Not of the default type: with `trainer.precision=bf16-true` that has three digits.
+        found = {name: torch.tensor(value, dtype=torch.float32, device=self.device) for name, value in values.items()}
         self.log_dict(
-            {name: value.to(self.device) for name, value in found.items()},
+            {f"{split}/{name}": value for name, value in found.items()},
             prog_bar=True,
             batch_size=len(batch.links),
             sync_dist=True,

@@ -120,7 +120,8 @@ class MoreMetrics:
     def __init__(self, names: Sequence[str], num_classes: int, multilabel: bool, *, shared: bool = True) -> None:
         if multilabel and "confusion" in names:
             raise ValueError("metrics has 'confusion', but nodes have several labels here; leave it out")
-        self._nothing = torch.zeros(0, num_classes), torch.zeros((0, num_classes) if multilabel else 0).long()
+        labels = torch.zeros((0, num_classes) if multilabel else 0, dtype=torch.int64)
+        self._nothing = torch.zeros(0, num_classes, dtype=torch.float64), labels
         size = {"num_labels" if multilabel else "num_classes": num_classes, "sync_on_compute": shared}
         # Macro averages are the default of all of them.
         self._metrics = {name: _CLASSES[name][multilabel](**size) for name in names}
@@ -134,7 +135,8 @@ class MoreMetrics:
 
     def add(self, logits: Tensor, labels: Tensor) -> None:
         """Some nodes: `[n, num_classes]`, and labels `[n]`, or `[n, num_classes]` of 0 and 1."""
-        shares = logits.detach().float().sigmoid() if labels.dim() == 2 else logits.detach().float().softmax(-1)
+        logits = logits.detach().double()  # in float32, logits from 17 on are all the share 1, and equal to an AUC
+        shares = logits.sigmoid() if labels.dim() == 2 else logits.softmax(-1)
         for metric in self._metrics.values():
             metric.to(logits.device).update(shares, labels.to(logits.device).long())
 

@@ -195,7 +195,8 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
             loss = F.cross_entropy(out, batch.y, reduction=reduction)
         else:
             of = F.l1_loss if self.task_kind == "regression" else F.binary_cross_entropy_with_logits
-            loss = of(out, batch.y.to(out.dtype), reduction=reduction)
+            wide = torch.promote_types(out.dtype, torch.float32)  # in autocast's bfloat16 labels have three digits
+            loss = of(out.to(wide), batch.y.to(wide), reduction=reduction)
         return loss @ batch.weights.to(loss.dtype) if isinstance(batch, CapturedTrees) else loss
 
     def _within(self, out: Tensor) -> Tensor:
@@ -218,8 +219,9 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
         self._evaluated[0].add_(loss.detach(), alpha=batch.batch_size)
         self._evaluated[1].add_(batch.batch_size)
         if self.task_kind == "binary":
-            # torchmetrics takes logits for probabilities in a mini-batch where all lie between 0 and 1.
-            self._scores_of(split).update(out.float().sigmoid(), batch.y.long())
+            # torchmetrics takes logits for probabilities in a mini-batch where all lie between 0 and 1. In float32,
+            # logits from 17 on are all the probability 1, and equal to AUROC and average precision.
+            self._scores_of(split).update(out.double().sigmoid(), batch.y.long())
         elif self.task_kind == "regression":
             # Where labels are far from 0, float32 has too few digits for R2's sums of squares.
             self._scores_of(split).update(self._within(out).double(), batch.y.double())
@@ -233,7 +235,7 @@ class TaskPredictor(ReplayedSteps, MatmulPrecision, EpochLoss):
         check_finite(self, f"{split}/loss", loss)
         scores = self._scores_of(split)
         if self.task_kind == "binary":  # the others count in tensors of a known shape
-            nothing = torch.zeros(0, device=self.device)
+            nothing = torch.zeros(0, dtype=torch.float64, device=self.device)
             for score in scores.values(copy_state=False):
                 take_part(score, nothing, nothing.long())
         values = {f"{split}/{name}": value.float() for name, value in scores.compute().items()}

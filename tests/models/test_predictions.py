@@ -120,3 +120,12 @@ def test_new_targets_are_the_best_ones(count: int) -> None:
         found += list(zip(sources.tolist(), targets.tolist(), strict=True))
         torch.testing.assert_close(scores, (embedded[sources] * embedded[targets]).sum(-1))
     assert found == expected
+
+
+def test_scores_of_links_ignore_autocast() -> None:
+    embedded = torch.randn(20, 8, generator=torch.Generator().manual_seed(0))
+    onward = Graph.from_edges(torch.tensor([0]), torch.tensor([1]), 20).reverse()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = best_new_targets(embedded, onward, 0, 20, 5)
+    for of, wanted in zip(found, best_new_targets(embedded, onward, 0, 20, 5), strict=True):
+        assert torch.equal(of, wanted)

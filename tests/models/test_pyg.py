@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.plugins.precision import HalfPrecision
 from torch import Tensor, nn
 
 from loader.graph import Graph
@@ -101,6 +102,16 @@ def test_gcn_on_picks_has_the_mean_of_gcn(random_graph: Any) -> None:
     errors = (found.mean(0) - as_pyg_calls_it(net, graph, x)) / (found.std(0) / len(batches) ** 0.5)
     assert errors.abs().max() < 4.5  # of 180 outputs
     assert errors.abs().mean() < 1.0
+
+
+def test_gcn_counts_many_neighbors_in_bfloat16() -> None:
+    """A trainer's bf16-true makes bfloat16 torch's default type, in which 256 + 1 is 256."""
+    graph = Graph.from_edges(torch.arange(1, 1001), torch.zeros(1000, dtype=torch.int64), 1001)
+    net, x = make("gcn", graph, 1), torch.ones(1001, IN)
+    expected = exact(net, graph, x)[0]
+    with HalfPrecision("bf16-true").forward_context():
+        found = exact(net.bfloat16(), graph, x.bfloat16())[0]
+    torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.05)
 
 
 def test_loops_are_counted_in_parts(random_graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:

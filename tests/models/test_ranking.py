@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from lightning.pytorch.plugins.precision import HalfPrecision
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from models.ranking import auc, average_precision, hits, mrr, ranks
@@ -46,6 +47,13 @@ def test_measures_are_exact_whatever_torchs_type_is():
         1 - above.mean(),
     ]
     np.testing.assert_allclose(found, want, rtol=1e-9)
+
+
+def test_average_precision_ignores_torchs_default_type():
+    scores = torch.randn(2, 1000, generator=torch.Generator().manual_seed(0))
+    with HalfPrecision("bf16-true").forward_context():
+        got = average_precision(*scores)
+    assert got == pytest.approx(average_precision_score([1] * 1000 + [0] * 1000, scores.view(-1)), rel=1e-6)
 
 
 @given(st.lists(st.lists(st.integers(-3, 3), min_size=4, max_size=4), min_size=1, max_size=9))

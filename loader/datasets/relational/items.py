@@ -16,7 +16,7 @@ from loader.datasets.errors import DatasetError
 from loader.datasets.node_dataset import SPLITS
 from loader.datasets.relational.schema import Schema, TaskSchema
 from loader.datasets.relational.tables import Tables, key_texts, key_values, require_column, times_of_column
-from loader.datasets.table_columns import TableFile
+from loader.datasets.table_columns import MOST_ROUNDED, TableFile
 from loader.graph.checks import MISSING_TIME
 from loader.machine.arguments import shown
 
@@ -243,7 +243,25 @@ def labels_of(
             raise DatasetError(
                 f"{one.path}: {split} has one item; R2 needs two or more: change the split, or the items"
             )
+    if task.kind == "regression":
+        every = np.concatenate([as_numbers(one.labels) for one in items.values()])
+        _check_rounding(every, f"{items['train'].path}: column {task.label}")
     return found, classes
+
+
+def _check_rounding(labels: NDArray[np.float64], what: str) -> None:
+    """Raises DatasetError if float32 rounds off more of the labels of a regression than a part of their deviation: a
+    model would be right, as far as scores tell, whatever it predicts.
+    """
+    middle = float(np.mean(labels))
+    deviation, error = (
+        float(np.sqrt(np.mean(np.square(apart)))) for apart in (labels - middle, labels.astype(np.float32) - labels)
+    )
+    if labels.min() < labels.max() and error > MOST_ROUNDED * deviation:
+        raise DatasetError(
+            f"{what} has labels around {middle:.10g} with a deviation of {deviation:.3g}, of which float32 rounds off "
+            f"{error:.3g}; save by how much they are above the smallest"
+        )
 
 
 def _is_whole(text: str) -> bool:

@@ -6,10 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
+from lightning.pytorch import Trainer
 from omegaconf import open_dict
 
 import train as train_module
+from loader.datamodules.links import LinkDataModule
+from loader.datasets import DatasetError, NodeDataset
+from loader.graph import Graph
 from loader.samplers import FusedSampler, LinkSampler, Negatives
+from models.ranking import auc, hits, mrr, ranks
 from models.training.link_predictor import LinkPredictor
 
 CONF = Path(train_module.__file__).parent / "conf"
@@ -97,3 +102,42 @@ def test_scores_are_inner_products(random_graph):
     assert truth.tolist() == [1] * 3 + [0] * 6
     want = [float(embedded[u] @ embedded[v]) for u, v in ends.t().tolist()]
     assert torch.allclose(model(links), torch.tensor(want), atol=1e-6)
+
+
+def links_of(graph):
+    splits = {split: torch.empty(0, dtype=torch.int64) for split in ("train", "val", "test")}
+    nodes = graph.num_nodes
+    data = NodeDataset("links", graph, torch.randn(nodes, 4), torch.full((nodes,), -1), splits, num_classes=0)
+    return LinkDataModule(data, FusedSampler([-1, -1], num_threads=1), val=0.2)
+
+
+def quiet_trainer(folder, **options):
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    return Trainer(accelerator="cpu", default_root_dir=folder, **quiet, **options)
+
+
+@pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers")
+def test_links_of_a_full_node_end_no_training(tmp_path):
+    """Which has no other node to rank them among: the test would find out after the training."""
+    ends = torch.arange(30)
+    graph = Graph.from_edges(torch.zeros(29, dtype=torch.int64), ends[1:], 30)  # a star
+    trainer = quiet_trainer(tmp_path, max_epochs=1, limit_val_batches=0)
+    with pytest.raises(DatasetError, match="dataset links: node 0 has an edge to every other node, so it has no nega"):
+        trainer.fit(LinkPredictor(4), links_of(graph))
+    assert trainer.global_step == 0
+
+
+def test_scores_in_bfloat16_have_all_digits(tmp_path, random_graph):
+    module, model = links_of(random_graph(60, 500)), LinkPredictor(4)
+    trainer = quiet_trainer(tmp_path, precision="bf16-true")
+    (found,) = trainer.validate(model, module, verbose=False)
+    held = module.held_out("val")
+    embedded = model.embed(held.graph, held.features)
+
+    def score(pairs):
+        return (embedded[pairs[..., 0]] * embedded[pairs[..., 1]]).sum(-1)
+
+    among = torch.stack((held.links[:, :1].expand_as(held.targets), held.targets), -1)
+    placed = ranks(score(held.links), score(among))
+    wanted = {"auc": auc(score(held.links), score(held.negatives)), "mrr": mrr(placed), "hits@10": hits(placed, 10)}
+    assert {name: found[f"val/{name}"] for name in wanted} == pytest.approx(wanted, rel=1e-6)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch.plugins.precision import HalfPrecision
 from train_runs import Composer, in_process
 
 from models.training.more_metrics import MoreMetrics, as_metrics
@@ -53,6 +54,34 @@ def test_the_auc_counts_pairs_in_order() -> None:
     more = MoreMetrics(["auc"], 2, True)
     more.add(torch.tensor([[1.0, 0.0], [2.0, 3.0], [3.0, 1.0]]), torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]]))
     assert more.result()[0]["auc"] == pytest.approx((1 / 2 + 0) / 2)  # of each label, the pairs in order
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_the_auc_tells_large_logits_apart(multilabel: bool) -> None:
+    """Whose shares are all 1 in float32."""
+    first, labels = torch.tensor([20.0, 30.0, 25.0, -1.0]), torch.tensor([1, 0, 0, 1])
+    logits = torch.stack((first, -first if multilabel else torch.zeros(4)), 1)
+    more = MoreMetrics(["auc"], 2, multilabel)
+    more.add(logits, torch.stack((1 - labels, labels), 1).float() if multilabel else labels)
+    assert float(more.result()[0]["auc"]) == 1
+
+
+@pytest.mark.parametrize("precision", ["bf16-true", "16-true"])
+def test_values_ignore_torchs_default_type(precision: Any) -> None:
+    """In a step of a trainer, in which the exact test computes them, it is that of its precision."""
+    metrics = pytest.importorskip("sklearn.metrics")
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 3, (3000,), generator=generator)
+    logits = torch.randn(3000, 3, generator=generator) + torch.nn.functional.one_hot(labels, 3)
+    more = MoreMetrics(["f1", "auc"], 3, False, shared=False)
+    with HalfPrecision(precision).forward_context():
+        more.add(logits, labels)
+        values = more.result()[0]
+        assert torch.get_default_dtype() != torch.float32
+    f1 = metrics.f1_score(labels, logits.argmax(1), average="macro")
+    assert float(values["f1"]) == pytest.approx(f1, rel=1e-6)
+    auc = metrics.roc_auc_score(labels, logits.softmax(1), multi_class="ovr")
+    assert float(values["auc"]) == pytest.approx(auc, rel=1e-6)
 
 
 @pytest.mark.parametrize("multilabel", [False, True])

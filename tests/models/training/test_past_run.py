@@ -273,8 +273,9 @@ def test_options_that_would_be_ignored_are_refused(tmp_path: Path, composed: Com
         train.train(composed("embeddings=true"))
 
 
-def test_the_best_new_links_are_written(tmp_path: Path, composed: Composer) -> None:
-    folder = trained(tmp_path, composed, "task=link", "datamodule.batch_size=64")
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_the_best_new_links_are_written(tmp_path: Path, composed: Composer, precision: str) -> None:
+    folder = trained(tmp_path, composed, "task=link", "datamodule.batch_size=64", f"trainer.precision={precision}")
     use(composed, folder, "predict", "new_links=3")
     found = rows(tmp_path)
     assert len(found["source"]) == 120

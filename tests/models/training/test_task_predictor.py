@@ -49,9 +49,13 @@ class Given(TaskPredictor):
         return out
 
 
-def evaluated(kind: str, *batches: tuple[list[float], list[float]]) -> dict[str, float]:
+def given(kind: str) -> Given:
     column = {"name": "x", "kind": "number", "width": 1, "categories": 0, "first_year": 0}
-    model = Given({"node": [column]}, [("node", "to", "node")], "node", kind, hidden_channels=2, encoder_layers=1)
+    return Given({"node": [column]}, [("node", "to", "node")], "node", kind, hidden_channels=2, encoder_layers=1)
+
+
+def evaluated(kind: str, *batches: tuple[list[float], list[float]]) -> dict[str, float]:
+    model = given(kind)
     model._begin("val")
     for out, y in batches:
         labels = torch.tensor(y)
@@ -63,6 +67,11 @@ def test_binary_scores_are_of_logits_everywhere() -> None:
     # All logits of the first mini-batch lie between 0 and 1, where probabilities do, too.
     scores = evaluated("binary", ([0.1, 0.2], [1, 1]), ([-1.0, 3.0], [0, 1]))
     assert scores == pytest.approx({"auroc": 1.0, "ap": 1.0, "acc": 1.0, "f1": 1.0})
+
+
+def test_scores_tell_large_logits_apart() -> None:
+    scores = evaluated("binary", ([20.0, 30.0, 25.0], [0, 1, 1]), ([-1.0], [0]))
+    assert scores == pytest.approx({"auroc": 1.0, "ap": 1.0, "acc": 3 / 4, "f1": 4 / 5})
 
 
 @pytest.mark.filterwarnings("ignore:No positive samples found in target")  # the average precision's
@@ -81,6 +90,12 @@ def test_r2_holds_for_labels_far_from_zero() -> None:
     out, y = (np.concatenate([batch[end] for batch in batches]) for end in (0, 1))
     expected = 1 - np.square(y - out).sum() / np.square(y - y.mean()).sum()
     assert scores == pytest.approx({"mae": np.abs(y - out).mean(), "r2": expected})
+
+
+def test_losses_in_bfloat16_do_not_round_labels() -> None:
+    """Which has 2008 and 2016, and no year between: a loss against these would teach another label."""
+    batch = SimpleNamespace(out=torch.tensor([2008, 2016], dtype=torch.bfloat16), y=torch.tensor([2010.0, 2013.0]))
+    assert float(given("regression")._loss(batch.out, batch)) == 2.5  # type: ignore[arg-type]
 
 
 def test_graphs_are_refused_where_they_cannot_be(tmp_path: Path) -> None:

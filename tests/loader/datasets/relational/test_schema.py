@@ -281,6 +281,23 @@ def test_items_of_the_next_split_are_refused(intact: Path, tmp_path: Path, split
         RelationalDataset(folder, "again", cache_dir=tmp_path / "cache").load()
 
 
+@pytest.mark.parametrize(("above", "refused"), [(1_700_000_000, True), (100_000, False)])
+def test_labels_that_float32_makes_equal_are_refused(intact: Path, tmp_path: Path, above: int, refused: bool) -> None:
+    """Seconds since 1970 that differ by some: they would be one number, which any model predicts without an error."""
+    folder = copied(intact, tmp_path)
+    head, *lines = (folder / "items.csv").read_text().splitlines()
+    rows = [line.split(",") for line in lines]
+    for row in rows:
+        row[3] = str(above + round(float(row[3])))
+    (folder / "items.csv").write_text("\n".join([head, *map(",".join, rows), ""]))
+    dataset = RelationalDataset(folder, "spent", cache_dir=tmp_path / "cache")
+    if not refused:
+        assert dataset.load().items["train"].labels.unique().numel() > 5
+        return
+    with pytest.raises(DatasetError, match=r"column spent has labels around 17000000\d\d with a deviation of 1\d"):
+        dataset.load()
+
+
 def test_large_labels_and_single_items_are_refused(intact: Path, tmp_path: Path) -> None:
     folder = copied(intact, tmp_path)
     head, first, *lines = (folder / "items.csv").read_text().splitlines()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from marks import HAS_GPU, needs_two_gpus
 from torch import Tensor
@@ -26,6 +26,7 @@ from loader.stores import (
     PinnedFeatures,
     StagedFeatures,
 )
+from loader.stores.deviations import check_deviations
 from loader.stores.rows import CONVERTIBLE
 
 
@@ -89,6 +90,15 @@ def unaligned(table: Tensor, elements: int) -> Tensor:
     return room[elements:].copy_(table.reshape(-1)).view(table.shape)
 
 
+def differs_in(table: Tensor, dtype: torch.dtype) -> bool:
+    """Whether rows still differ in a type; else it is refused, which a few rows of all sizes may be."""
+    try:
+        check_deviations(table, table.to(dtype), "dtype", dtype)
+    except ValueError:
+        return False
+    return True
+
+
 def same_bytes(a: Tensor, b: Tensor) -> bool:
     a, b = a.cpu().contiguous(), b.cpu().contiguous()
     return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a.view(torch.uint8), b.view(torch.uint8))
@@ -133,6 +143,7 @@ class TestOnGPU:
         returned = data.draw(st.sampled_from(CONVERTIBLE)) if kept in CONVERTIBLE else kept
         num_nodes, dim = data.draw(st.integers(1, 300)), data.draw(st.integers(1, 300))
         table = unaligned(random_rows((num_nodes, dim), kept), data.draw(st.integers(0, 70)))
+        assume(returned == kept or differs_in(table, returned))
         nodes = torch.tensor(data.draw(st.lists(st.integers(0, num_nodes - 1), max_size=200)), dtype=torch.int64)
         if data.draw(st.booleans()):
             nodes = nodes.int()

@@ -254,6 +254,10 @@ class LinkDataModule(DatasetModule):
             known = [one for one in self._learners if one[0]() not in (None, trainer.lightning_module)]
             self._learners = [*known, (weakref.ref(trainer.lightning_module), digest_of(self.split.pairs["train"]))]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles, such as of `ddp_spawn`: the models that were trained are of this process."""
+        return {**self.__dict__, "_learners": []}
+
     def _draw(self, by: tuple[Any, ...]) -> None:
         assert self.data is not None
         self._free_loader()
@@ -345,38 +349,46 @@ class LinkDataModule(DatasetModule):
         assert self.data is not None
         split = self._held_out()
         links = split.pairs[name]
-        given, count, batch = links[:, 0].contiguous(), len(links), ("val", "test").index(name)
+        count, batch = len(links), ("val", "test").index(name)
+        drawn = torch.empty(2, count, dtype=torch.int64)
+        targets = torch.empty(count * self.eval_negatives, dtype=torch.int64)
+        draw = self._draws_of_negatives(split)
+        draw(batch, None, drawn[0], drawn[1])
+        draw(batch, links[:, 0].contiguous(), None, targets)
         return HeldOutLinks(
             split.graph,
             self.data.features,
             links,
-            self._negatives(split, batch, None, count).t().contiguous(),
-            self._negatives(split, batch, given, count * self.eval_negatives)[1].view(count, self.eval_negatives),
+            drawn.t().contiguous(),
+            targets.view(count, self.eval_negatives),
             partial(self.all_nodes, split.graph),
         )
 
-    def _negatives(self, split: LinkSplit, batch: int, given: Tensor | None, count: int) -> Tensor:
-        """`[2, count]` int64, pairs that are no links, with `count / len(given)` for each of the sources `given`."""
+    def _draws_of_negatives(self, split: LinkSplit) -> Callable[[int, Tensor | None, Tensor | None, Tensor], None]:
+        """A function of the number of a held-out part, the sources that are given or None, those to draw or None, and
+        the targets to draw: it fills these with pairs that are no links.
+        """
         ends = self._sampler(self.around).ends(split.graph)
         known = ends.edges(split.known)
-        drawn = torch.empty(2, count, dtype=torch.int64)
         among = len(ends.sources), len(ends.targets), ends.sources == ends.targets
-        # Epochs count up from 0: the last one is never reached, so that training has other negatives.
-        draw = *among, self.seed, 2**64 - 1, batch
-        if given is not None:
-            drawn[0] = given.repeat_interleave(count // max(len(given), 1))
-        _core.negatives(*draw, given, drawn[0] if given is None else None, drawn[1], known.indptr, known.indices, True)
-        return drawn
+
+        def draw(batch: int, given: Tensor | None, sources: Tensor | None, targets: Tensor) -> None:
+            # Epochs count up from 0: the last one is never reached, so that training has other negatives.
+            at = *among, self.seed, 2**64 - 1, batch
+            _core.negatives(*at, given, sources, targets, known.indptr, known.indices, True)
+
+        return draw
 
     def _check_eval_negatives(self, split: LinkSplit) -> None:
         """Raises DatasetError if there is nothing to rank a held-out link among: else a run would end in that after its
         training.
         """
         assert self.data is not None
+        draw = self._draws_of_negatives(split)
         for batch, name in enumerate(("val", "test")):
             given = split.pairs[name][:, 0].unique()
             try:
-                self._negatives(split, batch, given, len(given))
+                draw(batch, given, None, torch.empty_like(given))
             except ValueError as error:
                 why = str(error).partition(";")[0]
                 raise DatasetError(

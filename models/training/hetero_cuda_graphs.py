@@ -70,9 +70,8 @@ class GraphedHeteroClassifier(ReplayedSteps, HeteroClassifier):
         if self.cuda_graph is False:
             return False
         own = [name for name in ("forward", "_loss", "_loss_of_logits") if overrides(self, self._owner, name)]
-        if self.cuda_graph is None and (
-            own or self.multilabel
-        ):  # they may read what a graph has not, see `CapturedHeteroBatch`
+        # They may read what a graph has not, see `CapturedHeteroBatch`.
+        if self.cuda_graph is None and (own or self.multilabel):
             return False
         if batch.expands_all or CapturedHeteroBatch.kind_of(batch) is None:
             if self.cuda_graph:

@@ -30,9 +30,10 @@ def refuse_split_of_nodes(cfg: DictConfig, given: Sequence[str]) -> None:
         cfg: of the run.
         given: what the command line overrides.
     """
+    named = options_named(given)
     for option in (f"dataset.{name}" for name in _SPLITS):
         value = OmegaConf.select(cfg, option)
-        if option in options_named(given) and value is not None and not isinstance(value, str):
+        if option in named and value is not None and not isinstance(value, str):
             way = "give seed, datamodule.val and datamodule.test"
             raise ValueError(f"{option} is {shown(value)}, which splits nodes, and task=link holds links out; {way}")
 

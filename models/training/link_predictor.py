@@ -178,13 +178,11 @@ class LinkPredictor(EpochLoss):
         for name, value in values.items():
             check_finite(self, f"{split}/{name}", value)
         # Not of the default type: with `trainer.precision=bf16-true` that has three digits.
-        found = {name: torch.tensor(value, dtype=torch.float32, device=self.device) for name, value in values.items()}
-        self.log_dict(
-            {f"{split}/{name}": value for name, value in found.items()},
-            prog_bar=True,
-            batch_size=len(batch.links),
-            sync_dist=True,
-        )
+        found = {
+            f"{split}/{name}": torch.tensor(value, dtype=torch.float32, device=self.device)
+            for name, value in values.items()
+        }
+        self.log_dict(found, prog_bar=True, batch_size=len(batch.links), sync_dist=True)
 
     def configure_optimizers(self) -> Any:
         return self.optimization.configure(self)

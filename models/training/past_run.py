@@ -88,12 +88,12 @@ def options_of_past_run(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig
             key = override.key_or_group.replace("/", ".")
             if key in choices and override.value() == choices[key]:
                 continue  # as it was
+            given, kind, why = OmegaConf.select(cfg, key), _of_training(key), None
             if key in _FIXED or key in ("trainer.devices", "trainer.num_nodes"):
                 why = "it is one process" if key.startswith("trainer") else f"{key} is that of {saved}"
-                raise ValueError(f"{override.input_line} does not go with mode={mode}: {why}; leave it out")
-            given, kind = OmegaConf.select(cfg, key), _of_training(key)
-            if kind is not None and override.value() not in _OF_TRAINING[kind] and given != OmegaConf.select(past, key):
+            elif kind and override.value() not in _OF_TRAINING[kind] and given != OmegaConf.select(past, key):
                 why = f"{kind} is of a training, and this run has none"
+            if why:
                 raise ValueError(f"{override.input_line} does not go with mode={mode}: {why}; leave it out")
             OmegaConf.update(past, key, given, merge=False)
     return past

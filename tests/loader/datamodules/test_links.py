@@ -1,5 +1,6 @@
 """The data module of links: what is trained on, what is tested on, and that neither knows the other."""
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -262,14 +263,15 @@ def test_a_seed_set_later_holds_other_links_out() -> None:
     assert no_threads()
 
 
+class Learning(Asked):
+    def training_step(self, batch, index):
+        super().training_step(batch, index)
+        self.optimizers().step()
+
+    test_step = Asked.validation_step
+
+
 def test_a_seed_set_after_learning_is_refused(tmp_path: Path) -> None:
-    class Learning(Asked):
-        def training_step(self, batch, index):
-            super().training_step(batch, index)
-            self.optimizers().step()
-
-        test_step = Asked.validation_step
-
     class Reseeding(Callback):
         def on_train_epoch_end(self, trainer, pl_module):
             trainer.datamodule.seed += 1
@@ -290,6 +292,15 @@ def test_a_seed_set_after_learning_is_refused(tmp_path: Path) -> None:
     make_trainer(tmp_path).test(Learning(), datamodule=made)
     made.seed = 0
     make_trainer(tmp_path).test(model, datamodule=made)
+    made.close()
+
+
+def test_a_module_that_trained_can_be_pickled(tmp_path: Path) -> None:
+    made = module()
+    make_trainer(tmp_path, max_epochs=1, limit_val_batches=0).fit(Learning(), datamodule=made)
+    made.trainer = None  # whose model is of this test
+    copy = pickle.loads(pickle.dumps(made))
+    assert all(torch.equal(copy.split.pairs[name], pairs) for name, pairs in made.split.pairs.items())
     made.close()
 
 

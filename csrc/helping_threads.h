@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "doorbell.h"
 #include "parallel.h"
+#include "wait_and_wake.h"
 
 namespace loader {
 

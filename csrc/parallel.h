@@ -14,9 +14,9 @@
 #include <thread>
 #include <vector>
 
-#include "doorbell.h"
 #include "fork.h"
 #include "subnormals.h"
+#include "wait_and_wake.h"
 
 namespace loader {
 

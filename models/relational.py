@@ -14,12 +14,12 @@ from loader.machine.optional import import_optional
 from loader.machine.renamed_arguments import renamed_arguments
 from loader.ops import aggregate_sum
 from loader.ops.autocast import working_dtype
-from loader.ops.branches import Beside, are_open, beside
 from loader.ops.captured_trees import CapturedTrees
 from loader.ops.first_layers import halves
 from loader.ops.gpu import Entries, entries_of, sum_of_entries
 from loader.ops.grouped import Grouped, activated, by_type, sum_of_rows
 from loader.ops.mapped_rows import MappedRows
+from loader.ops.side_streams import Beside, are_open, beside
 from loader.ops.tiles import Spread
 from loader.ops.times_since import encode_since
 from loader.ops.tree_layout import TreeLayout

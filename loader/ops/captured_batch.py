@@ -164,7 +164,7 @@ class CapturedBatch:
 
     stands_for: ClassVar[type] = MiniBatch
     headroom: ClassVar[float] = 0.02  # sizes of random mini-batches of as many seeds differ by less
-    branches: ClassVar[bool] = False  # whether a step's small kernels run side by side, see `loader.ops.branches`
+    branches: ClassVar[bool] = False  # whether a step's small kernels run side by side, see `loader.ops.side_streams`
 
     def __init__(self, like: MiniBatch, room: Room, ignored_label: int | None = None) -> None:
         kind = Kind.of(like)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loader.ops.branches import beside, in_branch, keep
+from loader.ops.side_streams import beside, in_branch, keep
 
 Gradients = Callable[..., Sequence[Tensor | None]]
 
@@ -20,7 +20,7 @@ def apart(
 
     The operation is a `torch.autograd.Function` that takes the weights detached, and this. Its gradient of this is what
     the gradients of the weights are made of: that of its result, say. Autograd hands it on to `gradients`, which runs
-    in a branch (`loader.ops.branches`): other gradients depend on those of the rows alone.
+    in a branch (`loader.ops.side_streams`): other gradients depend on those of the rows alone.
 
     Args:
         gradients: called as `gradients(grad, *saved)`, returns a gradient for each weight.

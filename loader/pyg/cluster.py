@@ -13,7 +13,7 @@ from torch_geometric.utils import select
 from loader.graph import Graph, induced_edges
 from loader.graph.metis import metis_parts
 from loader.loaders.torch_options import device_of
-from loader.pyg.numbered import without_own
+from loader.pyg.numbered_loader import without_own
 
 if hasattr(torch.serialization, "add_safe_globals"):  # of torch 2.4; else torch warns of partitions on disk
     torch.serialization.add_safe_globals([theirs.Partition])

@@ -18,7 +18,7 @@ from loader.machine.arguments import as_flag, as_size, kind_of
 from loader.machine.whole_files import check_folder, replaced
 from loader.pyg.edges_read import EdgesRead
 from loader.pyg.neighbor_loader import graph_of, place_of
-from loader.pyg.numbered import Clock, NumberedLoader, owner_of, rows_of, without_own
+from loader.pyg.numbered_loader import Clock, NumberedLoader, owner_of, rows_of, without_own
 from loader.samplers.drawn_numbers import drawn_below, drawn_by
 from loader.samplers.walks import WalkSampler
 

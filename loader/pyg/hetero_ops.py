@@ -12,7 +12,7 @@ from loader.graph import EdgeType, HeteroGraph
 from loader.graph.checks import check_csc
 from loader.machine.memo import Memo
 from loader.pyg.calls import drawn, on_gpu, refuse_induced
-from loader.pyg.checked import num_threads
+from loader.pyg.checked_graphs import num_threads
 from loader.pyg.hetero import refuse_missing_times
 from loader.pyg.options import large_as_all
 from loader.samplers import SubgraphSampler

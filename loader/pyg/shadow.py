@@ -15,7 +15,7 @@ from loader.loaders.torch_options import as_ids
 from loader.machine.arguments import as_size, kind_of
 from loader.pyg.edges_read import EdgesRead
 from loader.pyg.neighbor_loader import graph_of, place_of
-from loader.pyg.numbered import Numbered, NumberedLoader, owner_of, rows_of, without_own
+from loader.pyg.numbered_loader import Numbered, NumberedLoader, owner_of, rows_of, without_own
 from loader.pyg.options import large_as_all
 from loader.samplers.ego import EgoGraphs, EgoSampler
 

@@ -16,7 +16,7 @@ from loader import _core
 from loader.graph import Graph
 from loader.machine.memo import Memo
 from loader.pyg.calls import drawn, on_gpu, refuse_induced
-from loader.pyg.checked import engine_of, num_threads
+from loader.pyg.checked_graphs import engine_of, num_threads
 from loader.pyg.hetero_ops import hetero_neighbor_sample, sparse_hetero_neighbor_sample
 from loader.samplers.walk_call import random_walk as walk
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from loader.machine.mapped import map_array
 from loader.machine.pages import file_behind, is_replaced, is_written, place_in_file
 from loader.machine.trusted_files import open_lock, open_trusted
-from loader.stores import codes
+from loader.stores import scaled_codes
 from loader.stores.rows import RowFormat
 
 _log = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ def _opened(path: Path, key: dict[str, Any], rows: RowFormat) -> Tensor | None:
         shape = (rows.num_rows, 1) if by_row else (1, rows.dim)
         file.seek(_begin_of_scales(rows))
         scales = torch.from_numpy(np.fromfile(file, np.float32, shape[0] * shape[1]).reshape(shape))
-    rows.by_row, rows.scales = by_row, codes.Scales(scales, by_row)
+    rows.by_row, rows.scales = by_row, scaled_codes.Scales(scales, by_row)
     return table
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from loader.machine.arguments import check_dense, kind_of
 from loader.machine.pinning import host_memory
-from loader.stores import codes
+from loader.stores import scaled_codes
 from loader.stores.deviations import check_deviations, sample_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class RowFormat:
     Args:
         tensor: `[num_rows, ...]`.
         device_types: types of the devices that the tensor may lie on.
-        line: bytes in which the store's memory is read, see `loader.stores.codes.pitch_of`.
+        line: bytes in which the store's memory is read, see `loader.stores.scaled_codes.pitch_of`.
         options: see `RowOptions`.
 
     float32, float16 and bfloat16 can be converted to each other, rounded to nearest even as by `Tensor.to`. A NaN stays
@@ -96,11 +96,11 @@ class RowFormat:
         self.num_rows = tensor.shape[0]
         self.shape = tuple(tensor.shape[1:])
         self.dim = math.prod(self.shape)
-        self.storage_dtype = _converted("storage_dtype", options.get("storage_dtype"), tensor.dtype, codes.MOST)
-        self.coded = self.storage_dtype in codes.MOST and self.storage_dtype != tensor.dtype
+        self.storage_dtype = _converted("storage_dtype", options.get("storage_dtype"), tensor.dtype, scaled_codes.MOST)
+        self.coded = self.storage_dtype in scaled_codes.MOST and self.storage_dtype != tensor.dtype
         self.dtype = _converted("dtype", options.get("dtype"), tensor.dtype if self.coded else self.storage_dtype)
-        self.nbytes = codes.pitch_of(self.dim, line) if self.coded else self.dim * self.storage_dtype.itemsize
-        self.scales: codes.Scales | None = None
+        self.nbytes = scaled_codes.pitch_of(self.dim, line) if self.coded else self.dim * self.storage_dtype.itemsize
+        self.scales: scaled_codes.Scales | None = None
         self.by_row: bool | None = None if self.coded else False
         self._scales_on: dict[torch.device, Tensor] = {}
 
@@ -146,21 +146,21 @@ class RowFormat:
             self._scaled(tensor)
             assert self.scales is not None
             scales = self.scales.of[of] if self.scales.by_row else self.scales.of
-            read = codes.decode(codes.encode(some, self.storage_dtype, scales), scales)
+            read = scaled_codes.decode(scaled_codes.encode(some, self.storage_dtype, scales), scales)
         else:
             read = some.to(self.storage_dtype)
         for kind in narrower:
             read = read if kind == self.storage_dtype else read.to(kind)
             check_deviations(some, read, kinds[kind], kind)
 
-    def write_codes(self, tensor: Tensor, table: Tensor) -> codes.Scales:
+    def write_codes(self, tensor: Tensor, table: Tensor) -> scaled_codes.Scales:
         """Writes the codes of `tensor`, that of the format, to `table`, `[num_rows, nbytes]` uint8; see `stored`."""
         flat = self._scaled(tensor)
         assert self.scales is not None
         self.check(tensor)
         if flat.numel():
-            loss = codes.write_codes(flat, self.storage_dtype, self.scales, table)
-            codes.say(self.storage_dtype, self.scales, loss)
+            loss = scaled_codes.write_codes(flat, self.storage_dtype, self.scales, table)
+            scaled_codes.say(self.storage_dtype, self.scales, loss)
         return self.scales
 
     def codes_of(self, tensor: Tensor, begin: int, end: int) -> Tensor:
@@ -169,7 +169,7 @@ class RowFormat:
         assert self.scales is not None
         of = self.scales.of[begin:end] if self.scales.by_row else self.scales.of
         table = torch.zeros(end - begin, self.nbytes, dtype=torch.uint8)
-        table[:, : self.dim] = codes.encode(flat[begin:end], self.storage_dtype, of).view(torch.uint8)
+        table[:, : self.dim] = scaled_codes.encode(flat[begin:end], self.storage_dtype, of).view(torch.uint8)
         return table
 
     def decoded(self, table: Tensor, ids: Tensor) -> Tensor:
@@ -182,7 +182,7 @@ class RowFormat:
         of = self.scales_on(table.device)
         if self.by_row:
             of = of[ids.to(table.device).long()]
-        rows = codes.decode(self.view_of(table), of)
+        rows = scaled_codes.decode(self.view_of(table), of)
         return rows.to(self.dtype).view(len(table), *self.shape)
 
     def view_of(self, table: Tensor) -> Tensor:
@@ -210,7 +210,7 @@ class RowFormat:
     def choose(self, tensor: Tensor) -> None:
         """Chooses whether codes have a scale for each row, by a sample of `tensor`, the format's own."""
         if self.by_row is None:
-            self.by_row = codes.better_by_row(tensor.view(self.num_rows, self.dim), self.storage_dtype)
+            self.by_row = scaled_codes.better_by_row(tensor.view(self.num_rows, self.dim), self.storage_dtype)
 
     @property
     def all_scale_bytes(self) -> int:
@@ -228,9 +228,9 @@ class RowFormat:
         if self.scales is None:
             self.choose(tensor)
             if flat.numel():
-                self.scales = codes.scales_of(flat, self.storage_dtype, bool(self.by_row))
+                self.scales = scaled_codes.scales_of(flat, self.storage_dtype, bool(self.by_row))
             else:
-                self.scales = codes.Scales(torch.ones(1, self.dim, dtype=torch.float32), by_row=False)
+                self.scales = scaled_codes.Scales(torch.ones(1, self.dim, dtype=torch.float32), by_row=False)
         return flat
 
     def narrowed(self, tensor: Tensor) -> Tensor:

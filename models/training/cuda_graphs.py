@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from loader.machine.freeing import capturing
 from loader.ops.autocast import autocast_dtype
-from loader.ops.branches import Branches, beside
 from loader.ops.captured_batch import CapturedBatch
+from loader.ops.side_streams import Branches, beside
 from models.training.exchange import FlatTensors
 
 # Loss of a mini-batch, a scalar with gradients, and something else that is computed with it: logits, or scores.
@@ -40,7 +40,7 @@ class GraphedLoss:
     (https://developer.nvidia.com/blog/cuda-graphs/) launches them all at once. Graphs want fixed sizes, which
     mini-batches do not have; here the kernels look up the sizes when they run (`loader.ops.captured_batch`), and
     torch's matrix products run over room for the largest mini-batch, with zeros in the rows that are too many. What the
-    function gives to `loader.ops.branches.beside` runs side by side.
+    function gives to `loader.ops.side_streams.beside` runs side by side.
 
     The first mini-batches run as they are and show how large they get. From then on those that fit are replayed, and
     others run as they are: one that is larger than any before and, without `ignored_label`, one of fewer seeds, as the

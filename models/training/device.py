@@ -9,7 +9,7 @@ from loader.kernels import NoCompilerError, check_kernels
 from loader.machine.arguments import instead_of
 from loader.stores import options_of
 from models.training.options import OPTIONS, check_part
-from models.training.targets import object_of
+from models.training.target_classes import object_of
 
 
 def device_of_run(wanted: str) -> tuple[str, str]:

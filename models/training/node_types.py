@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from loader.datamodules.base import types_refused
 from loader.datamodules.links import relation_missed
 from loader.datasets import HeteroDataset, NodeDataset, RelationalData
-from models.training.targets import chosen, object_of
+from models.training.target_classes import chosen, object_of
 
 
 def takes_types(cfg: DictConfig) -> bool:

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from models.training.options import entries
 from models.training.ranks import MOST_PROCESSES
-from models.training.targets import chosen, class_name
+from models.training.target_classes import chosen, class_name
 
 NEW_LINKS = 10  # by default, see conf/train.yaml
 

@@ -15,7 +15,7 @@ from loader.machine.arguments import shown
 from loader.samplers import Sampler
 from models.training.classifier import Classifier
 from models.training.renamed_options import RENAMED
-from models.training.targets import object_of
+from models.training.target_classes import object_of
 
 _ALWAYS = ("training_step", "test_step", "configure_optimizers")  # methods
 

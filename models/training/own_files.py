@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from models.training.own_code import is_own
-from models.training.targets import object_of
+from models.training.target_classes import object_of
 
 # As they were when a job first looked: a sweep goes on with what it has imported, whatever becomes of the file.
 _read: WeakKeyDictionary[ModuleType, tuple[str, list[str]]] = WeakKeyDictionary()

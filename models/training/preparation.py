@@ -14,7 +14,7 @@ from models.training.device import check_features, device_of_run
 from models.training.option_rules import check_rules, of_parts, of_values
 from models.training.options import check_values
 from models.training.ranks import check_hosts, check_launch
-from models.training.targets import check_parts, class_name
+from models.training.target_classes import check_parts, class_name
 
 
 class Prepared(NamedTuple):
@@ -78,7 +78,7 @@ def check_classes(cfg: DictConfig, given: Sequence[str]) -> None:
     from models.training.node_types import check_types, takes_tables
     from models.training.own_classes import keep_options_of_own_classes
     from models.training.relational_job import watch_task
-    from models.training.targets import check_targets
+    from models.training.target_classes import check_targets
     from models.training.train_and_test import draw_score
     from models.training.watched_metrics import check_monitors
 

@@ -13,7 +13,7 @@ from torch.optim import lr_scheduler
 from loader.machine.spelling import nearest
 from models.training.metrics import METRICS, is_error
 from models.training.options import entries
-from models.training.targets import object_of
+from models.training.target_classes import object_of
 
 
 def watched_metrics(cfg: DictConfig) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from loader.machine.freeing import capturing
-from loader.ops.branches import Beside, Branches, beside
+from loader.ops.side_streams import Beside, Branches, beside
 from models.training.cuda_graphs import PRIORITY
 from models.training.strategy import OneExchangeStrategy
 from models.training.trainer_callbacks import callbacks_of

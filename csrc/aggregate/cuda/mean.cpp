@@ -11,7 +11,7 @@
 namespace loader {
 namespace {
 
-// Passes of passes.cuh, of which the host knows what they work on.
+// Passes of mean_passes.cuh, of which the host knows what they work on.
 template <typename P, typename I, typename T, typename O>
 struct MeanPass : MeanArgsOf<P, I, T, O> {
   using In = T;
@@ -23,15 +23,15 @@ struct GradientPass : GradientArgs<P, I, T> {
   static constexpr int kBlocksPerProcessor = kGradientBlocks;
 };
 
-LOADER_KERNEL(SumShortRows, "aggregate/cuda/rows.cuh", "sum_short_rows")        // <Int, pass>
-LOADER_KERNEL(SumLongRows, "aggregate/cuda/rows.cuh", "sum_long_rows")          // <Int, pass>
-LOADER_KERNEL(SumPlainRows, "aggregate/cuda/plain_rows.cuh", "sum_plain_rows")  // <pass>
-LOADER_KERNEL(CountEdges, "aggregate/cuda/transpose.cuh", "count_edges")        // <P, I>
-LOADER_KERNEL(PlaceSources, "aggregate/cuda/transpose.cuh", "place_sources")    // <P>
-LOADER_KERNEL(Fill, "aggregate/cuda/transpose.cuh", "fill")                     // <P, I>
-LOADER_KERNEL(PlaceSorted, "aggregate/cuda/transpose.cuh", "place_sorted")      // <P, I>
-LOADER_KERNEL(FillSorted, "aggregate/cuda/transpose.cuh", "fill_sorted")        // <P, I>
-LOADER_KERNEL(WriteCaptured, "aggregate/cuda/transpose.cuh", "write_captured")  // <Int>
+LOADER_KERNEL(SumShortRows, "aggregate/cuda/sum_rows.cuh", "sum_short_rows")        // <Int, pass>
+LOADER_KERNEL(SumLongRows, "aggregate/cuda/sum_rows.cuh", "sum_long_rows")          // <Int, pass>
+LOADER_KERNEL(SumPlainRows, "aggregate/cuda/sum_plain_rows.cuh", "sum_plain_rows")  // <pass>
+LOADER_KERNEL(CountEdges, "aggregate/cuda/transpose.cuh", "count_edges")            // <P, I>
+LOADER_KERNEL(PlaceSources, "aggregate/cuda/transpose.cuh", "place_sources")        // <P>
+LOADER_KERNEL(Fill, "aggregate/cuda/transpose.cuh", "fill")                         // <P, I>
+LOADER_KERNEL(PlaceSorted, "aggregate/cuda/transpose.cuh", "place_sorted")          // <P, I>
+LOADER_KERNEL(FillSorted, "aggregate/cuda/transpose.cuh", "fill_sorted")            // <P, I>
+LOADER_KERNEL(WriteCaptured, "aggregate/cuda/transpose.cuh", "write_captured")      // <Int>
 
 constexpr int kMaxRowsPerGroup = 8;
 // Thread blocks that copy labels: enough for the wide ones of a multilabel mini-batch.

@@ -71,8 +71,8 @@ struct Activation {
 };
 
 // Rows longer than this are summed by a thread block for each slice of their columns. A group of lanes that
-// takes rows in turns (see rows.cuh) may be given few of them: one of 256 picks would then take longer than
-// all others.
+// takes rows in turns (see sum_rows.cuh) may be given few of them: one of 256 picks would then take longer
+// than all others.
 constexpr int64_t kLongRow = 256, kLongRowInTurns = 64;
 
 struct CapturedBlocks {
@@ -85,7 +85,7 @@ struct LongRows {
   int64_t* rows;
 };
 
-// What MeanPass of passes.cuh works on.
+// What MeanPass of mean_passes.cuh works on.
 template <typename P, typename I, typename T, typename O>
 struct MeanArgs {
   DeviceBlock<P, I> block;
@@ -108,7 +108,7 @@ struct CodedMeanArgs : MeanArgs<P, I, T, O> {
 template <typename P, typename I, typename T, typename O>
 using MeanArgsOf = std::conditional_t<kIsCode<T>, CodedMeanArgs<P, I, T, O>, MeanArgs<P, I, T, O>>;
 
-// What GradientPass of passes.cuh works on.
+// What GradientPass of mean_passes.cuh works on.
 template <typename P, typename I, typename T>
 struct GradientArgs {
   const P* indptr;  // of the block: how many sources a destination has
@@ -125,8 +125,8 @@ struct GradientArgs {
   bool sums;  // of the block
 };
 
-// Of the kernels of rows.cuh: threads of a block, lanes of a slice of a long row, and vectors of N elements
-// that a lane has of each row: 8 elements, 4 if they come one by one.
+// Of the kernels of sum_rows.cuh: threads of a block, lanes of a slice of a long row, and vectors of N
+// elements that a lane has of each row: 8 elements, 4 if they come one by one.
 constexpr int kShortThreads = 256, kLongThreads = 512, kSliceLanes = 8;
 template <int N>
 constexpr int kVectors = N == 1 ? 4 : 8 / N;

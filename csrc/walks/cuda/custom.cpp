@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "gpu/kernel.h"
-#include "walks/cuda/together.h"
+#include "walks/cuda/walkers_per_warp.h"
 
 namespace loader {
 namespace {

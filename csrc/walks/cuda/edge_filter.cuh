@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "graph/edge_filter.h"
-#include "walks/cuda/shape.h"
+#include "walks/cuda/thread_blocks.h"
 #include "walks/negatives.h"
 
 namespace loader {

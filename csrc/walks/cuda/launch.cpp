@@ -2,7 +2,7 @@
 
 #include "gpu/all_kernels.h"
 #include "gpu/kernel.h"
-#include "walks/cuda/together.h"
+#include "walks/cuda/walkers_per_warp.h"
 #include "walks/second_order.h"
 #include "walks/weighted.h"
 

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "walks/cuda/shape.h"
+#include "walks/cuda/thread_blocks.h"
 #include "walks/starts.h"
 #include "walks/walk.h"
 #include "walks/weighted.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "walks/cuda/scan.cuh"
-#include "walks/cuda/tile.cuh"
+#include "walks/cuda/write_tiles.cuh"
 #include "walks/second_order.h"
 #include "walks/starts.h"
 #include "walks/walk.h"

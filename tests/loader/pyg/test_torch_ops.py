@@ -12,7 +12,7 @@ from torch_geometric.loader import NeighborLoader
 
 import loader.pyg
 from loader import Graph, HopwiseSampler, _core
-from loader.pyg import checked
+from loader.pyg import checked_graphs
 
 pytestmark = pytest.mark.skipif(loader.pyg.backend() != "loader", reason="pyg-lib or torch-sparse is installed")
 
@@ -269,8 +269,8 @@ def test_mixed_types_are_refused():
 
 def test_only_a_changed_graph_is_checked_again(monkeypatch):
     checks = []
-    check = checked._check
-    monkeypatch.setattr(checked, "_check", lambda *arrays: checks.append(1) or check(*arrays))
+    check = checked_graphs._check
+    monkeypatch.setattr(checked_graphs, "_check", lambda *arrays: checks.append(1) or check(*arrays))
     rowptr, col, seed = torch.tensor([0, 1, 2]), torch.tensor([1, 0]), torch.tensor([0])
     for _ in range(3):
         torch.ops.pyg.neighbor_sample(rowptr, col, seed, [1])
@@ -284,17 +284,17 @@ def test_a_kept_graph_goes_with_its_tensors():
     rowptr, col = torch.tensor([0, 1, 2]), torch.tensor([1, 0])
     torch.ops.pyg.neighbor_sample(rowptr, col, torch.tensor([0]), [1])
     key = id(rowptr), id(col)
-    assert key in checked._checked
+    assert key in checked_graphs._checked
     del col
     gc.collect()
-    assert key not in checked._checked
+    assert key not in checked_graphs._checked
 
 
 @pytest.mark.parametrize("forked", [False, True])
 def test_huge_pages_are_asked_for_by_parents(monkeypatch, forked):
     asked = []
-    monkeypatch.setattr(checked, "use_huge_pages", asked.append)
-    monkeypatch.setattr(checked, "_PROCESS", -1 if forked else os.getpid())
+    monkeypatch.setattr(checked_graphs, "use_huge_pages", asked.append)
+    monkeypatch.setattr(checked_graphs, "_PROCESS", -1 if forked else os.getpid())
     rowptr, col = torch.tensor([0, 1, 2]), torch.tensor([1, 0])
     for _ in range(2):
         torch.ops.pyg.neighbor_sample(rowptr, col, torch.tensor([0]), [1])
@@ -305,7 +305,7 @@ def test_few_graphs_are_kept():
     graphs = [(torch.tensor([0, 1]), torch.tensor([0])) for _ in range(20)]
     for rowptr, col in graphs:
         torch.ops.pyg.neighbor_sample(rowptr, col, torch.tensor([0]), [1])
-    assert len(checked._checked) <= checked._MOST
+    assert len(checked_graphs._checked) <= checked_graphs._MOST
 
 
 @pytest.mark.parametrize("seeds", [[4, 8, 15], [4, 8, 4], [16]])

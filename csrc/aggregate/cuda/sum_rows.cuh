@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "aggregate/cuda/passes.cuh"
+#include "aggregate/cuda/mean_passes.cuh"
 
 namespace loader {
 

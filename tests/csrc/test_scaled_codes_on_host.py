@@ -19,7 +19,7 @@ BAD = 2**40
 
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return module_on_host("codes_on_host", tmp_path_factory)
+    return module_on_host("scaled_codes_on_host", tmp_path_factory)
 
 
 def aligned(tensor: Tensor, past: int = 0) -> Tensor:

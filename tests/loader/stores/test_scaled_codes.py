@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from narrow_rows import CODES, decoded, encoded, float8_values
 
 from loader import _core
-from loader.stores import HostFeatures, codes, deviations
+from loader.stores import HostFeatures, deviations, scaled_codes
 from loader.stores.rows import RowFormat
 
 TYPES = {"int8": torch.int8, "float8": torch.float8_e4m3fn}
@@ -108,7 +108,7 @@ def test_what_is_lost_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     x = torch.randn(4000, 32, generator=torch.Generator().manual_seed(0))
     x[:, 3] = x[:, 3].abs().pow(1.5)  # a longer tail than the others have
     x[5:90, 7] = 0
-    with caplog.at_level(logging.INFO, "loader.stores.codes"):
+    with caplog.at_level(logging.INFO, "loader.stores.scaled_codes"):
         store = HostFeatures(x, 1, storage_dtype="int8")
         for _ in range(3):
             store.gather(torch.arange(4000))
@@ -152,15 +152,15 @@ def test_encoding_works_in_parts(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
     whole = RowFormat(x, storage_dtype=kind)
     wanted = whole.stored(x)
     sizes = []
-    encode = codes.encode
+    encode = scaled_codes.encode
 
     def counted(rows: torch.Tensor, *others: Any) -> torch.Tensor:
         sizes.append(len(rows))
         return encode(rows, *others)
 
-    monkeypatch.setattr(codes, "_PART", 9 * 100)
+    monkeypatch.setattr(scaled_codes, "_PART", 9 * 100)
     monkeypatch.setattr(deviations, "_SAMPLED", 100)
-    monkeypatch.setattr(codes, "encode", counted)
+    monkeypatch.setattr(scaled_codes, "encode", counted)
     rows = RowFormat(x, storage_dtype=kind)
     rows.by_row = whole.by_row
     assert torch.equal(rows.stored(x), wanted)
@@ -171,19 +171,19 @@ def test_encoding_works_in_parts(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_rows_are_padded_where_that_saves_lines() -> None:
-    assert codes.pitch_of(100, 128) == 128  # 1.75 lines become 1
-    assert codes.pitch_of(100, 32) == 100  # four lines in any case
-    assert codes.pitch_of(128, 128) == 128
-    assert codes.pitch_of(50, 128) == 64
-    assert codes.pitch_of(0, 128) == 0
+    assert scaled_codes.pitch_of(100, 128) == 128  # 1.75 lines become 1
+    assert scaled_codes.pitch_of(100, 32) == 100  # four lines in any case
+    assert scaled_codes.pitch_of(128, 128) == 128
+    assert scaled_codes.pitch_of(50, 128) == 64
+    assert scaled_codes.pitch_of(0, 128) == 0
     for line in (32, 64, 128):
         for columns in range(1, 700):
-            pitch = codes.pitch_of(columns, line)
+            pitch = scaled_codes.pitch_of(columns, line)
             assert columns <= pitch <= columns * 4 / 3
             begins = np.arange(line) * pitch
             lines = ((begins + columns - 1) // line - begins // line + 1).mean()
             packed = np.arange(line) * columns
-            assert lines == codes.lines_of_row(columns, pitch, line)
+            assert lines == scaled_codes.lines_of_row(columns, pitch, line)
             assert lines <= ((packed + columns - 1) // line - packed // line + 1).mean()
 
 

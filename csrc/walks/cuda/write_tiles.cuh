@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "walks/cuda/shape.h"
+#include "walks/cuda/thread_blocks.h"
 
 namespace loader {
 

@@ -8,7 +8,7 @@ import torch
 from marks import needs_gpu
 from torch import Tensor
 
-from loader.ops.branches import Branches, beside, keep
+from loader.ops.side_streams import Branches, beside, keep
 
 
 def test_without_branches_work_is_done_at_once() -> None:
@@ -36,7 +36,7 @@ def test_memory_of_all_tensors_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
             assert stream == "lane"
             kept.append(self)
 
-    monkeypatch.setattr("loader.ops.branches.Tensor", OnAGpu)
+    monkeypatch.setattr("loader.ops.side_streams.Tensor", OnAGpu)
     a, b, c, d = (OnAGpu() for _ in range(4))
     lane: Any = "lane"  # stands for a stream
     keep([a, {"x": (b, None, 3)}, Held(c, "rows"), [[d]], "text"], lane)

@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-#include "aggregate/cuda/passes.cuh"
+#include "aggregate/cuda/mean_passes.cuh"
 #include "block_sums.cuh"
 
 namespace loader {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "gpu/kernel.h"
-#include "walks/cuda/shape.h"
+#include "walks/cuda/thread_blocks.h"
 
 namespace loader {
 

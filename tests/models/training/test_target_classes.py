@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from run_options import config
 
-from models.training.targets import check_parts
+from models.training.target_classes import check_parts
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-// What the kernels of rows.cuh sum: the mean, and its gradient.
+// What the kernels of sum_rows.cuh sum: the mean, and its gradient.
 //
 // A pass says which rows there are, which rows of the input each of them picks (`span`, `pick`, `row_of`),
 // and what is done with them: `add` takes one picked vector and what is `common` to its columns, `finish`

@@ -23,8 +23,8 @@ T __shfl_down_sync(unsigned, T value, unsigned by) {
                            [&](const uint64_t* values) { return values[lane + by > 31 ? lane : lane + by]; });
 }
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
-#include "aggregate/cuda/plain_rows.cuh"
-#include "aggregate/cuda/rows.cuh"
+#include "aggregate/cuda/sum_plain_rows.cuh"
+#include "aggregate/cuda/sum_rows.cuh"
 #include "features/cuda/gather_kernels.cuh"
 
 namespace loader {
@@ -175,7 +175,7 @@ void mean(const std::string& code, int width, uintptr_t indptr, uintptr_t indice
 }  // namespace
 }  // namespace loader
 
-PYBIND11_MODULE(codes_on_host, m) {
+PYBIND11_MODULE(scaled_codes_on_host, m) {
   m.def("gather", &loader::gather);
   m.def("mean", &loader::mean);
 }

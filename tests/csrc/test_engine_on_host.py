@@ -11,7 +11,7 @@ import torch
 from cuda_on_host import module_on_host
 from fake_gpu_sampler import FakeGPU
 
-from loader.graph import Graph, ListCache
+from loader.graph import Graph, HeteroGraph, ListCache
 from loader.graph.list_cache import hottest_lists
 from loader.machine.gpu import counted_bytes
 from loader.samplers import HopwiseSampler
@@ -75,6 +75,30 @@ def test_mini_batches_are_the_cpus(
         group = requests(graph, sizes)
         assert [finish().digest() for finish in session.begin(group)] == digests(graph, group, oracle)
     sampler.close()
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("hetero", [False, True])
+def test_draws_that_a_warp_shares_are_the_cpus(gpu: FakeGPU, hetero: bool, replace: bool) -> None:
+    # Lists somewhat longer than the fanouts: most draws are taken, or give way to one that gave way.
+    g = torch.Generator().manual_seed(2)
+    degrees = torch.tensor([21, 22, 25, 31, 32, 33, 34, 35, 40, 64, 65, 66, 70, 90, 129, 200, 300])
+    num_nodes = 340
+    dst = torch.arange(len(degrees)).repeat_interleave(degrees)
+    src = torch.cat([torch.randperm(num_nodes, generator=g)[:degree] for degree in degrees.tolist()])
+    graph: Any = Graph.from_edges(src, dst, num_nodes)
+    options: dict[str, Any] = {"replace": replace, "edge_ids": True}
+    if hetero:
+        edges = torch.stack([src, dst])
+        graph = HeteroGraph.from_edges({("a", "to", "a"): edges, ("a", "back", "a"): edges}, {"a": num_nodes})
+        options["expand"] = "new"
+    seeds = torch.arange(len(degrees), dtype=torch.int32)
+    for fanout in (21, 32, 33, 64, 65, 128):
+        sampler = CudaSampler([fanout], seed=5, batches_per_launch=3, **options)
+        session, oracle = sampler.open(graph), HopwiseSampler([fanout], seed=5, **options)
+        group = [Request(seeds, 0, i) for i in range(3)]
+        assert [finish().digest() for finish in session.begin(group)] == digests(graph, group, oracle)
+        sampler.close()
 
 
 @pytest.mark.parametrize("hops", [4, 5, 6, 7, 8])

@@ -111,37 +111,82 @@ __device__ __forceinline__ uint32_t pick_registers(const Draws& draws, uint32_t 
   return fanout;
 }
 
-// The same for fanouts up to kMaxFanout, by a warp, in `out` (shared memory, `fanout` entries).
+// The values of a warp's lanes, ascending.
+__device__ __forceinline__ uint32_t sort_lanes(uint32_t t) {
+  const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+  for (uint32_t size = 2; size <= 32; size *= 2) {
+#pragma unroll
+    for (uint32_t by = size / 2; by > 0; by /= 2) {
+      const uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, t, by);
+      t = ((lane & size) == 0) == ((lane & by) == 0) ? min(t, other) : max(t, other);
+    }
+  }
+  return t;
+}
+
+// How many of `n` ascending entries are less than `t`.
+__device__ __forceinline__ uint32_t places_below(const uint32_t* entries, uint32_t n, uint32_t t) {
+  uint32_t low = 0;
+  while (low < n) {
+    const uint32_t mid = (low + n) / 2;
+    if (entries[mid] < t)
+      low = mid + 1;
+    else
+      n = mid;
+  }
+  return low;
+}
+
+// Merges the values of the first lanes that have one (`own`), ascending over the lanes, into `n` ascending
+// entries of shared memory, by a warp. Of lanes without one, `t` is kNoPick.
+__device__ __forceinline__ void merge_lanes(uint32_t* entries, uint32_t n, uint32_t t, bool own) {
+  const uint32_t lane = threadIdx.x % 32, place = lane + places_below(entries, n, t);
+  for (uint32_t end = n; end > 0; end -= min(end, 32u)) {  // entries move up, so the last ones go first
+    const uint32_t at = (end > 32 ? end - 32 : 0) + lane;
+    const uint32_t entry = at < end ? entries[at] : 0;
+    uint32_t below = 0;  // values of lanes that come before it: as many as are not above it
+#pragma unroll
+    for (uint32_t step = 16; step > 0; step /= 2)
+      if (__shfl_sync(0xFFFFFFFFu, t, below + step - 1) <= entry) below += step;
+    if (__shfl_sync(0xFFFFFFFFu, t, below) <= entry) ++below;
+    __syncwarp();
+    if (at < end) entries[at + below] = entry;
+    __syncwarp();
+  }
+  if (own) entries[place] = t;
+  __syncwarp();
+}
+
+// The same for fanouts up to kMaxFanout, by a warp, in `out` (shared memory, `fanout` entries). A lane has a
+// draw, of which Floyd's are looked at together: a position is taken if a draw before has it, or gave way to
+// it.
 __device__ inline uint32_t pick_warp(const Draws& draws, uint32_t degree, uint32_t fanout, bool replace,
                                      uint32_t* out) {
   const uint32_t lane = threadIdx.x % 32;
-  uint32_t word = 0;
-  for (uint32_t i = 0; i < fanout; ++i) {
-    if (i % 32 == 0) word = draws.block((i + lane) / 4).w[lane % 4];
-    const uint32_t last = replace ? degree - 1 : degree - fanout + i;
-    uint32_t t = draws.bounded(__shfl_sync(0xFFFFFFFFu, word, i % 32), last + 1, i);
-    uint32_t place = i;
-    for (uint32_t low = 0; low < place;) {
-      const uint32_t mid = (low + place) / 2;
-      if (out[mid] > t)
-        place = mid;
-      else
-        low = mid + 1;
+  for (uint32_t first = 0; first < fanout; first += 32) {
+    const uint32_t i = first + lane, last = replace ? degree - 1 : degree - fanout + i;
+    const bool own = i < fanout;
+    uint32_t t = own ? draws.bounded(draws.block(i / 4).w[i % 4], last + 1, i) : kNoPick;
+    if (!replace) {
+      bool taken = false;
+      if (own) {
+        const uint32_t place = places_below(out, first, t);
+        taken = place < first && out[place] == t;
+      }
+      const unsigned equal = __match_any_sync(0xFFFFFFFFu, t);
+      taken |= own && (equal & ((1u << lane) - 1)) != 0;
+      const uint32_t giver = t - (degree - fanout + first);  // the lane that would give way to `t`
+      uint32_t gave = 0;
+      for (uint32_t found = __ballot_sync(0xFFFFFFFFu, taken); found != gave;) {
+        gave = found;
+        taken |= own && giver < lane && (gave >> giver & 1) != 0;
+        found = __ballot_sync(0xFFFFFFFFu, taken);
+      }
+      if (taken) t = last;
     }
-    if (!replace && place > 0 && out[place - 1] == t) {
-      t = last;
-      place = i;
-    }
-    // Shift out[place..i) up by one, from the end, 32 entries at a time.
-    for (uint32_t end = i; end > place; end -= min(end - place, 32u)) {
-      const bool moves = lane < end - place;
-      const uint32_t moved = moves ? out[end - 1 - lane] : 0;
-      __syncwarp();
-      if (moves) out[end - lane] = moved;
-      __syncwarp();
-    }
-    if (lane == 0) out[place] = t;
-    __syncwarp();
+    t = sort_lanes(t);
+    merge_lanes(out, first, t, own);
   }
   return fanout;
 }

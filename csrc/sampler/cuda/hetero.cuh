@@ -220,29 +220,23 @@ struct HeteroPhases : Sets {
     }
   }
 
-  // The same of any fanouts: a warp a row. `stage`: kWarps * widest_fanout() entries.
+  // The same of any fanouts: see Picking::pick_wide. `stage`: kWarps * widest_fanout() entries.
   __device__ void pick_wide_hetero(int hop, int64_t first, int64_t end, int64_t edges,
                                    uint32_t* stage) const {
     const auto put = this->taking(hop);
     const P* const indptr = this->indptr(hop);
     stage += threadIdx.x / 32 * widest_fanout(args.fanouts, args.hops);
-    for (int64_t at = this->warp(); at < end - first; at += this->warps()) {
+    const auto draws = [&](int64_t row) { return this->draws(row_of(row), hop); };
+    this->for_each_group(end - first, [&](int64_t group, int64_t at, bool valid) {
       const int64_t row = first + at;
-      const uint32_t degree = this->row_degree()[row];
-      const Row own = row_of(row);
-      const int most = fanout(own.relation, hop);
-      const bool all = args.choice.whole(degree, most);
-      const auto count = static_cast<uint32_t>(args.choice.count(degree, most));
-      if (count == 0 || (most == kAllNeighbors && count > kShortList)) continue;
-      const P begin = this->row_begin()[row], out = indptr[at];
-      if (!all)
-        pick_row_by_warp(args.choice, this->lists(), begin, degree, this->draws(own, hop), count, stage);
-      for (uint32_t i = lane; i - lane < count; i += 32) {
-        const bool valid = i < count;
-        put(row, begin, static_cast<P>(all ? i : stage[valid ? i : 0]), static_cast<P>(out + i), valid);
-      }
-      __syncwarp();
-    }
+      const uint32_t degree = valid ? this->row_degree()[row] : 0;
+      const int most = valid ? fanout(row_kind()[row], hop) : 0;
+      auto count = static_cast<uint32_t>(args.choice.count(degree, most));
+      if (most == kAllNeighbors && count > kShortList) count = 0;
+      const P begin = valid ? this->row_begin()[row] : 0;
+      this->pick_group(first + group, {begin, begin + static_cast<P>(degree)}, count,
+                       args.choice.whole(degree, most), valid ? indptr[at] : 0, stage, draws, put);
+    });
     if (!(args.takes_all >> (hop - 1) & 1)) return;
     constexpr int64_t kChunk = 256;
     const int64_t rows = end - first;

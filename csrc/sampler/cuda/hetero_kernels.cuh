@@ -7,7 +7,7 @@
 namespace loader {
 
 template <int Widest, bool Hashed, typename Args>
-__global__ void __launch_bounds__(kBlock, kBlocksPerMultiprocessor)
+__global__ void __launch_bounds__(kBlock, kHeteroBlocksPerMultiprocessor<Widest, typename Args::Choice>)
     hetero_kernel(const __grid_constant__ Args args) {
   hetero_block<Widest, HeteroPhases<PhasesOf<Hashed, Args>>>(args, launch_memory());
 }

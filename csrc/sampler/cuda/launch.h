@@ -150,7 +150,7 @@ class SamplerLaunch {
     one(gpu::kernel<HeteroKernel, gpu::Int<Widest>, gpu::Bool<Hashed>, Args>(),
         std::max({Args::Choice::kCountsByDegree ? stage_bytes<Widest>(args) : scan_bytes(args),
                   Hashed ? kOrderBytes : 0}),
-        args);
+        args, kHeteroBlocksPerMultiprocessor<Widest, typename Args::Choice>);
   }
 
   // Lists that are read by the line, in one launch.
@@ -298,8 +298,9 @@ class SamplerLaunch {
 
   // Launches `kernel` with blocks that are resident together: once, or if there are fewer such blocks than
   // mini-batches, with this many mini-batches at a time.
-  void one(gpu::Kernel& kernel, size_t shared, const Args& args) {
-    const int most = resident(kernel, shared);
+  void one(gpu::Kernel& kernel, size_t shared, const Args& args,
+           int per_multiprocessor = kBlocksPerMultiprocessor) {
+    const int most = resident(kernel, shared, per_multiprocessor);
     const auto launch_some = [&](const Args& some) {
       const int blocks = std::max(wanted_ > 0 ? std::min(most, wanted_) : most, some.num_batches);
       gpu::launch<Args>(kernel, device_, {static_cast<unsigned>(blocks), kBlock, shared, stream_, true},

@@ -94,23 +94,56 @@ struct Picking : Sets {
     }
   }
 
-  // The same for fanouts beyond the registers: a warp a row. `stage`: kWarps * widest_fanout() entries. Calls
+  // The same for fanouts beyond the registers. `stage`: kWarps * widest_fanout() entries. Calls
   // `put(row, begin, i, out, valid)` with entry `i` of the list of `row`, from `begin` on, as edge `out`.
   template <typename Put>
   __device__ void pick_wide(int hop, int64_t rows, uint32_t* stage, const Put& put) const {
-    stage += threadIdx.x / 32 * args.fanouts[hop - 1];
-    for (int64_t row = this->warp(); row < rows; row += this->warps()) {
-      const uint32_t degree = this->row_degree()[row];
-      const uint32_t count = this->count_of(degree, hop);
-      const P begin = this->row_begin()[row], out = this->indptr(hop)[row];
-      const bool all = args.choice.whole(degree, args.fanouts[hop - 1]);
-      if (!all && count > 0) {
-        const Draws draws = this->draws({this->nodes()[row]}, hop);
-        pick_row_by_warp(args.choice, this->lists(), begin, degree, draws, count, stage);
-      }
-      for (uint32_t i = lane; i - lane < count; i += 32) {
-        const bool valid = i < count;
-        put(row, begin, static_cast<P>(all ? i : stage[valid ? i : 0]), static_cast<P>(out + i), valid);
+    const int64_t fanout = args.fanouts[hop - 1];
+    stage += threadIdx.x / 32 * fanout;
+    const auto draws = [&](int64_t row) { return this->draws({this->nodes()[row]}, hop); };
+    for_each_group(rows, [&](int64_t first, int64_t row, bool valid) {
+      const uint32_t degree = valid ? this->row_degree()[row] : 0;
+      const P begin = valid ? this->row_begin()[row] : 0;
+      pick_group(first, {begin, begin + static_cast<P>(degree)}, this->count_of(degree, hop),
+                 args.choice.whole(degree, fanout), valid ? this->indptr(hop)[row] : 0, stage, draws, put);
+    });
+  }
+
+  // Calls `f(first, row, valid)`, by all lanes, for each group of this warp: lane i has row `first` + i, or
+  // none. Groups have so many rows that each warp has one.
+  template <typename F>
+  __device__ void for_each_group(int64_t rows, const F& f) const {
+    const int64_t each = max(int64_t{1}, min(int64_t{32}, (rows + this->warps() - 1) / this->warps()));
+    for (int64_t first = this->warp() * each; first < rows; first += this->warps() * each)
+      f(first, first + lane, lane < each && first + lane < rows);
+  }
+
+  // Picks of a group of rows by a warp, see `pick_wide`: of lane i, `count` entries of `list` become edges
+  // from `out` on. Entries of lists that are picked whole are shared out to the lanes, whose loads are under
+  // way together; the other lists come one after the other. `draws(row)`: those of a row.
+  template <typename DrawsOf, typename Put>
+  __device__ void pick_group(int64_t first, const ListOf<P>& list, uint32_t count, bool whole, P out,
+                             uint32_t* stage, const DrawsOf& draws, const Put& put) const {
+    uint32_t entries;
+    const uint32_t before = warp_exclusive(whole ? count : 0, entries);
+    for (uint32_t e = lane; e - lane < entries; e += 32) {
+      int from = 0;  // the last lane whose entries begin at `e` or before
+#pragma unroll
+      for (int step = 16; step > 0; step /= 2)
+        if (__shfl_sync(kFullMask, before, from + step) <= e) from += step;
+      const uint32_t i = e - __shfl_sync(kFullMask, before, from);
+      put(first + from, __shfl_sync(kFullMask, list.begin, from), static_cast<P>(i),
+          static_cast<P>(__shfl_sync(kFullMask, out, from) + i), e < entries);
+    }
+    for (uint32_t left = __ballot_sync(kFullMask, !whole && count > 0); left; left &= left - 1) {
+      const int from = __ffs(static_cast<int>(left)) - 1;
+      const P begin = __shfl_sync(kFullMask, list.begin, from), to = __shfl_sync(kFullMask, out, from);
+      const uint32_t degree = __shfl_sync(kFullMask, list.degree(), from);
+      const uint32_t drawn = __shfl_sync(kFullMask, count, from);
+      pick_row_by_warp(args.choice, this->lists(), begin, degree, draws(first + from), drawn, stage);
+      for (uint32_t i = lane; i - lane < drawn; i += 32) {
+        const bool valid = i < drawn;
+        put(first + from, begin, static_cast<P>(stage[valid ? i : 0]), static_cast<P>(to + i), valid);
       }
       __syncwarp();
     }

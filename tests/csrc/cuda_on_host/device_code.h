@@ -308,6 +308,13 @@ inline unsigned __ballot_sync(unsigned, int64_t predicate) {
     return votes;
   });
 }
+inline unsigned __match_any_sync(unsigned, unsigned value) {
+  return on_host::exchange(value, [value](const uint64_t* values) {
+    unsigned equal = 0;
+    for (int i = 0; i < 32; ++i) equal |= unsigned{values[i] == value} << i;
+    return equal;
+  });
+}
 inline bool __any_sync(unsigned mask, int64_t predicate) { return __ballot_sync(mask, predicate) != 0; }
 
 struct alignas(8) uint2 {

@@ -589,18 +589,17 @@ class CudaGatherer:
 
     rows_a_range: int  # see `find_misses`
 
-    def find_misses(
-        self, ids: Tensor, from_id: int, found: Tensor, positions: Tensor, counts: Tensor, stream: int
-    ) -> None:
+    def find_misses(self, ids: Tensor, from_id: int, found: Tensor, positions: Tensor, stream: int) -> None:
         """Finds the ids of rows that are not in the cache, on the stream, in any order.
 
         Args:
             ids: `[n]` int32 or int64.
             from_id: it finds ids from this one on.
-            found: `[n]`, of the same type: the ids it found; `[0]` if the table has no such row.
-            positions: int64, as long as `found`: where in `ids` these are.
-            counts: `[2 + miss_ranges]` int64, zeros before: how many it found; 1 if any id is out of range; and how
-                many of all ids of rows that are not in the cache lie in each range of `rows_a_range` rows.
+            found: `[2 + miss_ranges + words]` int64, zeros before. First come counts: how many it found; 1 if any id
+                is out of range; and how many of all ids of rows that are not in the cache lie in each range of
+                `rows_a_range` rows. Then come the ids that it found, of the type of `ids`, of which `words` words have
+                room for `n`; none if the table has no row from `from_id` on.
+            positions: `[n]` int64, or `[0]` if the table has no such row: where in `ids` these are.
         """
 
     def mark_misses(self, ids: Tensor, marks: Tensor, stream: int) -> None:

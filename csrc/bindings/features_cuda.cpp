@@ -107,19 +107,16 @@ class CudaGatherer {
   }
 
   // See MissIds.
-  void find_misses(py::handle ids, int64_t from, py::handle found, py::handle positions, py::handle counts,
+  void find_misses(py::handle ids, int64_t from, py::handle found, py::handle positions,
                    StreamHandle stream) {
     if (placement_ != Placement::kCached) throw py::value_error("find_misses is of a table with a cache");
     const GatherArgs args = args_of(ids);  // [n]
     const int64_t most = from < args_.num_rows ? args.n : 0;
-    const auto ids_found = integers_view(found, "found", most, place());  // [n], of the type of ids
-    if (ids_found.wide != args.wide_ids)
-      throw py::type_error("found has dtype " + dtype_of(found) + "; it must be that of ids, " +
-                           dtype_of(ids));
-    const MissIds to{ids_found.data, view<int64_t>(positions, "positions", most, place()).data,  // [n]
-                     reinterpret_cast<unsigned long long*>(  // [2 + miss_ranges]
-                         view<int64_t>(counts, "counts", 2 + kMissRanges, place()).data),
-                     rows_a_range()};
+    const int64_t words = args.wide_ids ? most : (most + 1) / 2;
+    int64_t* const counts = view<int64_t>(found, "found", 2 + kMissRanges + words, place()).data;
+    const MissIds to{counts + 2 + kMissRanges,
+                     view<int64_t>(positions, "positions", most, place()).data,  // [n]
+                     reinterpret_cast<unsigned long long*>(counts), rows_a_range()};
     doing("looking for rows that are not cached", [&] {
       const py::gil_scoped_release release;
       const gpu::OnDevice current(device_);
@@ -331,7 +328,8 @@ void bind_features_cuda(py::module_& m) {
            py::arg("stream"), py::kw_only(), py::arg("misses_below") = CudaGatherer::kAll,
            py::arg("marks") = py::none())
       .def("find_misses", &CudaGatherer::find_misses, py::arg("ids"), py::arg("from_id"), py::arg("found"),
-           py::arg("positions"), py::arg("counts"), py::arg("stream"))
+           py::arg("positions"), py::arg("stream"),
+           "found: [2 + miss_ranges] int64 zeros, which become counts, and room for the ids behind them.")
       .def("mark_misses", &CudaGatherer::mark_misses, py::arg("ids"), py::arg("marks").none(false),
            py::arg("stream"))
       .def_property_readonly("rows_a_range", &CudaGatherer::rows_a_range)

@@ -295,10 +295,10 @@ class _Kernels:
 
     def find_misses(self, ids: Tensor, first: int) -> Misses:
         device, n = ids.device, ids.numel() if first < self._store.num_rows else 0
-        found, positions = (torch.empty(n, dtype=dtype, device=device) for dtype in (ids.dtype, torch.int64))
-        counts = torch.zeros(2 + _core.miss_ranges, dtype=torch.int64, device=device)
-        self._gatherer.find_misses(ids, first, found, positions, counts, current_stream_handle(device.index))
-        return Misses(found, positions, counts)
+        found = torch.zeros(Misses.words(n, ids.dtype, _core.miss_ranges), dtype=torch.int64, device=device)
+        positions = torch.empty(n, dtype=torch.int64, device=device)
+        self._gatherer.find_misses(ids, first, found, positions, current_stream_handle(device.index))
+        return Misses(found, positions)
 
     def launch(self, ids: Tensor, out: Tensor, *, misses_below: int) -> None:
         self._store._launch(self._gatherer, ids, out, misses_below=misses_below)

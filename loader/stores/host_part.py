@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,7 +45,8 @@ class Share:
 
     def __init__(self, rows_a_range: int, ranges: int) -> None:
         self.value = self.FIRST
-        self._rows_a_range, self._reads = rows_a_range, torch.zeros(ranges, dtype=torch.float64)
+        # NumPy's: calls of torch give way to other threads of Python, which takes longer than such small sums.
+        self._rows_a_range, self._reads = rows_a_range, np.zeros(ranges)
 
     def first(self, num_rows: int) -> int:
         """The id of the host's first row."""
@@ -53,7 +55,7 @@ class Share:
         wanted = (1 - self.value) * float(before[-1])
         if not wanted:
             return int((1 - self.value) * num_rows)
-        at = min(int(torch.searchsorted(before, wanted)), len(before) - 1)
+        at = min(int(np.searchsorted(before, wanted)), len(before) - 1)
         within = 1 - (float(before[at]) - wanted) / max(float(reads[at]), 1e-9)
         return min(int((at + within) * self._rows_a_range), num_rows)
 
@@ -68,7 +70,7 @@ class Share:
         self.value += self.STEP * (host / (host + gpu) - self.value)
         self.value = min(max(self.value, self.LEAST), self.MOST)
 
-    def count(self, reads: Tensor) -> None:
+    def count(self, reads: np.ndarray) -> None:
         """Tells how many rows of a gather, of those that are not in the cache, lay in each range."""
         # A new one: `first` may be at work on the old one.
         self._reads = self._reads + self.STEP * (reads - self._reads)
@@ -78,15 +80,19 @@ class Misses(NamedTuple):
     """Ids of rows that are not in the cache, on the GPU, in any order.
 
     Attributes:
-        ids: `[n]` of the type of the gather's ids, or `[0]`; the first `counts[0]` of them are set.
-        positions: the same as int64: where in the gather these are.
-        counts: `[2 + ranges]` int64: how many they are; 1 if any id of the gather is out of range; and how many of all
-            ids of rows that are not in the cache lie in each range of the table.
+        found: int64, so that one copy brings it to the host. First `2 + ranges` counts: how many ids there are; 1 if
+            any id of the gather is out of range; and how many of all ids of rows that are not in the cache lie in each
+            range of the table. Behind them lie the ids, of the type of the gather's ids: room for `n`, or for none.
+        positions: `[n]` int64, or `[0]`: where in the gather these are.
     """
 
-    ids: Tensor
+    found: Tensor
     positions: Tensor
-    counts: Tensor
+
+    @staticmethod
+    def words(n: int, dtype: torch.dtype, ranges: int) -> int:
+        """The length of `found` for `n` ids of a type."""
+        return 2 + ranges + -(-n * dtype.itemsize // 8)
 
 
 class Kernels(Protocol):
@@ -153,6 +159,7 @@ class HostPart:
         with torch.cuda.device(device):
             # As of the stage that gathers: a kernel that begins late keeps the bus idle.
             self._side = torch.cuda.Stream(self._device, priority=-3)
+        self._ranges = ranges
         self._lock = ForkSafeLock()  # of threads, ring and times: one gather is finished at a time
         self._begin_lock = ForkSafeLock()  # of the side stream: the kernels of a gather follow each other on it
         # Of gathers whose kernels may still run: the host's share, its time, and events around the kernels.
@@ -186,9 +193,8 @@ class HostPart:
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             ready.record(stream)
             misses = kernels.find_misses(ids, first)
-            here = [torch.empty(a.shape, dtype=a.dtype, pin_memory=True) for a in (misses.ids, misses.counts)]
-            for to, of in zip(here, (misses.ids, misses.counts), strict=True):
-                to.copy_(of, non_blocking=True)
+            here = torch.empty(len(misses.found), dtype=torch.int64, pin_memory=True)
+            here.copy_(misses.found, non_blocking=True)
             arrived.record(stream)
             side.wait_event(ready)
             # `out` is memory of this stream, whose kernels write it while others are still at work.
@@ -198,7 +204,7 @@ class HostPart:
                 begin.record(side)
                 kernels.launch(ids, out, misses_below=first)
                 end.record(side)
-            return partial(self._finish, ids, here[0], here[1], misses.positions, arrived, out, kernels, begin, end)
+            return partial(self._finish, ids, here, misses.positions, arrived, out, kernels, begin, end)
 
     def close(self) -> None:
         """Waits for the copies and frees threads and buffers."""
@@ -211,8 +217,7 @@ class HostPart:
     def _finish(
         self,
         ids: Tensor,
-        misses: Tensor,
-        counts: Tensor,
+        found: Tensor,
         positions: Tensor,
         arrived: torch.cuda.Event,
         out: Tensor,
@@ -227,20 +232,26 @@ class HostPart:
                 used.record_stream(stream)
             arrived.synchronize()
             clock = time.perf_counter()
+            array = found.numpy()
+            counts, misses = array[: 2 + self._ranges], array[2 + self._ranges :]
             count, is_bad = counts[:2].tolist()
             if is_bad:
                 end.synchronize()  # a kernel reports the same
                 kernels.forget()
                 check_range(ids, self._format.num_rows)
             if count:
-                self._copy(ring, misses[:count], positions[:count], out, stream)
+                wanted = misses.view(np.int64 if ids.dtype == torch.int64 else np.int32)[:count]
+                self._copy(ring, torch.from_numpy(wanted), positions, out, stream)
             if len(misses):
                 self.share.count(counts[2:])
             total = int(counts[2:].sum())
             if 0 < count < total:
                 self._times.append((count / total, (time.perf_counter() - clock) * 1e3, begin, end))
             stream.wait_event(end)
-            return out.view(self._format.dtype).view(len(ids), *self._format.shape)
+            if out.dtype != self._format.dtype:
+                out = out.view(self._format.dtype)
+            shape = (len(ids), *self._format.shape)
+            return out if out.shape == shape else out.view(shape)
 
     def _open(self) -> UploadRing:
         if self._ring is None:
@@ -254,17 +265,17 @@ class HostPart:
             self.share.learn(taken, host_ms, begin.elapsed_time(end))
 
     def _copy(self, ring: UploadRing, ids: Tensor, positions: Tensor, out: Tensor, stream: torch.cuda.Stream) -> None:
-        """Puts the rows of `ids`, which are on the CPU, to these places of `out`."""
+        """Puts the rows of `ids`, which are on the CPU, to the first of these places of `out`."""
         part = self._room
         width = self._table.shape[1]
         room = torch.empty((min(part, len(ids)), width), dtype=self._table.dtype, device=self._device)
         for begin in range(0, len(ids), part):
-            wanted = ids[begin : begin + part]
-            near = room[: len(wanted)]
+            wanted = ids[begin : begin + part] if len(ids) > part else ids
+            near = room[: len(wanted)] if len(wanted) < len(room) else room
             ring.core.upload(self._table, wanted, near, stream.cuda_stream)
             if self._format.coded:
                 near = self._format.decoded(near, wanted).view(len(wanted), self._columns)
-            out.index_copy_(0, positions[begin : begin + part], near.to(out.dtype))
+            out.index_copy_(0, positions[begin : begin + len(wanted)], near.to(out.dtype))
 
 
 def rows_of_room(form: RowFormat) -> int:
@@ -278,7 +289,7 @@ def gpu_bytes(form: RowFormat, ids: int) -> int:
     The ids of one more gather may be found already.
     """
     part = min(rows_of_room(form), ids)
-    pieces = [part * form.nbytes, *[8 * ids, 8 * ids, _COUNTS_BYTES] * 2]  # room; ids, their positions and counts
+    pieces = [part * form.nbytes, *[8 * ids + _COUNTS_BYTES, 8 * ids] * 2]  # room; counts and ids, positions
     if form.dtype != form.storage_dtype:
         pieces.append(part * form.dim * form.dtype.itemsize)
     if form.coded:  # decoded as float32, by scales that are picked by the ids

@@ -79,8 +79,8 @@ def find_misses() -> Binding:
     core = gatherer()
     return Binding(
         lambda **given: core.find_misses(**given, from_id=0, stream=0),
-        {"ids": on_gpu(7), "found": on_gpu(7), "positions": on_gpu(7), "counts": on_gpu(2 + _core.miss_ranges)},
-        {"ids": "found has 7 elements; it must have 6"},
+        {"ids": on_gpu(7), "found": on_gpu(2 + _core.miss_ranges + 7), "positions": on_gpu(7)},
+        {"ids": f"found has {9 + _core.miss_ranges} elements; it must have {8 + _core.miss_ranges}"},
     )
 
 

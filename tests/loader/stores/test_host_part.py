@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from fake_cuda import FakeCuda
@@ -53,7 +54,7 @@ def test_one_odd_gather_moves_it_little() -> None:
 def test_rows_from_one_place_on_are_the_hosts() -> None:
     share = Share(10, 7)
     assert share.first(65) == int((1 - Share.FIRST) * 65)  # nothing was read yet
-    reads = torch.tensor([0, 100, 0, 0, 300, 0, 100])
+    reads = np.array([0, 100, 0, 0, 300, 0, 100])
     for _ in range(60):
         share.count(reads)
     for value, first in ((0.9, 15), (0.8, 20), (0.5, 45), (0.2, 50), (0.1, 65)):
@@ -67,7 +68,7 @@ def test_rows_from_one_place_on_are_the_hosts() -> None:
 def test_the_host_gets_its_share(reads: list[int], value: float) -> None:
     share = Share(1000, len(reads))
     for _ in range(80):
-        share.count(torch.tensor(reads))
+        share.count(np.array(reads))
     share.value = value
     first = share.first(1000 * len(reads))
     assert 0 <= first <= 1000 * len(reads)
@@ -174,10 +175,11 @@ class Kernel:
         missed[good] = ~self.hot[ids[good].long()]
         n = len(ids) if first < self.form.num_rows else 0
         places = (missed & (ids >= first)).nonzero().view(-1).flip(0)  # in any order
-        found, positions = torch.full((n,), -1, dtype=ids.dtype), torch.full((n,), -1)
+        found, positions = torch.full((n + n % 2,), -1, dtype=ids.dtype), torch.full((n,), -1)
         found[: len(places)], positions[: len(places)] = ids[places], places
         ranges = torch.bincount(ids[missed].long() // ROWS_A_RANGE, minlength=RANGES)
-        return host_part.Misses(found, positions, torch.cat((torch.tensor([len(places), int(not good.all())]), ranges)))
+        counts = torch.cat((torch.tensor([len(places), int(not good.all())]), ranges))
+        return host_part.Misses(torch.cat((counts, found.view(torch.int64))), positions)
 
     def forget(self) -> None:
         self.reports = 0

@@ -80,7 +80,7 @@ class DataLoader:
         use_prefetch_thread, use_alternate_streams, pin_prefetcher: options of DGL without effect here: our pipeline
             always has its own threads and streams.
         gpu_cache: an option of DGL; must be None, or a dict such as `{"node": {"feat": 0}}` whose sizes are 0.
-        options: options of torch's DataLoader, see `loader.pyg.NeighborLoader`, and `seed`.
+        options: options of torch's DataLoader, see `loader.pyg.NeighborLoader`, but for `pin_memory`; and `seed`.
 
     Raises:
         NotImplementedError: an option of DGL is not supported.
@@ -146,6 +146,8 @@ class DataLoader:
                     )
             options |= {"seed": ddp_seed, **_turns()}
         meaning = read_options("DataLoader", self.device, shuffle=shuffle, drop_last=drop_last, **options)
+        if options.get("pin_memory"):
+            raise NotImplementedError("DGL's graphs are not page-locked, so pin_memory=True does nothing; leave it out")
         if not use_ddp:
             self._given |= {"generator": None, "seed": meaning.seed}  # a copy has the same order
         self.graph, self.indices, self.graph_sampler = graph, indices, graph_sampler

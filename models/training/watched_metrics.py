@@ -15,6 +15,8 @@ from models.training.metrics import METRICS, is_error
 from models.training.options import entries
 from models.training.target_classes import object_of
 
+_DRAWN = "acc"  # beside the loss, unless another score is given
+
 
 def watched_metrics(cfg: DictConfig) -> dict[str, Any]:
     """The metrics by the options that name them."""
@@ -50,6 +52,10 @@ def check_monitors(cfg: DictConfig) -> None:
             near = nearest(str(metric), metrics)
             raise ValueError(f"{key} is '{metric}'; it must be one of {', '.join(metrics)}{near}")
         _check_mode(cfg, key, str(metric))
+    score = OmegaConf.select(cfg, "callbacks.curves.score", default=_DRAWN)
+    drawn = {name.partition("/")[2]: None for name in metrics if not name.startswith("test/")}
+    if known is not None and score not in (_DRAWN, *drawn):
+        raise ValueError(f"callbacks.curves.score is '{score}'; it must be one of {', '.join(drawn)}")
 
 
 def _mode_of(key: str) -> str | None:

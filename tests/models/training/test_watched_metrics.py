@@ -167,6 +167,18 @@ def test_a_default_mode_counts_where_none_is(part: str, options: dict[str, Any])
     check_monitors(cfg)
 
 
+@pytest.mark.parametrize("score", ["val/acc", "f1", "ac"])
+def test_a_drawn_score_is_one_that_is_logged(score: str) -> None:
+    def config(score: str) -> DictConfig:
+        return run_options.config(
+            callbacks={"curves": {"_target_": "models.training.callbacks.Curves", "score": score}}
+        )
+
+    check_monitors(config("loss"))
+    with pytest.raises(ValueError, match=f"^callbacks.curves.score is '{score}'; it must be one of loss, acc$"):
+        check_monitors(config(score))
+
+
 def test_a_metric_is_watched_for_its_best_value() -> None:
     for metric, mode in (("val/loss", "min"), ("train/acc", "max")):
         watched = {"monitor": metric, "mode": mode}

@@ -370,7 +370,11 @@ def test_unsupported_options_are_refused(g):
         ),
         (lambda: ours.DataLoader(g, {"a": seeds, "b": seeds}, sampler), ValueError, "indices is of the types"),
         (lambda: ours.DataLoader(g, seeds, sampler, gpu_cache={"node": {"feat": 5}}), NotImplementedError, "gpu_cache"),
-        (lambda: ours.DataLoader(g, seeds, sampler, pin_memory=True), NotImplementedError, "pin_memory=True does nothing"),
+        (
+            lambda: ours.DataLoader(g, seeds, sampler, pin_memory=True),
+            NotImplementedError,
+            "pin_memory=True does nothing",
+        ),
         (lambda: ours.DataLoader(g, seeds, sampler, gpu_cache=5), TypeError, "gpu_cache is 5; it must be None, or a"),
         (lambda: ours.DataLoader(g, seeds, sampler, device="cpu", use_uva=True), ValueError, "use_uva lets a GPU"),
         (lambda: ours.DataLoader(g, seeds, sampler, use_ddp=True), ValueError, "use_ddp needs torch.distributed"),

@@ -148,7 +148,10 @@ class RelationalSAGE(nn.Module):
                 found = rows if found is None else rows + found
             x = trees.group(last - i).norm(found, of.scale, of.shift, bias=of.bias, relu=True)
         # A slice, even of all rows, would be two launches more on the way back.
-        out: Tensor = self.head(x if len(x) == batch.batch_size else x[: batch.batch_size])
+        seeds = x if len(x) == batch.batch_size else x[: batch.batch_size]
+        # Autocast's bfloat16 would round numbers of a regression to three digits, and make logits equal.
+        with torch.autocast(seeds.device.type, enabled=False):
+            out: Tensor = self.head(seeds.to(self.head.weight.dtype))
         return out
 
     def rows(self, batch: TreeMiniBatch) -> dict[str, Tensor]:

@@ -148,6 +148,15 @@ def test_every_weight_has_a_gradient(module: TaskDataModule) -> None:
     assert "reviews" in model.encoders
 
 
+def test_outputs_under_autocast_have_all_digits(module: TaskDataModule) -> None:
+    model = net(module).float()
+    model.head.bias.data.fill_(1000.0)  # as of labels far from 0
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        out = torch.cat([model(batch.replace(x=batch.x)) for batch in module.train_dataloader()])
+    assert out.dtype == torch.float32
+    assert len(out[:, 0].unique()) > len(out[:, 0].bfloat16().unique()) + 5
+
+
 def test_only_depth_and_times_that_fit_are_taken(module: TaskDataModule) -> None:
     batch = next(iter(module.train_dataloader()))
     with pytest.raises(ValueError, match=r"the mini-batch has 2 hops, the model 3 layers; give the sampler as many"):

@@ -28,21 +28,22 @@ inline const uint16_t* ranks_of(const uint64_t* cell, int hops) {
   return reinterpret_cast<const uint16_t*>(cell + hops);
 }
 
-// Hops: those that may hold the vertex, from 1 on; all are looked at, without a branch. -1 for a seed.
+// Hops: those that may hold the vertex, from 1 on; all are looked at, without a branch that depends on which
+// one does. -1 for a seed.
 template <int Hops>
 inline int64_t find(const View& set, uint64_t v, int hops) {
   const int limit = Hops > 0 ? Hops : hops;
   const uint64_t* const cell = set.cells + static_cast<int64_t>(v / 64) * set.stride;
   const uint16_t* const ranks = ranks_of(cell, set.hops);
   const uint64_t* const bases = set.bases + static_cast<int64_t>(v >> RankBitmap::kPageBits) * set.hops;
-  const uint64_t bit = uint64_t{1} << v % 64;
-  int64_t id = -1;
-  for (int h = 0; h < limit; ++h) {
-    const uint64_t found =
-        bases[h] + ranks[h] + static_cast<uint64_t>(__builtin_popcountll(cell[h] & (bit - 1)));
-    id = cell[h] & bit ? static_cast<int64_t>(found) : id;
+  uint64_t any = cell[0], hop = 0;
+  for (int h = 1; h < limit; ++h) {
+    any |= cell[h];
+    hop += (cell[h] >> v % 64 & 1) * static_cast<uint64_t>(h);
   }
-  return id;
+  if (!(any >> v % 64 & 1)) return -1;
+  const uint64_t before = cell[hop] & ((uint64_t{1} << v % 64) - 1);
+  return static_cast<int64_t>(bases[hop] + ranks[hop]) + __builtin_popcountll(before);
 }
 
 template <int Hops, typename N, typename Seed>

@@ -133,7 +133,9 @@ def _evaluate(cfg: DictConfig, trainer: Trainer, model: LightningModule, datamod
         file.write(f"{json.dumps(state)}\n".encode())
     print("\n".join(f"{name}: {value:.4f}" for name, value in metrics.items()))
     print(f"metrics: {path}")
-    return next(iter(metrics.values()), float("nan"))
+    score = str(cfg.optimized_metric).rpartition("/")[2]  # of the test split: what a sweep compares
+    names = [cfg.optimized_metric, f"test/test_{score}", f"test/{score}", "test/test_acc", *metrics]
+    return next((metrics[name] for name in names if name in metrics), float("nan"))
 
 
 def _ids(data: NodeDataset, nodes: Tensor) -> Any:

@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 import torch
 from lightning.pytorch import callbacks
 from omegaconf import OmegaConf
+from torch import nn
 from train_runs import FAST, Composer, composer, in_process
 
 from loader import Graph
@@ -24,6 +26,7 @@ from models.training.errors import Interrupted
 from models.training.link_predictor import LinkPredictor
 from models.training.module import NodeClassifier
 from models.training.past_run import with_choices_of_past_run
+from models.training.predict_job import _evaluate
 from models.training.trainer import _changed_since
 
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -246,6 +249,25 @@ def test_an_evaluation_has_the_metrics_of_the_test(tmp_path: Path, composed: Com
     kept = json.loads((tmp_path / "new" / "metrics.json").read_text())["metrics"]
     assert {"test/test_f1", "test/test_acc"} <= set(kept)
     assert (tmp_path / "new" / "confusion.csv").is_file()
+
+
+@pytest.mark.parametrize(
+    ("optimized", "metrics", "reached"),
+    [
+        ("val/acc", {"test/train_acc": 0.9, "test/val_acc": 0.8, "test/test_acc": 0.7}, 0.7),
+        ("train/loss", {"test/train_acc": 0.9, "test/val_acc": 0.8, "test/test_acc": 0.7}, 0.7),
+        ("test/val_acc", {"test/train_acc": 0.9, "test/val_acc": 0.8, "test/test_acc": 0.7}, 0.8),
+        ("val/mae", {"test/loss": 3.0, "test/r2": 0.5, "test/mae": 2.0}, 2.0),
+    ],
+)
+def test_a_sweep_compares_the_test_split(
+    tmp_path: Path, optimized: str, metrics: dict[str, float], reached: float
+) -> None:
+    trainer: Any = SimpleNamespace(callback_metrics=metrics, test=lambda *args, **options: None)
+    options = {"exact_test": False, "task": "node", "run_dir": str(tmp_path), "ckpt_path": "best.ckpt"}
+    cfg = OmegaConf.create({**options, "optimized_metric": optimized})
+    model: Any = nn.Identity()
+    assert _evaluate(cfg, trainer, model, SimpleNamespace(data=None)) == reached
 
 
 @pytest.mark.parametrize("option", ["run_dir", "hydra.run.dir"])

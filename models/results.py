@@ -18,7 +18,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import OmegaConf
 
 from loader.machine.command_line import OneLineParser, called
-from models.training.metrics import is_error
+from models.training.metric_names import is_error
 
 # Options that change no result, or only where it lies.
 _PLACES = ("ckpt_path", "result_path", "run_dir", "checkpoint_dir", "data_dir", "cache_dir", "debug")

@@ -27,7 +27,7 @@ from models.training.epoch_loss import (
     sums_of_all,
     was_interrupted_with_others,
 )
-from models.training.metrics import METRICS, SPLITS
+from models.training.metric_names import METRICS, SPLITS
 from models.training.more_metrics import MoreMetrics, as_metrics, write_confusion
 from models.training.optimizers import Optimization
 from models.training.precision import MatmulPrecision

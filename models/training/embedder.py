@@ -16,7 +16,7 @@ from models.embedding_probe import LogisticRegression, f1_scores, penalties, top
 from models.node2vec import Node2Vec
 from models.training.epoch_loss import EpochLoss, check_finite
 from models.training.exchange import check_sparse_exchange
-from models.training.metrics import EMBEDDER_METRICS, SPLITS
+from models.training.metric_names import EMBEDDER_METRICS, SPLITS
 
 
 class NodeEmbedder(EpochLoss):

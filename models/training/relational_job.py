@@ -13,7 +13,7 @@ from rich.table import Table
 from loader.datasets.relational import RelationalData, RelationalDataset
 from models.predictions import PredictionFile, class_columns
 from models.training.finished_jobs import JobResult
-from models.training.metrics import is_error
+from models.training.metric_names import is_error
 from models.training.own_classes import datamodule_of
 from models.training.task_predictor import SCORES, TASK_METRICS
 from models.training.train_and_test import draw_score, options_named, train_and_test

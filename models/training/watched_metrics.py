@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import lr_scheduler
 
 from loader.machine.spelling import nearest
-from models.training.metrics import METRICS, is_error
+from models.training.metric_names import METRICS, is_error
 from models.training.options import entries
 from models.training.target_classes import object_of
 

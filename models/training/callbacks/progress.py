@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import RichProgressBar
 
 from loader.machine.arguments import as_size
 from models.training.callbacks.epoch_metrics import EpochMetrics
-from models.training.metrics import SPLITS
+from models.training.metric_names import SPLITS
 
 
 class ProgressBar(EpochMetrics, RichProgressBar):

@@ -7,7 +7,7 @@ from lightning.pytorch.callbacks import EarlyStopping
 
 from models.training.callbacks.stage_times import StageTimes
 from models.training.console import BEST, tested_weights, wrapped
-from models.training.metrics import ERRORS, SPLITS
+from models.training.metric_names import ERRORS, SPLITS
 from models.training.trainer_callbacks import callbacks_of
 
 

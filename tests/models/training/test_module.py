@@ -18,7 +18,7 @@ from loader.samplers import HopwiseSampler
 from loader.samples import MiniBatch
 from models.inference import layerwise_inference
 from models.training.callbacks import StepCheckpoint
-from models.training.metrics import METRICS
+from models.training.metric_names import METRICS
 from models.training.module import NodeClassifier, WholeGraph
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")

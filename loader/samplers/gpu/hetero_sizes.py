@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from loader.graph import Graph, HeteroGraph
-from loader.samplers.gpu.fanout_reach import Reach
 from loader.samplers.gpu.layout import Layout
 from loader.samplers.gpu.sizes import HASH_FROM_NODES, HASH_SPARSITY, GpuOptions, Plan, Sizes, with_headroom
+from loader.samplers.gpu.worst_case_sizes import Reach
 from loader.samplers.relations import fanouts_by_relation
 
 _SCHEDULES = ("auto", "cooperative")

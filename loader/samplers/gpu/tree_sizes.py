@@ -6,10 +6,10 @@ from typing import Any
 
 from loader.graph import HeteroGraph
 from loader.samplers.gpu import tree_thread_blocks
-from loader.samplers.gpu.fanout_reach import Most, Reach
 from loader.samplers.gpu.hetero_sizes import HeteroSizes
 from loader.samplers.gpu.layout import Layout
 from loader.samplers.gpu.sizes import GpuOptions, Plan, with_headroom
+from loader.samplers.gpu.worst_case_sizes import Most, Reach
 from loader.samplers.tree_options import TreeOptions
 
 _FIRST_ROWS, _FIRST_PICKS = 1 << 14, 1 << 16  # of all trees of a mini-batch, before the first told how many there are

@@ -11,8 +11,8 @@ import torch
 
 from loader.graph import Graph, HeteroGraph
 from loader.samplers import TreeSampler
-from loader.samplers.gpu.fanout_reach import Most
 from loader.samplers.gpu.trees import TreeWorkspace
+from loader.samplers.gpu.worst_case_sizes import Most
 from loader.samples import TreeMiniBatch
 
 KEY = ("a", "to", "b")

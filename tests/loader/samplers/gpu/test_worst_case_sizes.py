@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from loader.graph import HeteroGraph
 from loader.samplers import FusedSampler, TreeSampler
-from loader.samplers.gpu import fanout_reach as reach_module
-from loader.samplers.gpu.fanout_reach import Reach, longest_lists
+from loader.samplers.gpu import worst_case_sizes as reach_module
+from loader.samplers.gpu.worst_case_sizes import Reach, longest_lists
 
 KEY, BACK = ("a", "to", "b"), ("b", "rev_to", "a")
 

@@ -6,6 +6,7 @@
 #include "aggregate/cuda/transpose.h"
 #include "aggregate/cuda/vectors.cuh"
 #include "block_sums.cuh"
+#include "count_below.cuh"
 
 namespace loader {
 template <typename P>
@@ -106,22 +107,6 @@ __global__ void __launch_bounds__(kTransposeThreads) fill(DeviceBlock<P, I> foun
   if (e >= num_edges || e < static_cast<int64_t>(block.indptr[0])) return;
   const int64_t row = row_of_edge(block.indptr, e, bound[0], bound[1] + 1);
   t.destinations[t.begin[block.indices[e]] + t.rank[e]] = static_cast<I>(row);
-}
-
-// How many of `sorted` are below `source`.
-template <typename I>
-__device__ __forceinline__ int64_t count_below(const I* sorted, int64_t n, int64_t source) {
-  int64_t low = 0;
-  while (n > 0) {
-    const int64_t half = n / 2;
-    if (static_cast<int64_t>(sorted[low + half]) < source) {
-      low += half + 1;
-      n -= half + 1;
-    } else {
-      n = half;
-    }
-  }
-  return low;
 }
 
 template <typename P, typename I>

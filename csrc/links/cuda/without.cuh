@@ -1,6 +1,7 @@
 // Edges that are left out of a mini-batch, because a model has to predict them.
 #pragma once
 
+#include "count_below.cuh"
 #include "links/cuda/links.h"
 
 namespace loader {
@@ -19,20 +20,6 @@ __global__ void __launch_bounds__(kLinkThreads)
     const unsigned long long there = atomicCAS(&set.slots[slot], free, key);
     if (there == free || there == key) return;
   }
-}
-
-// The number of the first `n` ascending entries that are below `x`.
-template <typename P>
-__device__ __forceinline__ int64_t count_below(const P* entries, int64_t n, int64_t x) {
-  int64_t low = 0;
-  while (low < n) {
-    const int64_t mid = low + (n - low) / 2;
-    if (entries[mid] < x)
-      low = mid + 1;
-    else
-      n = mid;
-  }
-  return low;
 }
 
 template <typename P, typename N>

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "count_below.cuh"
 #include "sampler/choice.h"
 
 namespace loader {
@@ -125,23 +126,10 @@ __device__ __forceinline__ uint32_t sort_lanes(uint32_t t) {
   return t;
 }
 
-// How many of `n` ascending entries are less than `t`.
-__device__ __forceinline__ uint32_t places_below(const uint32_t* entries, uint32_t n, uint32_t t) {
-  uint32_t low = 0;
-  while (low < n) {
-    const uint32_t mid = (low + n) / 2;
-    if (entries[mid] < t)
-      low = mid + 1;
-    else
-      n = mid;
-  }
-  return low;
-}
-
 // Merges the values of the first lanes that have one (`own`), ascending over the lanes, into `n` ascending
 // entries of shared memory, by a warp. Of lanes without one, `t` is kNoPick.
 __device__ __forceinline__ void merge_lanes(uint32_t* entries, uint32_t n, uint32_t t, bool own) {
-  const uint32_t lane = threadIdx.x % 32, place = lane + places_below(entries, n, t);
+  const uint32_t lane = threadIdx.x % 32, place = lane + count_below(entries, n, t);
   for (uint32_t end = n; end > 0; end -= min(end, 32u)) {  // entries move up, so the last ones go first
     const uint32_t at = (end > 32 ? end - 32 : 0) + lane;
     const uint32_t entry = at < end ? entries[at] : 0;
@@ -158,9 +146,9 @@ __device__ __forceinline__ void merge_lanes(uint32_t* entries, uint32_t n, uint3
   __syncwarp();
 }
 
-// The same for fanouts up to kMaxFanout, by a warp, in `out` (shared memory, `fanout` entries). A lane has a
-// draw, of which Floyd's are looked at together: a position is taken if a draw before has it, or gave way to
-// it.
+// What pick_registers picks, for fanouts up to kMaxFanout, by a warp, in `out` (shared memory, `fanout`
+// entries). Each lane makes a draw, and all look at theirs at once. Floyd's position is taken if an earlier
+// draw has it, or gave way to it.
 __device__ inline uint32_t pick_warp(const Draws& draws, uint32_t degree, uint32_t fanout, bool replace,
                                      uint32_t* out) {
   const uint32_t lane = threadIdx.x % 32;
@@ -171,7 +159,7 @@ __device__ inline uint32_t pick_warp(const Draws& draws, uint32_t degree, uint32
     if (!replace) {
       bool taken = false;
       if (own) {
-        const uint32_t place = places_below(out, first, t);
+        const uint32_t place = count_below(out, first, t);
         taken = place < first && out[place] == t;
       }
       const unsigned equal = __match_any_sync(0xFFFFFFFFu, t);

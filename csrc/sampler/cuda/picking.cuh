@@ -109,8 +109,8 @@ struct Picking : Sets {
     });
   }
 
-  // Calls `f(first, row, valid)`, by all lanes, for each group of this warp: lane i has row `first` + i, or
-  // none. Groups have so many rows that each warp has one.
+  // Deals out `rows` rows in groups of at most 32, and of fewer if warps had no group otherwise. For each
+  // group of this warp, all lanes call `f(first, row, valid)`. `row` is the lane's, if that is `valid`.
   template <typename F>
   __device__ void for_each_group(int64_t rows, const F& f) const {
     const int64_t each = max(int64_t{1}, min(int64_t{32}, (rows + this->warps() - 1) / this->warps()));

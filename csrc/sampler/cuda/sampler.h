@@ -261,14 +261,14 @@ constexpr int kBlocksPerMultiprocessor = 1;
 template <typename Choice>
 constexpr int kScanBlocksPerMultiprocessor = std::is_same_v<Choice, RaceChoice> ? 1 : 2;
 
-// The same of lists by vertex and relation whose rows warps pick: a warp has few loads under way, so two
+// The widest row that a thread of a kernel picks in registers; kWide: a warp picks rows of any fanout.
+constexpr int kWide = 0;
+
+// Blocks of lists by vertex and relation whose rows warps pick: a warp has few loads under way, so two
 // blocks bring more than registers for which nothing is spilled. On an H200, (25, 20) x 1,024 over the shape
 // of ogbn-mag: 0.109 ms, and 0.146 with one.
 template <int Widest, typename Choice>
-constexpr int kHeteroBlocksPerMultiprocessor = Widest == 0 && Choice::kCountsByDegree ? 2 : 1;
-
-// The widest row that a thread of a kernel picks in registers; kWide: a warp picks rows of any fanout.
-constexpr int kWide = 0;
+constexpr int kHeteroBlocksPerMultiprocessor = Widest == kWide && Choice::kCountsByDegree ? 2 : 1;
 
 // Entries that a row of picks takes in the cooperative schedule; `fanout` is at most 32.
 LOADER_HD constexpr int pick_width(int fanout) {

@@ -2,6 +2,7 @@
 // memory, or beside it if they are many; the new ones are sorted and numbered.
 #pragma once
 
+#include "count_below.cuh"
 #include "sampler/cuda/collectives.cuh"
 #include "sampler/cuda/mixed_bits.cuh"
 #include "sampler/cuda/trees.h"
@@ -124,8 +125,8 @@ struct TreeTable {
     for (int t = of.thread(); t < of.types(); t += of.size()) {
       const int64_t high = t + 1 < of.types() ? of.args.lists.types[t + 1].first : of.args.num_nodes;
       of.counts().tell(of.of_found(hop, t), tree,
-                       first_from(table.sorted, found, high) -
-                           first_from(table.sorted, found, of.args.lists.types[t].first));
+                       count_below(table.sorted, found, high) -
+                           count_below(table.sorted, found, of.args.lists.types[t].first));
     }
     if (of.thread() == 0) {
       of.by_tree(of.args.vertices_at, hop, tree) = first;
@@ -136,19 +137,6 @@ struct TreeTable {
     for (uint32_t pick = of.thread(); pick < edges; pick += of.size())
       picks[pick] = table.numbers[picks[pick]];
     return true;
-  }
-
-  // How many of the ascending ids[0..count) are smaller than `id`.
-  __device__ static uint32_t first_from(const N* ids, uint32_t count, int64_t id) {
-    uint32_t low = 0, high = count;
-    while (low < high) {
-      const uint32_t middle = (low + high) / 2;
-      if (ids[middle] < id)
-        low = middle + 1;
-      else
-        high = middle;
-    }
-    return low;
   }
 
   // Sorts ids and what belongs to them, a power of two of them: bitonic (Batcher, AFIPS 1968).
@@ -211,7 +199,7 @@ struct TreeTable {
       const N v = table.sorted[i];
       uint32_t rank = 0;
       for (uint32_t first = 0; first < count; first += most)
-        rank += first_from(table.sorted + first, min(count - first, most), v);
+        rank += count_below(table.sorted + first, min(count - first, most), v);
       to[rank] = v;
       places_to[rank] = table.sorted_places[i];
     }

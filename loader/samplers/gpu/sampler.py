@@ -54,8 +54,9 @@ class CudaSampler(GpuOptions):
             the size of the mini-batch. `"auto"`: a hash set if the graph is large beside the mini-batch (see
             `choose_node_set`) and the schedule and the picks allow it, else a bitmap.
         blocks_per_sm: thread blocks per multiprocessor, 0 to 1. 0.5 uses every second multiprocessor and leaves the
-            others to training. 0, the default, puts one block on each; with `schedule="auto"`, prefetched mini-batches
-            use every second multiprocessor. More than one block does not fit.
+            others to training. 0, the default, puts as many on each as fit: one, or two if a graph has several types
+            and a fanout is above 20 or -1. With `schedule="auto"`, prefetched mini-batches use every second
+            multiprocessor.
         batches_per_launch: at most this many mini-batches of a group (`CudaSession.begin`) are sampled by one launch,
             or hop by hop by one series of launches. They share the multiprocessors, and are the same as if each were
             sampled by itself.

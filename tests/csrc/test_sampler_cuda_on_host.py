@@ -44,7 +44,7 @@ ROUNDS = {"schedules": "2", "choices": "1"}
 MISTAKES = [
     # where the picks of a hop lie
     ("block_programs.cuh", "first += (rows + 31) / 32 * 32 * {};", "K", "(K - 1)", "schedules"),
-    ("hashed.cuh", "row += {};", "total", "total > 0", "schedules"),  # nodes of a range's later windows
+    ("hash_set_phases.cuh", "row += {};", "total", "total > 0", "schedules"),  # nodes of a range's later windows
     ("list_scan.cuh", "begin = 0, step = {},", "kGroup", "1", "choices"),  # groups of a long list's parts
     # Lists that are raced together:
     ("race_queue.cuh", "__popc(votes & {})", "before_lane & ~bits_below(from, base)", "before_lane", "choices"),

@@ -15,7 +15,7 @@
 #include "sampler/cpu/philox_lanes.h"
 #include "walks/cpu/edge_filter.h"
 #include "walks/cuda/custom.cuh"
-#include "walks/custom/cpp_next.h"
+#include "walks/custom/cpp_next_arguments.h"
 #include "walks/custom/walkers.h"
 //
 #include "nexts.h"

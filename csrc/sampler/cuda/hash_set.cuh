@@ -14,8 +14,8 @@
 // begins, the vertices move there, and those of one range are compared with each other. This is a radix sort
 // of one pass whose buckets are small: as ids are distinct, a range of a graph of n vertices holds at most
 // n / kRanges of them, so no distribution of ids is out of bounds; ranges that are full are ordered by a
-// bitmap in shared memory (hashed.cuh). That takes two barriers a hop, where a sort by digits of 8 bits takes
-// two or three a digit.
+// bitmap in shared memory (hash_set_phases.cuh). That takes two barriers a hop, where a sort by digits of 8
+// bits takes two or three a digit.
 #pragma once
 
 #include "sampler/cuda/batch_memory.cuh"

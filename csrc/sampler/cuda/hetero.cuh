@@ -4,10 +4,10 @@
 //   assign  prefix sums over those: the hop's indptr
 //   pick    a thread or a warp a row: picks, reads the neighbors, marks the new ones
 //
-// and then what the set of vertices has to do until those are in ascending order (hopwise.cuh, hashed.cuh).
-// Where picks need a scan of the lists (hetero_scan.cuh), the kernel makes and scans a hop's rows before
-// that. A barrier comes after each. Vertices of a hop are in the order of their ids, and so of their types.
-// So where those of a type begin tells for any row its vertex and its relation.
+// and then what the set of vertices has to do until those are in ascending order (hopwise.cuh,
+// hash_set_phases.cuh). Where picks need a scan of the lists (hetero_scan.cuh), the kernel makes and scans a
+// hop's rows before that. A barrier comes after each. Vertices of a hop are in the order of their ids, and so
+// of their types. So where those of a type begin tells for any row its vertex and its relation.
 #pragma once
 
 #include "sampler/cuda/hetero_scan.cuh"

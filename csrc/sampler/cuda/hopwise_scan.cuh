@@ -9,7 +9,7 @@
 //   assign  prefix sums over those: the next hop's indptr
 //
 // with a barrier after each, which is the end of a kernel. The last three are those of a hash set
-// (hashed.cuh): rows are rows.
+// (hash_set_phases.cuh): rows are rows.
 #pragma once
 
 #include "sampler/cuda/hopwise.cuh"

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "sampler/cuda/device_pick_weighted.cuh"
-#include "sampler/cuda/hashed.cuh"
+#include "sampler/cuda/hash_set_phases.cuh"
 #include "sampler/cuda/hopwise.cuh"
 #include "sampler/cuda/hopwise_scan.cuh"
 

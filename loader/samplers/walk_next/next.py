@@ -206,7 +206,7 @@ def as_next(given: Any) -> Next:
 
 
 _PLAIN = """\
-#include "walks/custom/cpp_next.h"
+#include "walks/custom/cpp_next_arguments.h"
 namespace loader {{
 struct Next {{
   static constexpr int kMemory = {memory};

@@ -134,11 +134,10 @@ LOADER_HD bool picks_all(int64_t degree, int64_t fanout, bool replace) {
   return fanout == kAllNeighbors || (!replace && degree <= fanout);
 }
 
-// Puts `t` into the ascending list out[0..i); where it is there already and `instead` is not negative, puts
-// `instead`, which exceeds all of the list.
-LOADER_HD void insert_position(uint32_t* out, uint32_t i, uint32_t t, int64_t instead) {
-  uint32_t place = i;
-  if (i < 24) {
+// Where `t` belongs in the ascending list out[0..n), behind its like.
+LOADER_HD uint32_t place_of(const uint32_t* out, uint32_t n, uint32_t t) {
+  uint32_t place = n;
+  if (n < 24) {
     while (place > 0 && out[place - 1] > t) --place;
   } else {
     for (uint32_t low = 0; low < place;) {
@@ -149,12 +148,24 @@ LOADER_HD void insert_position(uint32_t* out, uint32_t i, uint32_t t, int64_t in
         low = mid + 1;
     }
   }
+  return place;
+}
+
+// Puts `t` at `place` of the list out[0..n).
+LOADER_HD void insert_at(uint32_t* out, uint32_t n, uint32_t place, uint32_t t) {
+  for (uint32_t q = n; q > place; --q) out[q] = out[q - 1];
+  out[place] = t;
+}
+
+// Puts `t` into the ascending list out[0..i); where it is there already and `instead` is not negative, puts
+// `instead`, which exceeds all of the list.
+LOADER_HD void insert_position(uint32_t* out, uint32_t i, uint32_t t, int64_t instead) {
+  const uint32_t place = place_of(out, i, t);
   if (instead >= 0 && place > 0 && out[place - 1] == t) {
     out[i] = static_cast<uint32_t>(instead);
     return;
   }
-  for (uint32_t q = i; q > place; --q) out[q] = out[q - 1];
-  out[place] = t;
+  insert_at(out, i, place, t);
 }
 
 #ifndef __CUDA_ARCH__

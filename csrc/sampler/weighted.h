@@ -66,21 +66,9 @@ constexpr uint32_t kDrawsFromEnds = 1u << 16;
 
 // Puts `t` into the ascending list out[0..n), once: false where it is there already.
 LOADER_HD bool insert_new(uint32_t* out, uint32_t n, uint32_t t) {
-  uint32_t place = n;
-  if (n < 24) {
-    while (place > 0 && out[place - 1] > t) --place;
-  } else {
-    for (uint32_t low = 0; low < place;) {
-      const uint32_t mid = (low + place) / 2;
-      if (out[mid] > t)
-        place = mid;
-      else
-        low = mid + 1;
-    }
-  }
+  const uint32_t place = place_of(out, n, t);
   if (place > 0 && out[place - 1] == t) return false;
-  for (uint32_t q = n; q > place; --q) out[q] = out[q - 1];
-  out[place] = t;
+  insert_at(out, n, place, t);
   return true;
 }
 

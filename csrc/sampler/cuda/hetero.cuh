@@ -180,8 +180,6 @@ struct HeteroPhases : Sets {
   template <int K>
   __device__ void pick_hetero(int hop, int64_t first, int64_t end, N* stage) const {
     const P* const indptr = this->indptr(hop);
-    N* const indices = this->indices(hop);
-    P* const edge_ids = args.edge_ids ? this->edge_ids(hop) : nullptr;
     const int64_t rows = end - first;
     stage += threadIdx.x / 32 * 32 * K;
     const int64_t own = int64_t{threadIdx.x / 32} * blocks + block;
@@ -200,23 +198,7 @@ struct HeteroPhases : Sets {
       const uint32_t count =
           most == 0 ? 0
                     : pick_row<K>(args.choice, this->lists(), begin, degree, this->draws(row, hop), most, t);
-      if (edge_ids) {
-#pragma unroll
-        for (int i = 0; i < K; ++i)
-          if (i < static_cast<int>(count)) edge_ids[out + i] = begin + static_cast<P>(t[i]);
-      }
-      N u[K];
-#pragma unroll
-      for (int i = 0; i < K; ++i)
-        if (i < static_cast<int>(count)) u[i] = this->lists().read(begin, t[i]);
-      this->note(hop, u, count);
-      N* const mine = stage + (out - out_begin);
-#pragma unroll
-      for (int i = 0; i < K; ++i)
-        if (i < static_cast<int>(count)) mine[i] = u[i];
-      __syncwarp();
-      for (uint32_t i = lane; i < out_count; i += 32) indices[out_begin + i] = stage[i];
-      __syncwarp();
+      this->write_picks(hop, begin, t, count, {out, out_begin, out_count}, stage);
     }
   }
 

@@ -51,12 +51,42 @@ struct Picking : Sets {
     return block_totals<T>() + kMaxBlocks;
   }
 
+  // Where the edges of a lane's row begin, those of its warp's rows, and how many the warp's are.
+  struct Edges {
+    P own, begin;
+    uint32_t count;
+  };
+
+  // Writes what a warp's rows picked. `t`: the `count` positions that the lane's row picked of its list, from
+  // `begin` on. `stage`: of the warp, for the neighbors, which it writes in the order of the edges.
+  template <int K>
+  __device__ void write_picks(int hop, P begin, const uint32_t (&t)[K], uint32_t count, const Edges& edges,
+                              N* stage) const {
+    P* const edge_ids = args.edge_ids ? this->edge_ids(hop) : nullptr;
+    N* const indices = this->indices(hop);
+    if (edge_ids) {
+#pragma unroll
+      for (int i = 0; i < K; ++i)
+        if (i < static_cast<int>(count)) edge_ids[edges.own + i] = begin + static_cast<P>(t[i]);
+    }
+    N u[K];
+#pragma unroll
+    for (int i = 0; i < K; ++i)
+      if (i < static_cast<int>(count)) u[i] = this->lists().read(begin, t[i]);
+    this->note(hop, u, count);
+    N* const mine = stage + (edges.own - edges.begin);
+#pragma unroll
+    for (int i = 0; i < K; ++i)
+      if (i < static_cast<int>(count)) mine[i] = u[i];
+    __syncwarp();
+    for (uint32_t i = lane; i < edges.count; i += 32) indices[edges.begin + i] = stage[i];
+    __syncwarp();
+  }
+
   // Picks of hop `hop` for the first `rows` vertices. `stage`: kWarps * stage_entries<K>() of shared memory.
   template <int K>
   __device__ void pick(int hop, int64_t rows, N* stage) const {
     const P* const indptr = this->indptr(hop);
-    N* const indices = this->indices(hop);
-    P* const edge_ids = args.edge_ids ? this->edge_ids(hop) : nullptr;
     const auto fanout = static_cast<uint32_t>(args.fanouts[hop - 1]);
     stage += threadIdx.x / 32 * 32 * K;
     // Neighboring groups of rows go to different multiprocessors: few rows are spread over all of them.
@@ -74,23 +104,7 @@ struct Picking : Sets {
       uint32_t t[K];
       const Draws draws = this->draws({v}, hop);
       const uint32_t count = pick_row<K>(args.choice, this->lists(), begin, degree, draws, fanout, t);
-      if (edge_ids) {
-#pragma unroll
-        for (int i = 0; i < K; ++i)
-          if (i < static_cast<int>(count)) edge_ids[out + i] = begin + static_cast<P>(t[i]);
-      }
-      N u[K];
-#pragma unroll
-      for (int i = 0; i < K; ++i)
-        if (i < static_cast<int>(count)) u[i] = this->lists().read(begin, t[i]);
-      this->note(hop, u, count);
-      N* const mine = stage + (out - out_begin);
-#pragma unroll
-      for (int i = 0; i < K; ++i)
-        if (i < static_cast<int>(count)) mine[i] = u[i];
-      __syncwarp();
-      for (uint32_t i = lane; i < out_count; i += 32) indices[out_begin + i] = stage[i];
-      __syncwarp();
+      this->write_picks(hop, begin, t, count, {out, out_begin, out_count}, stage);
     }
   }
 

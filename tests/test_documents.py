@@ -86,7 +86,7 @@ def test_the_readme_counts_the_digests() -> None:
     import json
 
     digests = json.loads((ROOT / "tests" / "record" / "digests.json").read_text())
-    assert f"compare checksums of {len(digests):,} mini-batches" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"Tests compare {len(digests):,} checksums" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")]

@@ -311,7 +311,8 @@ def epochs(result: Result) -> Iterator[Result]:
         plain = row.get("schedule", "auto") == "auto" and row.get("blocks_per_sm") is None
         if plain and row["graphed"] and row.get("batches_per_launch", 1) == 8:
             setting = ", ".join(map(str, row["fanouts"]))
-            yield {**row, "setting": setting, "named": f"{row['store']} ({setting})"}
+            store = "gathered" if row["store"] == "device" else row["store"]
+            yield {**row, "setting": setting, "named": f"{store} ({setting})"}
 
 
 def soak(result: Result) -> tuple[str, bool]:
@@ -337,7 +338,7 @@ def hetero_accuracy(result: Result) -> tuple[str, bool]:
     found = [row["difference"] for row in result["rows"]]
     shown = sum(d["equivalent"] for d in found)
     furthest = max(abs(d["value"]) for d in found)
-    text = f"equivalence shown in {shown} of {len(found)} comparisons, {result['seeds']} seeds"
+    text = f"equivalence shown in {shown} of {len(found)} comparisons, {result['seeds']} runs each"
     text += f", largest difference of means {furthest:.2f} points"
     return text, shown == len(found) and result["seeds"] >= 10
 

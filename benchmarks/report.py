@@ -75,7 +75,7 @@ def _budget(r: Result) -> tuple[str, str, str]:
     row = rows.budget_rows(r, "products")["25 %"]
     return (
         f"{row['epoch_s']:.3f} s",
-        "only copying what it reads of host memory over PCIe",
+        "only copying over PCIe what each mini-batch lacks, though a row that several need can be copied once",
         f"{row['over_lines']:.2f}x the time",
     )
 
@@ -118,7 +118,7 @@ HEADLINES: tuple[tuple[str, str, Callable[[Result], tuple[str, str, str]]], ...]
         "pyg_gpu",
         lambda r: (
             f"{r['rows'][0]['ours_per_s']:,.0f} per second",
-            f"torch_geometric, its {r['workers']} workers sampling by this package on the CPU: "
+            f"torch_geometric's own loader, whose {r['workers']} workers call our sampler on the CPU: "
             f"{r['rows'][0]['theirs_per_s']:.0f} per second",
             f"{r['rows'][0]['ratio']:.0f}x as fast",
         ),
@@ -146,14 +146,14 @@ HEADLINES: tuple[tuple[str, str, Callable[[Result], tuple[str, str, str]]], ...]
     ("An epoch, features in GPU memory", "pipeline_gpu", _epoch("lazy")),
     ("An epoch, a quarter of the features in GPU memory, always the same rows", "pipeline_gpu", _epoch("cached")),
     (
-        "An epoch, a quarter of graph and features in GPU memory (`memory=`), renewed for the next mini-batches",
+        "An epoch, a quarter of graph and features in GPU memory (`memory=`); cached rows change with the mini-batches",
         "budget_gpu",
         _budget,
     ),
     (
         "Mini-batches of files on disk, none in memory",
         "disk",
-        lambda r: ("", "the system's own read-ahead", f"{r['ahead_beside_system']:.1f}x"),
+        lambda r: ("", "the system's own read-ahead", f"{r['ahead_beside_system']:.1f}x as fast"),
     ),
     ("An epoch on two GPUs", "scaling_gpu", _scaling),
     ("Test accuracy", "convergence", lambda r: ("", "training with DGL's sampler", aims.convergence(r)[0])),

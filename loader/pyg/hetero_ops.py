@@ -13,7 +13,7 @@ from loader.graph.checks import check_csc
 from loader.machine.memo import Memo
 from loader.pyg.calls import drawn, on_gpu, refuse_induced
 from loader.pyg.checked_graphs import num_threads
-from loader.pyg.hetero import refuse_missing_times
+from loader.pyg.hetero import refuse_missing_times, tell_untimed
 from loader.pyg.options import large_as_all
 from loader.samplers import SubgraphSampler
 from loader.samplers.trees import TreeSampler
@@ -206,6 +206,8 @@ def _sample(
 
         def make_trees() -> TreeSampler:
             weights = "edge_weights" if by_weight else None
+            if times.last(temporal_strategy):
+                tell_untimed(graph, fanouts, times.counted)
             options: Any = {"edge_ids": True, "replace": replace, "weights": weights, "num_threads": num_threads()}
             return TreeSampler(fanouts, times=times.counted, last=times.last(temporal_strategy), **options)
 

@@ -31,6 +31,7 @@ from loader.pyg.hetero import (
     is_pinned,
     placed,
     shape_of_types,
+    tell_untimed,
 )
 from loader.pyg.options import (
     TimeOptions,
@@ -167,6 +168,8 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
                 raise ValueError("subgraph_type is 'induced', which has no trees; take 'directional'")
             counted, fanouts = counted_times(made, time_attr), hops if hetero else {EDGES: hops or [0]}
             picks = picks_by(weight_attr, hops)
+            if temporal_strategy == "last":
+                tell_untimed(made, fanouts, counted)
             sampler: Any = tree_sampler_of(fanouts, shape, place, meaning, picks, replace, of_times, counted)
         else:
             sampler = sampler_of(hops, shape_of_types(shape) if hetero else shape, place, meaning, weight_attr, replace)

@@ -127,7 +127,7 @@ def test_types_have_trees(typed: HeteroData) -> None:
 @pytest.mark.parametrize("made", [NeighborLoader, TheirLoader])
 def test_untimed_neighbors_that_last_picks_are_told(typed: HeteroData, made: Any, caplog: Any) -> None:
     given = {"input_nodes": ("author", torch.arange(20)), "input_time": torch.arange(20), "time_attr": "time"}
-    fanouts = dict.fromkeys(typed.edge_types, [2, 2])
+    fanouts = {key: [2, 2] for key in typed.edge_types}
     for picks, strategy, count in (([2, 2], "last", 1), ([-1, -1], "last", 0), ([2, 2], "uniform", 0)):
         caplog.clear()
         next(iter(made(typed, {**fanouts, WRITES: picks}, temporal_strategy=strategy, **given)))

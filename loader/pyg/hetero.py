@@ -85,7 +85,9 @@ def tell_untimed(graph: Graph | HeteroGraph, fanouts: Mapping[EdgeType, Sequence
         fanouts: picks per hop of each edge type.
         times: which times count, "node", "edge" or "both".
     """
-    for key, of_hop in fanouts.items() if isinstance(graph, HeteroGraph) else ():
+    if not isinstance(graph, HeteroGraph):
+        return  # whose neighbors all have times
+    for key, of_hop in fanouts.items():
         timed = (times != "edge" and key[0] in graph.timed_types) or (times != "node" and key in graph.timed_relations)
         degrees, picks = graph.in_degrees(key), [k for k in of_hop if k > 0]
         if not timed and picks and degrees.numel() and int(degrees.max()) > min(picks):

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from loader.datasets.digests import digest_of
 from loader.graph import Graph, HeteroGraph
-from loader.machine.memo import Seen
+from loader.machine.memo import Seen, version_of
 from loader.pyg.attributes import Place, label_of, stores_of
+
+
+def state_of(tensor: Tensor) -> tuple[int, str]:
+    """What changes when somebody writes to a tensor. If NumPy or `tensor.data` does, torch does not count it; then a
+    digest changes, for which evenly spaced values of a large tensor are read.
+    """
+    strided = tensor.layout == torch.strided
+    return version_of(tensor), digest_of(tensor.detach().as_subclass(Tensor)) if strided else ""
 
 
 class EdgesRead:
@@ -34,7 +44,7 @@ class EdgesRead:
     def differs(self, data: Any) -> str | None:
         """What `data` has, as "data.edge_index", and is another than what was read; None if all is as it was."""
         seen, now = self._seen, self._now(data)
-        other = (place for place, of in now.items() if place not in seen or not seen[place].has(of.value))
+        other = (place for place, of in now.items() if place not in seen or not _are_alike(seen[place], of))
         gone = (place for place in seen if place not in now)
         found = next(other, None) or next(gone, None)
         return None if found is None else label_of(found)
@@ -61,13 +71,21 @@ class EdgesRead:
                     "made; make a new loader"
                 )
 
-    def _now(self, data: Any) -> dict[Place, Seen]:
+    def _now(self, data: Any) -> dict[Place, tuple[Seen, str]]:
         if isinstance(data, tuple):
             return {}
-        found: dict[Place, Seen] = {}
+        found: dict[Place, tuple[Seen, str]] = {}
         for where, store in stores_of(data).items():
             if where is None and not hasattr(data, "_store"):
                 continue
             names = self._of_nodes if isinstance(where, str) else self._names
-            found |= {(where, name): Seen.of(store[name]) for name in names if name in store}
+            values = {(where, name): store[name] for name in names if name in store}
+            found |= {
+                place: (Seen.of(value), state_of(value)[1] if isinstance(value, Tensor) else "")
+                for place, value in values.items()
+            }
         return found
+
+
+def _are_alike(before: tuple[Seen, str], now: tuple[Seen, str]) -> bool:
+    return before[0].has(now[0].value) and before[1] == now[1]

@@ -17,6 +17,7 @@ from loader.loaders.options import check_graph_memory
 from loader.loaders.torch_options import device_of
 from loader.machine.arguments import shown
 from loader.machine.memo import Memo
+from loader.pyg.edges_read import state_of
 
 _log = logging.getLogger("loader")
 _graphs = Memo()  # loaders of the same edges share the graph
@@ -56,8 +57,8 @@ def hetero_graph_of(
     if named or not all(isinstance(owner, Tensor) for owner in owners):
         return placed(HeteroGraph.from_pyg(data, weight_attr=weight_attr, time_attr=time_attr), device, pinned)
     key = tuple(data.edge_types), tuple((name, data[name].num_nodes) for name in data.node_types)
-    made = _graphs.get_of(owners, key, lambda: HeteroGraph.from_pyg(data).to("cpu"))
-    return _graphs.get_of(owners, (*key, device, pinned), lambda: placed(made, device, pinned))
+    made = _graphs.get_of(owners, key, lambda: HeteroGraph.from_pyg(data).to("cpu"), state_of)
+    return _graphs.get_of(owners, (*key, device, pinned), lambda: placed(made, device, pinned), state_of)
 
 
 def counted_times(graph: Graph | HeteroGraph, time_attr: str | None) -> str:

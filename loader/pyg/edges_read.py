@@ -40,26 +40,37 @@ class EdgesRead:
         if isinstance(graph, HeteroGraph):
             self._num_nodes = {name: len(ids) for name, ids in graph.node_types.items()}
         self._seen = self._now(data)
+        self._digests = self._digests_of(self._seen)
 
-    def differs(self, data: Any) -> str | None:
-        """What `data` has, as "data.edge_index", and is another than what was read; None if all is as it was."""
+    def differs(self, data: Any, *, counted: bool = False) -> str | None:
+        """What `data` has, as "data.edge_index", and is another than what was read; None if all is as it was.
+
+        Args:
+            counted: look only at what torch counts, which takes no time.
+        """
         seen, now = self._seen, self._now(data)
-        other = (place for place, of in now.items() if place not in seen or not _are_alike(seen[place], of))
+        digests = self._digests if counted else self._digests_of(now)
+        other = (place for place, of in now.items() if place not in seen or not seen[place].has(of.value))
         gone = (place for place in seen if place not in now)
-        found = next(other, None) or next(gone, None)
+        written = (place for place, digest in digests.items() if self._digests.get(place) != digest)
+        found = next(other, None) or next(gone, None) or next(written, None)
         return None if found is None else label_of(found)
 
     def again(self, data: Any) -> EdgesRead:
         """What a copy of `data` has."""
-        copy = object.__new__(EdgesRead)
-        copy.__dict__.update(self.__dict__, _seen=self._now(data))
+        copy, seen = object.__new__(EdgesRead), self._now(data)
+        copy.__dict__.update(self.__dict__, _seen=seen, _digests=self._digests_of(seen))
         return copy
 
-    def check(self, data: Any, who: str) -> None:
-        """Raises ValueError if `data` has other edges, weights, times or nodes; `who` is the loader's name."""
+    def check(self, data: Any, who: str, *, counted: bool = False) -> None:
+        """Raises ValueError if `data` has other edges, weights, times or nodes; `who` is the loader's name.
+
+        Args:
+            counted: see `differs`.
+        """
         if isinstance(data, tuple):
             return
-        if (label := self.differs(data)) is not None:
+        if (label := self.differs(data, counted=counted)) is not None:
             raise ValueError(f"{label} is another than when this {who} was made, which read it then; make a new loader")
         self._seen |= self._now(data)  # the same values, on another device perhaps
         for where, store in stores_of(data).items():
@@ -71,21 +82,17 @@ class EdgesRead:
                     "made; make a new loader"
                 )
 
-    def _now(self, data: Any) -> dict[Place, tuple[Seen, str]]:
+    @staticmethod
+    def _digests_of(seen: dict[Place, Seen]) -> dict[Place, str]:
+        return {place: state_of(of.value)[1] for place, of in seen.items() if isinstance(of.value, Tensor)}
+
+    def _now(self, data: Any) -> dict[Place, Seen]:
         if isinstance(data, tuple):
             return {}
-        found: dict[Place, tuple[Seen, str]] = {}
+        found: dict[Place, Seen] = {}
         for where, store in stores_of(data).items():
             if where is None and not hasattr(data, "_store"):
                 continue
             names = self._of_nodes if isinstance(where, str) else self._names
-            values = {(where, name): store[name] for name in names if name in store}
-            found |= {
-                place: (Seen.of(value), state_of(value)[1] if isinstance(value, Tensor) else "")
-                for place, value in values.items()
-            }
+            found |= {(where, name): Seen.of(store[name]) for name in names if name in store}
         return found
-
-
-def _are_alike(before: tuple[Seen, str], now: tuple[Seen, str]) -> bool:
-    return before[0].has(now[0].value) and before[1] == now[1]

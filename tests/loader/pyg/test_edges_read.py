@@ -7,7 +7,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 from loader.graph import Graph, HeteroGraph
-from loader.pyg import NeighborLoader
+from loader.pyg import GraphSAINTNodeSampler, NeighborLoader, ShaDowKHopSampler
 from loader.pyg.edges_read import EdgesRead
 
 EDGES = torch.tensor([[0, 1], [1, 2]])
@@ -47,6 +47,15 @@ def test_writes_that_torch_does_not_count_are_seen(write):
             next(iter(before))
         (batch,) = NeighborLoader(data, [-1], input_nodes=inputs, batch_size=3)
         assert (batch[key] if inputs else batch).edge_index.tolist() == [[0, 1], [0, 0]]
+
+
+def test_loaders_of_subgraphs_see_such_writes():
+    data = Data(edge_index=EDGES.clone(), num_nodes=3)
+    loaders = [ShaDowKHopSampler(data, 1, 2, batch_size=3), GraphSAINTNodeSampler(data, 2)]
+    data.edge_index.numpy()[1] = 0
+    for made in loaders:
+        with pytest.raises(ValueError, match=f"edge_index is another than when this {type(made).__name__} was made"):
+            next(iter(made))
 
 
 def test_stores_are_not_looked_at():

@@ -396,25 +396,30 @@ def _plain(table: Any, missing: Sequence[str], path: Path) -> Any:
             kind = kind.value_type
             values = values.cast(kind)
         if (absent := _read_as(missing, kind)) is not None:
-            values = compute.if_else(compute.is_in(values, value_set=absent), arrow.scalar(None, kind), values)
+            gone = compute.is_in(values.cast(absent.type), value_set=absent)
+            values = compute.if_else(gone, arrow.scalar(None, kind), values)
         if values is not table.column(place):
             table = table.set_column(place, field.name, values)
     return table
 
 
 def _read_as(texts: Sequence[str], kind: Any) -> Any:
-    """Those of the texts that are a value of a type, as an array of it; None if none is."""
+    """Those of the texts that are a value of a type, as an array of it or of a wider one; None if none is."""
     arrow, types = pyarrow(), pyarrow().types
     if is_text(kind):
         return arrow.array(texts, kind)
-    dated = types.is_timestamp(kind) or types.is_date(kind)
-    if not (types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind) or dated):
+    if types.is_boolean(kind) or not (is_number(kind) or types.is_timestamp(kind) or types.is_date(kind)):
         return None
+    wide = kind  # `is_in` has no kernel for half floats and short decimals
+    if types.is_float16(kind):
+        wide = arrow.float32()
+    elif types.is_decimal(kind) and kind.bit_width < 128:
+        wide = arrow.decimal128(38, kind.scale)
     found = []
     for text in texts:
-        with contextlib.suppress(arrow.ArrowInvalid):  # \N is no number
-            found.append(arrow.scalar(text).cast(kind))
-    return arrow.array(found, kind) if found else None
+        with contextlib.suppress(arrow.ArrowInvalid, arrow.ArrowNotImplementedError):  # \N is no number
+            found.append(arrow.scalar(text).cast(kind).cast(wide))
+    return arrow.array(found, wide) if found else None
 
 
 def column_kind(name: str, kind: Any, path: Path) -> str:

@@ -37,12 +37,22 @@ class Memo:
         found: Made = made[key]
         return found
 
-    def get_of(self, tensors: Sequence[Tensor], key: Hashable, make: Callable[[], Made]) -> Made:
-        """What `make` makes, or made before for all these tensors, while nobody writes to one of them."""
-        memo = self
+    def get_of(
+        self,
+        tensors: Sequence[Tensor],
+        key: Hashable,
+        make: Callable[[], Made],
+        state_of: Callable[[Tensor], Hashable] | None = None,
+    ) -> Made:
+        """What `make` makes, or made before for all these tensors, while nobody writes to one of them.
+
+        Args:
+            state_of: what changes as a tensor is written to; by default `version_of`.
+        """
+        state_of, memo = state_of or version_of, self
         for tensor in tensors[:-1]:
-            memo = memo.get(tensor, version_of(tensor), "next", Memo)
-        return memo.get(tensors[-1], version_of(tensors[-1]), key, make)
+            memo = memo.get(tensor, state_of(tensor), "next", Memo)
+        return memo.get(tensors[-1], state_of(tensors[-1]), key, make)
 
     def __len__(self) -> int:
         return len(self._of)

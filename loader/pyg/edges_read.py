@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from loader.datasets.digests import digest_of
 from loader.graph import Graph, HeteroGraph
-from loader.machine.memo import Seen
+from loader.machine.memo import Seen, version_of
 from loader.pyg.attributes import Place, label_of, stores_of
+
+
+def state_of(tensor: Tensor) -> tuple[int, str]:
+    """What changes when somebody writes to a tensor. If NumPy or `tensor.data` does, torch does not count it; then a
+    digest changes, for which evenly spaced values of a large tensor are read.
+    """
+    strided = tensor.layout == torch.strided
+    return version_of(tensor), digest_of(tensor.detach().as_subclass(Tensor)) if strided else ""
 
 
 class EdgesRead:
@@ -30,26 +40,37 @@ class EdgesRead:
         if isinstance(graph, HeteroGraph):
             self._num_nodes = {name: len(ids) for name, ids in graph.node_types.items()}
         self._seen = self._now(data)
+        self._digests = self._digests_of(self._seen)
 
-    def differs(self, data: Any) -> str | None:
-        """What `data` has, as "data.edge_index", and is another than what was read; None if all is as it was."""
+    def differs(self, data: Any, *, counted: bool = False) -> str | None:
+        """What `data` has, as "data.edge_index", and is another than what was read; None if all is as it was.
+
+        Args:
+            counted: look only at what torch counts, which takes no time.
+        """
         seen, now = self._seen, self._now(data)
+        digests = self._digests if counted else self._digests_of(now)
         other = (place for place, of in now.items() if place not in seen or not seen[place].has(of.value))
         gone = (place for place in seen if place not in now)
-        found = next(other, None) or next(gone, None)
+        written = (place for place, digest in digests.items() if self._digests.get(place) != digest)
+        found = next(other, None) or next(gone, None) or next(written, None)
         return None if found is None else label_of(found)
 
     def again(self, data: Any) -> EdgesRead:
         """What a copy of `data` has."""
-        copy = object.__new__(EdgesRead)
-        copy.__dict__.update(self.__dict__, _seen=self._now(data))
+        copy, seen = object.__new__(EdgesRead), self._now(data)
+        copy.__dict__.update(self.__dict__, _seen=seen, _digests=self._digests_of(seen))
         return copy
 
-    def check(self, data: Any, who: str) -> None:
-        """Raises ValueError if `data` has other edges, weights, times or nodes; `who` is the loader's name."""
+    def check(self, data: Any, who: str, *, counted: bool = False) -> None:
+        """Raises ValueError if `data` has other edges, weights, times or nodes; `who` is the loader's name.
+
+        Args:
+            counted: see `differs`.
+        """
         if isinstance(data, tuple):
             return
-        if (label := self.differs(data)) is not None:
+        if (label := self.differs(data, counted=counted)) is not None:
             raise ValueError(f"{label} is another than when this {who} was made, which read it then; make a new loader")
         self._seen |= self._now(data)  # the same values, on another device perhaps
         for where, store in stores_of(data).items():
@@ -60,6 +81,10 @@ class EdgesRead:
                     f"{owner} has {store.num_nodes} nodes now and had {self._num_nodes[where]} when this {who} was "
                     "made; make a new loader"
                 )
+
+    @staticmethod
+    def _digests_of(seen: dict[Place, Seen]) -> dict[Place, str]:
+        return {place: state_of(of.value)[1] for place, of in seen.items() if isinstance(of.value, Tensor)}
 
     def _now(self, data: Any) -> dict[Place, Seen]:
         if isinstance(data, tuple):

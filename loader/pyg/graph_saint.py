@@ -165,7 +165,7 @@ class GraphSAINTSampler(NumberedLoader, theirs.GraphSAINTSampler):
             yield
 
     def _collate(self, data_list: Any) -> Data:
-        self._read.check(self.data, type(self).__name__)
+        self._read.check(self.data, type(self).__name__, counted=True)  # for each mini-batch
         ((nodes, pairs, ids),) = data_list
         made = self.data.__class__()
         made.num_nodes = nodes.size(0)

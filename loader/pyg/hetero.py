@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +17,9 @@ from loader.loaders.options import check_graph_memory
 from loader.loaders.torch_options import device_of
 from loader.machine.arguments import shown
 from loader.machine.memo import Memo
+from loader.pyg.edges_read import state_of
 
+_log = logging.getLogger("loader")
 _graphs = Memo()  # loaders of the same edges share the graph
 
 
@@ -54,8 +57,8 @@ def hetero_graph_of(
     if named or not all(isinstance(owner, Tensor) for owner in owners):
         return placed(HeteroGraph.from_pyg(data, weight_attr=weight_attr, time_attr=time_attr), device, pinned)
     key = tuple(data.edge_types), tuple((name, data[name].num_nodes) for name in data.node_types)
-    made = _graphs.get_of(owners, key, lambda: HeteroGraph.from_pyg(data).to("cpu"))
-    return _graphs.get_of(owners, (*key, device, pinned), lambda: placed(made, device, pinned))
+    made = _graphs.get_of(owners, key, lambda: HeteroGraph.from_pyg(data).to("cpu"), state_of)
+    return _graphs.get_of(owners, (*key, device, pinned), lambda: placed(made, device, pinned), state_of)
 
 
 def counted_times(graph: Graph | HeteroGraph, time_attr: str | None) -> str:
@@ -74,6 +77,28 @@ def counted_times(graph: Graph | HeteroGraph, time_attr: str | None) -> str:
         raise ValueError(f"time_attr is {time_attr!r}, which both nodes and edges have; rename one of them")
     refuse_missing_times(graph, lambda key: f"data.{time_attr}" if key is None else f"data[{key!r}].{time_attr}")
     return "node" if nodes else "edge"
+
+
+def tell_untimed(graph: Graph | HeteroGraph, fanouts: Mapping[EdgeType, Sequence[int]], times: str) -> None:
+    """Warns of neighbors without times that `temporal_strategy="last"` picks each time, where torch_geometric draws.
+
+    Args:
+        fanouts: picks per hop of each edge type.
+        times: which times count, "node", "edge" or "both".
+    """
+    if not isinstance(graph, HeteroGraph):
+        return  # whose neighbors all have times
+    for key, of_hop in fanouts.items():
+        timed = (times != "edge" and key[0] in graph.timed_types) or (times != "node" and key in graph.timed_relations)
+        degrees, picks = graph.in_degrees(key), [k for k in of_hop if k > 0]
+        if not timed and picks and degrees.numel() and int(degrees.max()) > min(picks):
+            _log.warning(
+                "temporal_strategy is 'last', and neighbors by %s have no times: of up to %d the %d with the highest "
+                "ids are picked each time, where torch_geometric draws; give -1 for this edge type, or 'uniform'",
+                key,
+                int(degrees.max()),
+                min(picks),
+            )
 
 
 def refuse_missing_times(graph: Graph | HeteroGraph, label: Callable[[Any], str]) -> None:

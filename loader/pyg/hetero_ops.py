@@ -13,7 +13,7 @@ from loader.graph.checks import check_csc
 from loader.machine.memo import Memo
 from loader.pyg.calls import drawn, on_gpu, refuse_induced
 from loader.pyg.checked_graphs import num_threads
-from loader.pyg.hetero import refuse_missing_times
+from loader.pyg.hetero import refuse_missing_times, tell_untimed
 from loader.pyg.options import large_as_all
 from loader.samplers import SubgraphSampler
 from loader.samplers.trees import TreeSampler
@@ -184,8 +184,9 @@ def _sample(
     whose = tuple(times.of_nodes), tuple(times.of_edges)  # the same tensor may be of another type in the next call
     names = tuple(node_types), tuple(one.relation for one in lists), whose
     sizes = once(("sizes", names), lambda: _sizes(node_types, lists, times.of_nodes))
-    for name, ids in seed_dict.items():  # nobody says how many nodes there are of a type without lists
-        if name in sizes and name not in {one.relation[2] for one in lists} and ids.numel():
+    counted = {one.relation[2] for one in lists} | times.of_nodes.keys()
+    for name, ids in seed_dict.items():  # nobody says how many nodes there are of a type without lists and times
+        if name in sizes and name not in counted and ids.numel():
             sizes = {**sizes, name: max(sizes[name], 1 << int(ids.max()).bit_length())}
     graph = once(("graph", names, tuple(sizes.values())), lambda: _graph_of(sizes, lists, times))
     by_weight = bool(weights) and any(k != -1 for of_hop in fanouts.values() for k in of_hop)
@@ -205,6 +206,8 @@ def _sample(
 
         def make_trees() -> TreeSampler:
             weights = "edge_weights" if by_weight else None
+            if times.last(temporal_strategy):
+                tell_untimed(graph, fanouts, times.counted)
             options: Any = {"edge_ids": True, "replace": replace, "weights": weights, "num_threads": num_threads()}
             return TreeSampler(fanouts, times=times.counted, last=times.last(temporal_strategy), **options)
 

@@ -26,6 +26,7 @@ from loader.pyg.hetero import (
     is_pinned,
     placed,
     shape_of_types,
+    tell_untimed,
 )
 from loader.pyg.hetero_links import LinksBetween, check_ends, graph_without_edges, links_of
 from loader.pyg.neighbor_loader import graph_of, place_of
@@ -189,6 +190,8 @@ class LinkNeighborLoader(DataLoader, torch_geometric.loader.LinkNeighborLoader):
                 raise ValueError("subgraph_type is 'induced', which has no trees; take 'directional'")
             fanouts, picks = hops if self._type is not None else {EDGES: hops or [0]}, picks_by(weight_attr, hops)
             counted = counted_times(made, time_attr)
+            if temporal_strategy == "last":
+                tell_untimed(made, fanouts, counted)
             around = tree_sampler_of(fanouts, shape, place, meaning, picks, replace, of_times, counted)
         else:
             around = sampler_of(

@@ -19,9 +19,10 @@ from loader.items.items import as_nodes
 from loader.loaders.options import are_distinct, check_distinct
 from loader.loaders.torch_options import as_ids, device_of
 from loader.machine.arguments import kind_of
-from loader.machine.memo import Memo, version_of
+from loader.machine.memo import Memo
 from loader.pyg.attributes import Attributes, MakeStore
 from loader.pyg.data_loader import DataLoader, Sampled
+from loader.pyg.edges_read import state_of
 from loader.pyg.hetero import (
     counted_times,
     edge_types_of,
@@ -31,6 +32,7 @@ from loader.pyg.hetero import (
     is_pinned,
     placed,
     shape_of_types,
+    tell_untimed,
 )
 from loader.pyg.options import (
     TimeOptions,
@@ -167,6 +169,8 @@ class NeighborLoader(DataLoader, torch_geometric.loader.NeighborLoader):
                 raise ValueError("subgraph_type is 'induced', which has no trees; take 'directional'")
             counted, fanouts = counted_times(made, time_attr), hops if hetero else {EDGES: hops or [0]}
             picks = picks_by(weight_attr, hops)
+            if temporal_strategy == "last":
+                tell_untimed(made, fanouts, counted)
             sampler: Any = tree_sampler_of(fanouts, shape, place, meaning, picks, replace, of_times, counted)
         else:
             sampler = sampler_of(hops, shape_of_types(shape) if hetero else shape, place, meaning, weight_attr, replace)
@@ -268,7 +272,7 @@ def graph_of(
     owner = data.edge_index if "edge_index" in data else data.get("adj_t")
     if not isinstance(owner, Tensor) or weight_attr is not None or time_attr is not None:
         return placed(Graph.from_pyg(data, weight_attr=weight_attr, time_attr=time_attr), device, pinned)
-    state = version_of(owner), data.num_nodes
+    state = state_of(owner), data.num_nodes
     made = _graphs.get(owner, state, "graph", lambda: Graph.from_pyg(data).to("cpu"))
     return _graphs.get(owner, state, (device, pinned), lambda: placed(made, device, pinned))
 

@@ -109,6 +109,11 @@ class NumberedLoader(torch.utils.data.DataLoader):
         """Torch asks it for the items of each mini-batch."""
         return _Numbering(super()._index_sampler, self._clock)
 
+    def __iter__(self) -> Any:
+        """An epoch; raises ValueError if the edges are others than when this was made."""
+        self._read.check(self.data, type(self).__name__)
+        return super().__iter__()
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A copy has edges of its own, which are those that the first one has read."""
         self.__dict__.update(state)

@@ -108,7 +108,7 @@ class ShaDowKHopSampler(NumberedLoader, theirs.ShaDowKHopSampler):
 
     def __collate__(self, n_id: Any) -> Batch:
         """The mini-batch of the nodes `n_id`; in an epoch they know the numbers that decide the picks."""
-        self._read.check(self.data, type(self).__name__)
+        self._read.check(self.data, type(self).__name__, counted=True)  # for each mini-batch
         ids = torch.tensor(list(n_id), dtype=torch.int64)
         if isinstance(n_id, Numbered):
             epoch, number = n_id.epoch, n_id.number

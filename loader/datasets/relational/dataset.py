@@ -193,7 +193,7 @@ class RelationalDataset(HeteroEdgesDataset):
             "later_rows": self.later_rows,
             "items": new,
             "columns": sha256(repr(columns).encode()).hexdigest()[:16] if columns else None,
-            "missing": "of any type, and None",  # an earlier version's conversions knew fewer
+            "missing": "of any type, decimals too, and None",  # an earlier version's conversions knew fewer
             "cells": "as written",  # and had those that differ as one key or label
         }
 

@@ -110,6 +110,18 @@ def test_missing_texts_are_values_of_parquet_files(tmp_path):
     assert piece.to_pydict() == {"int": [1, -999, 0]}
 
 
+@pytest.mark.parametrize(
+    ("kind", "digits"), [("decimal128", (9, 2)), ("decimal256", (40, 1)), ("decimal64", (9, 0)), ("float16", ())]
+)
+def test_missing_texts_are_decimals_and_half_floats(tmp_path, kind, digits):
+    if not hasattr(pa, kind):
+        pytest.skip(f"pyarrow {pa.__version__} has no {kind}")
+    path = tmp_path / "nodes.parquet"
+    values = pa.array(["1", "-999", None, "2"]).cast(getattr(pa, kind)(*digits))
+    pa.parquet.write_table(pa.table({"x": values}), path)
+    assert TableFile(path).read(["x"], ("NaN", "n/k", "-999")).column("x").is_null().to_pylist() == [0, 1, 1, 0]
+
+
 def test_equal_values_are_no_feature(path):
     for values in ([0.1] * 7, ["a"] * 3, [None, None]):
         assert column(path, values).width == 0

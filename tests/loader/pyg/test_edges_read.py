@@ -7,6 +7,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 from loader.graph import Graph, HeteroGraph
+from loader.pyg import GraphSAINTNodeSampler, NeighborLoader, ShaDowKHopSampler
 from loader.pyg.edges_read import EdgesRead
 
 EDGES = torch.tensor([[0, 1], [1, 2]])
@@ -32,6 +33,29 @@ def test_what_was_read_is_recognized():
     data.num_nodes = 4
     with pytest.raises(ValueError, match="data has 4 nodes now and had 3 when this Loader was made"):
         read.check(data, "Loader")
+
+
+@pytest.mark.parametrize("write", [lambda edges: edges.numpy(), lambda edges: edges.data])
+def test_writes_that_torch_does_not_count_are_seen(write):
+    key = ("a", "to", "a")
+    for data, inputs in ((Data(num_nodes=3), None), (HeteroData({"a": {"num_nodes": 3}}), "a")):
+        owner = data[key] if inputs else data
+        owner.edge_index = EDGES.clone()
+        before = NeighborLoader(data, [-1], input_nodes=inputs, batch_size=3)
+        write(owner.edge_index)[1] = 0
+        with pytest.raises(ValueError, match="edge_index is another than when this NeighborLoader was made"):
+            next(iter(before))
+        (batch,) = NeighborLoader(data, [-1], input_nodes=inputs, batch_size=3)
+        assert (batch[key] if inputs else batch).edge_index.tolist() == [[0, 1], [0, 0]]
+
+
+def test_loaders_of_subgraphs_see_such_writes():
+    data = Data(edge_index=EDGES.clone(), num_nodes=3)
+    loaders = [ShaDowKHopSampler(data, 1, 2, batch_size=3), GraphSAINTNodeSampler(data, 2)]
+    data.edge_index.numpy()[1] = 0
+    for made in loaders:
+        with pytest.raises(ValueError, match=f"edge_index is another than when this {type(made).__name__} was made"):
+            next(iter(made))
 
 
 def test_stores_are_not_looked_at():

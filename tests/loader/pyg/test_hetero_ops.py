@@ -279,6 +279,16 @@ def test_seeds_have_the_times_of_their_nodes() -> None:
     assert found[2]["a"].tolist() == [[0, 2]]  # node 0 is later
 
 
+def test_seeds_that_no_edge_leads_to_have_times() -> None:
+    times = {name: {"time": torch.arange(n), "num_nodes": n} for name, n in (("a", 5), ("b", 2))}
+    data = HeteroData(times)
+    data["a", "to", "b"].edge_index = torch.tensor([[0, 4, 1], [0, 0, 1]])
+    seeds = "a", torch.tensor([4, 3])
+    (batch,) = NeighborLoader(data, [-1], input_nodes=seeds, time_attr="time", batch_size=2)
+    assert batch["a"].n_id.tolist() == [4, 3]
+    assert batch["b"].n_id.tolist() == []
+
+
 @pytest.mark.parametrize("of", ["node_time_dict", "edge_time_dict"])
 def test_same_tensors_for_others_make_another_graph(of) -> None:
     indptr, indices, time = (

@@ -124,6 +124,18 @@ def test_types_have_trees(typed: HeteroData) -> None:
         assert model(batch.x_dict, batch.edge_index_dict)["author"].shape[1] == 4
 
 
+@pytest.mark.parametrize("made", [NeighborLoader, TheirLoader])
+def test_untimed_neighbors_that_last_picks_are_told(typed: HeteroData, made: Any, caplog: Any) -> None:
+    given = {"input_nodes": ("author", torch.arange(20)), "input_time": torch.arange(20), "time_attr": "time"}
+    fanouts = {key: [2, 2] for key in typed.edge_types}
+    for picks, strategy, count in (([2, 2], "last", 1), ([-1, -1], "last", 0), ([2, 2], "uniform", 0)):
+        caplog.clear()
+        next(iter(made(typed, {**fanouts, WRITES: picks}, temporal_strategy=strategy, **given)))
+        told = [line for line in caplog.messages if "have no times" in line]
+        assert len(told) == count
+        assert all(str(WRITES) in line for line in told)
+
+
 @pytest.mark.parametrize("shape", ["directional", "bidirectional"])
 def test_hooks_get_the_same_trees(data: Data, typed: HeteroData, shape: str) -> None:
     given = {"time_attr": "time", "batch_size": 8, "seed": 3, "subgraph_type": shape}

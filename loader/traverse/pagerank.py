@@ -11,9 +11,12 @@ from loader import _core
 from loader.graph import Graph
 from loader.machine.arguments import as_flag, as_number, as_size
 from loader.machine.gpu import current_stream_handle, made_current
+from loader.machine.mapped import whole
+from loader.machine.subnormals import as_doubles, with_subnormals
 from loader.traverse.arrays import back_lists, memory_for, no_schedules, onward_lists, where
 
 _WHOLE = 2**62  # stands for 1 (csrc/traverse/rank.h)
+_TINY = 2.0**-900  # numbers below it that are subnormal have a share of less than 1 / _WHOLE of it
 
 
 @no_schedules
@@ -85,7 +88,8 @@ def pagerank(
             change, took = memory[8:24].view(torch.int64).tolist()  # GridState::result
             change %= 2**64
     else:
-        change, took = _core.traverse_pagerank(tuple(lists), damping, own, close, iterations, ranks, at.num_threads)
+        with whole(*lists):
+            change, took = _core.traverse_pagerank(tuple(lists), damping, own, close, iterations, ranks, at.num_threads)
     if change >= close:
         raise RuntimeError(
             f"after {took} iterations the ranks still change by {change / _WHOLE:.3g} in sum; tol is {tol}: raise "
@@ -101,7 +105,11 @@ def _shares(graph: Graph, given: Tensor) -> Tensor:
         raise TypeError(f"personalization is {kind}; it must be a tensor of floating point numbers")
     if given.shape != (graph.num_nodes,):
         raise ValueError(f"personalization has shape {list(given.shape)}; it must be [{graph.num_nodes}]")
-    numbers = given.cpu().double()
+    shares = as_doubles(given)
+    with with_subnormals():
+        if shares.max(initial=0) < _TINY:
+            shares /= _TINY  # exact; torch's threads may take subnormal numbers as zeros
+    numbers = torch.from_numpy(shares)
     total = float(numbers.sum())
     if total == math.inf and bool(numbers.isfinite().all()):
         numbers = numbers / numbers.max()

@@ -49,6 +49,19 @@ def test_reverse_ranks_are_those_of_the_reverse(graph: Graph) -> None:
     assert torch.equal(pagerank(graph, reverse=True, symmetric=False), pagerank(graph.reverse()))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_subnormal_personalization_counts_in_flushing_threads(dtype: torch.dtype) -> None:
+    own = torch.tensor([0, 1, 3, 4]).to(dtype)
+    expected = pagerank(chain(4), personalization=own)
+    tiny = own * (torch.finfo(dtype).smallest_normal / 64)
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor has no such mode")
+    try:
+        assert torch.equal(pagerank(chain(4), personalization=tiny), expected)
+    finally:
+        torch.set_flush_denormal(False)
+
+
 def test_no_convergence_is_an_error() -> None:
     with pytest.raises(RuntimeError, match=r"after 2 iterations the ranks still change by .*raise max_iter or tol"):
         pagerank(star(100), tol=1e-12, max_iter=2)

@@ -13,6 +13,7 @@ from loader.graph import Graph
 from loader.graph.checks import check_length
 from loader.machine.arguments import as_number, kind_of
 from loader.machine.gpu import current_stream_handle, made_current
+from loader.machine.mapped import whole
 from loader.machine.memo import Memo, version_of
 from loader.traverse.arrays import as_nodes, memory_for, no_schedules, onward_weights, wait_for_host_arrays, where
 
@@ -65,7 +66,8 @@ def sssp(
     at = where(graph, device, num_threads)
     sources = as_nodes(graph, source, "source")
     given = _weights(graph, weights, at.device)
-    least, mean = _looked_at(given)
+    with whole(given):
+        least, mean = _looked_at(given)
     if delta is None:
         step = max(float(least), 4 * mean * graph.num_nodes / max(graph.num_edges, 1))
     else:
@@ -73,7 +75,8 @@ def sssp(
         if not 0 < step < math.inf:
             raise ValueError(f"delta is {delta}; it must be finite and above 0")
     step = _in_range(step, given.dtype)
-    onward, moved = onward_weights(graph, at, given, symmetric)
+    with whole(given):
+        onward, moved = onward_weights(graph, at, given, symmetric)
     lengths = torch.empty(graph.num_nodes, dtype=given.dtype, device=at.device)
     if at.on_gpu:
         with made_current(at.device):
@@ -82,7 +85,8 @@ def sssp(
             _core.traverse_sssp_cuda(tuple(onward), moved, at.line, on_gpu, step, least, lengths, memory, index, stream)
             wait_for_host_arrays(onward.indices, moved)
     else:
-        _core.traverse_sssp(tuple(onward), moved, sources, step, lengths, at.num_threads)
+        with whole(*onward, moved):
+            _core.traverse_sssp(tuple(onward), moved, sources, step, lengths, at.num_threads)
     if given.is_floating_point():
         return lengths
     largest = torch.iinfo(given.dtype).max

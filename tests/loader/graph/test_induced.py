@@ -115,7 +115,8 @@ def test_wrong_nodes_are_refused() -> None:
     for nodes, said in (
         ([2, 0, 2, 0], "nodes has node 0 twice; give each node once"),
         ([2, 3], r"nodes\[1\] is 3; valid ids are 0 to 2"),
-        ([-1], r"nodes\[0\] is -1; valid"),
+        ([-7], r"nodes\[0\] is -7; valid"),
+        ([1, 2**40], rf"nodes\[1\] is {2**40}; valid"),
     ):
         with pytest.raises(ValueError, match=said):
             induced_edges(graph, torch.tensor(nodes))

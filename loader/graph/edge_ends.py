@@ -57,8 +57,8 @@ class EdgeEnds(NamedTuple):
         unknown = given[self.ids[self.rows(given)] != given]
         if unknown.numel():
             raise ValueError(
-                f"edge_ids holds {int(unknown[0])}, which no edge of {edge_type} has; its ids are {int(self.ids[0])} to "
-                f"{int(self.ids[-1])}"
+                f"edge_ids holds {int(unknown[0])}, which no edge of {edge_type} has; its ids are "
+                f"{int(self.ids[0])} to {int(self.ids[-1])}"
             )
 
     def seen(self, sources: Tensor, targets: Tensor, times: Tensor | None) -> Tensor:

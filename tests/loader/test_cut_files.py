@@ -17,7 +17,7 @@ from loader.graph import induced_edges, induced_subgraph
 from loader.machine.mapped import watch
 from loader.samplers import SubgraphSampler
 from loader.samplers.base import Request
-from loader.stores import MemmapFeatures, StagedFeatures
+from loader.stores import MemmapFeatures, StagedFeatures, TensorRows
 from loader.traverse import bfs, connected_components, pagerank, sssp
 warnings.simplefilter("ignore")  # stderr is to have one line
 what, of, less = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -32,9 +32,9 @@ arrays[of] = torch.from_numpy(np.load(f"{of}.npy", mmap_mode="c"))
 graph = Graph(arrays["indptr"], arrays["indices"], **({of: arrays[of]} if of.startswith("edge_") else {}))
 ids = {"edge_ids": of == "edge_ids"}
 last = torch.arange(n - 2_000, n)
-if what in ("gather", "staged"):
+if what in ("gather", "staged", "labels"):
     watch(arrays[of][:10])  # a part that is watched is not the whole
-    store = {"gather": MemmapFeatures, "staged": StagedFeatures}[what](arrays[of])
+    store = {"gather": MemmapFeatures, "staged": StagedFeatures, "labels": TensorRows}[what](arrays[of])
     read = lambda number: store.gather(last)
 elif what in ("bfs", "components", "pagerank", "sssp"):
     read = lambda number: {
@@ -75,6 +75,7 @@ read(1)
     [
         ("gather", "rows", 600),  # within the last page, whose rest the system fills with zeros
         ("gather", "rows", 0),  # all but the first page
+        ("labels", "rows", 600),
         ("fused", "indices", 2_000),
         ("fused", "indptr", 200),
         ("fused", "edge_ids", 2_000),

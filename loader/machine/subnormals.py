@@ -31,8 +31,19 @@ def with_subnormals() -> Iterator[None]:
 
 def as_doubles(numbers: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Integers or floats as float64, a copy on the CPU; no number becomes 0."""
-    given = numbers.detach().cpu()
+    given = numbers.detach().cpu().resolve_neg()
     if given.is_floating_point() and given.element_size() < 4:
         given = given.float()  # moves bits, which no mode changes
     with with_subnormals():
         return given.numpy().astype(np.float64)
+
+
+def shares_of_largest(weights: Tensor, most: int) -> Tensor:
+    """`[n]` int64 on the CPU: weights in proportion to the largest one, which becomes `most`; at least 1 unless a
+    weight is 0.
+    """
+    given = as_doubles(weights)
+    with with_subnormals():
+        shares = np.rint(given / (given.max(initial=0.0) or 1.0) * most).astype(np.int64)
+        shares[(shares == 0) & (given > 0)] = 1
+    return torch.from_numpy(shares)

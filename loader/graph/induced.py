@@ -15,7 +15,7 @@ from loader.graph.csc import Graph, require_square
 from loader.graph.foreign import require_graph
 from loader.graph.hetero import HeteroGraph
 from loader.graph.relations import EdgeType
-from loader.machine.arguments import kind_of, shown
+from loader.machine.arguments import as_size, kind_of, shown
 from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.gpu import current_stream_handle, made_current
 from loader.machine.mapped import whole
@@ -71,14 +71,17 @@ def induced_edges(
         The edges, on the device where they were found.
 
     Raises:
-        TypeError: `graph` is no `Graph`, or `nodes` no tensor of integers.
+        TypeError: `graph` is no `Graph`, or `nodes` or `sets` no tensor of integers.
         ValueError: a node is given twice in a set, or is none; a set is none of `num_sets`; the graph is bipartite, or
             lies elsewhere than `nodes`.
     """
     require_graph(graph, hetero=False)
     require_square(graph, "an induced subgraph")
     device, ids = _where(graph, nodes, "nodes")
+    num_sets = as_size("num_sets", num_sets, least=0)
     if sets is not None:
+        if not isinstance(sets, Tensor):
+            raise TypeError(f"sets is {kind_of(sets)}; it must be a tensor of int32 (torch.as_tensor)")
         if sets.shape != nodes.shape or sets.dtype != torch.int32:
             raise ValueError(
                 f"sets has shape {list(sets.shape)} and dtype {sets.dtype}; it must be int32 {list(nodes.shape)}"

@@ -16,6 +16,7 @@ from loader.machine.gpu import current_stream_handle, made_current
 from loader.machine.mapped import whole
 from loader.machine.memo import Memo, version_of
 from loader.traverse.arrays import as_nodes, memory_for, no_schedules, onward_weights, wait_for_host_arrays, where
+from loader.traverse.search import bfs
 
 _TYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 
@@ -60,7 +61,7 @@ def sssp(
 
     Raises:
         TypeError, ValueError: an argument is not as said above; the message says which, and the way out.
-        OverflowError: a shortest path is longer than the largest number of its integer type.
+        OverflowError: a shortest path is longer than the largest number of its type.
         NoGpuError: a GPU was asked for, and there is none.
     """
     at = where(graph, device, num_threads)
@@ -88,6 +89,15 @@ def sssp(
         with whole(*onward, moved):
             _core.traverse_sssp(tuple(onward), moved, sources, step, lengths, at.num_threads)
     if given.is_floating_point():
+        most = torch.finfo(given.dtype).max
+        if mean * graph.num_edges > most:  # else no path has a length beyond it, which would be infinite, as of none
+            hops = bfs(graph, source, device=at.device, num_threads=num_threads)
+            assert isinstance(hops, Tensor)
+            if bool((lengths.isinf() & (hops >= 0)).any()):
+                raise OverflowError(
+                    f"a shortest path is longer than {most:.3g}, the largest length of {given.dtype}; give weights of "
+                    "float64, or divide them"
+                )
         return lengths
     largest = torch.iinfo(given.dtype).max
     if bool((lengths == largest - 1).any()):

@@ -38,7 +38,8 @@ class EdgeEnds(NamedTuple):
         return cls(ids, edges.indices.long()[order], targets[order], times)
 
     def to(self, device: torch.device) -> EdgeEnds:
-        return EdgeEnds(*(None if of is None else of.to(device) for of in self))
+        times = None if self.times is None else self.times.to(device)
+        return EdgeEnds(self.ids.to(device), self.sources.to(device), self.targets.to(device), times)
 
     def rows(self, ids: Tensor) -> Tensor:
         """`[n]` int64: places in the arrays of the edges with these ids; for an id that no edge has any place."""

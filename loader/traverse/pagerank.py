@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +17,6 @@ from loader.machine.subnormals import as_doubles, with_subnormals
 from loader.traverse.arrays import back_lists, memory_for, no_schedules, onward_lists, where
 
 _WHOLE = 2**62  # stands for 1 (csrc/traverse/rank.h)
-_TINY = 2.0**-900  # numbers below it that are subnormal have a share of less than 1 / _WHOLE of it
 
 
 @no_schedules
@@ -105,15 +105,16 @@ def _shares(graph: Graph, given: Tensor) -> Tensor:
         raise TypeError(f"personalization is {kind}; it must be a tensor of floating point numbers")
     if given.shape != (graph.num_nodes,):
         raise ValueError(f"personalization has shape {list(given.shape)}; it must be [{graph.num_nodes}]")
-    shares = as_doubles(given)
-    with with_subnormals():
-        if shares.max(initial=0) < _TINY:
-            shares /= _TINY  # exact; torch's threads may take subnormal numbers as zeros
-    numbers = torch.from_numpy(shares)
-    total = float(numbers.sum())
-    if total == math.inf and bool(numbers.isfinite().all()):
-        numbers = numbers / numbers.max()
-        total = float(numbers.sum())
-    if graph.num_nodes and (not bool((numbers >= 0).all()) or not 0 < total < math.inf):
-        raise ValueError(f"personalization has the sum {total}; its numbers must be finite, at least 0 and not all 0")
-    return (numbers / total * _WHOLE).long() if graph.num_nodes else numbers.long()
+    numbers = as_doubles(given)
+    if not numbers.size:
+        return torch.empty(0, dtype=torch.int64)
+    with with_subnormals(), np.errstate(over="ignore", invalid="ignore"):
+        total = float(np.cumsum(numbers)[-1])  # one after the other, whatever the number of threads
+        if total == math.inf and bool(np.isfinite(numbers).all()):
+            numbers = numbers / numbers.max()
+            total = float(np.cumsum(numbers)[-1])
+        if not bool((numbers >= 0).all()) or not 0 < total < math.inf:
+            raise ValueError(
+                f"personalization has the sum {total}; its numbers must be finite, at least 0 and not all 0"
+            )
+        return torch.from_numpy((numbers / total * _WHOLE).astype(np.int64))

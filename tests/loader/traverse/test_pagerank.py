@@ -49,6 +49,19 @@ def test_reverse_ranks_are_those_of_the_reverse(graph: Graph) -> None:
     assert torch.equal(pagerank(graph, reverse=True, symmetric=False), pagerank(graph.reverse()))
 
 
+def test_threads_of_torch_change_no_bit() -> None:
+    graph = reference.power_law_graph(200_000, 100_000, seed=1)
+    own = torch.rand(200_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found, before = [], torch.get_num_threads()
+    try:
+        for number in (1, 2, 3, 5):
+            torch.set_num_threads(number)
+            found.append(pagerank(graph, personalization=own, num_threads=2))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(ranks, found[0]) for ranks in found)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_subnormal_personalization_counts_in_flushing_threads(dtype: torch.dtype) -> None:
     own = torch.tensor([0, 1, 3, 4]).to(dtype)

@@ -16,7 +16,9 @@ from loader import FusedSampler, Graph, HeteroGraph, TreeSampler, WalkSampler, r
 from loader.graph import induced_edges, induced_subgraph
 from loader.machine.mapped import watch
 from loader.samplers import SubgraphSampler
+from loader.pyg.numbered_loader import rows_of
 from loader.samplers.base import Request
+from loader.samplers.ego import EgoSampler
 from loader.stores import MemmapFeatures, StagedFeatures, TensorRows
 from loader.traverse import bfs, connected_components, pagerank, sssp
 warnings.simplefilter("ignore")  # stderr is to have one line
@@ -43,9 +45,11 @@ elif what in ("bfs", "components", "pagerank", "sssp"):
         "pagerank": lambda: pagerank(graph, num_threads=1),
         "sssp": lambda: sssp(graph, 1, num_threads=1),
     }[what]()
-elif what in ("induced_edges", "induced_subgraph", "reverse", "random_walk", "pyg"):
+elif what in ("ego", "rows_of", "induced_edges", "induced_subgraph", "reverse", "random_walk", "pyg"):
     read = lambda number: {
         "induced_edges": lambda: induced_edges(graph, last, num_threads=1),
+        "ego": lambda: EgoSampler(1, 3, num_threads=1).sample(graph, last),
+        "rows_of": lambda: rows_of(arrays[of], last),
         "induced_subgraph": lambda: induced_subgraph(graph, last, num_threads=1),
         "reverse": lambda: graph.reverse(),
         "random_walk": lambda: random_walk(graph, last, 3, num_threads=1, **ids),
@@ -58,7 +62,6 @@ else:
         "trees": lambda: TreeSampler([-1], num_threads=1, **ids),
         "walks": lambda: WalkSampler(5, num_threads=1, **ids),
         "subgraph": lambda: SubgraphSampler([3], num_threads=1, **ids),
-        "induced": lambda: SubgraphSampler([3], num_threads=1, subgraph_type="induced", **ids),
     }[what]()
     if what == "trees":
         graph = HeteroGraph(graph, {"a": n}, [("a", "to", "a")])
@@ -87,12 +90,12 @@ read(1)
         ("walks", "indices", 0),
         ("walks", "indices", 600),
         ("walks", "indptr", 200),
-        ("walks", "edge_ids", 2_000),
         ("random_walk", "edge_ids", 2_000),
         ("subgraph", "indices", 600),
-        ("induced", "edge_ids", 2_000),
         ("induced_edges", "indices", 0),
         ("induced_subgraph", "edge_ids", 2_000),
+        ("ego", "edge_ids", 2_000),
+        ("rows_of", "rows", 600),
         ("pyg", "indices", 600),
         ("reverse", "indices", 600),
         ("bfs", "indices", 600),

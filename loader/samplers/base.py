@@ -145,7 +145,8 @@ class Session(ABC):
     # By whom (its spec), for which graph, and the state of that.
     _made_for: tuple[dict[str, Any], weakref.ref[AnyGraph], tuple[int, ...]] | None = None
     _beside: tuple[AnyGraph, tuple[int, ...]] | None = None  # another graph that it has read, and the state of that
-    _in_files: Sequence[Tensor] = ()  # of the graph's arrays, those that are mapped and are read for each mini-batch
+    _samples_of: Graph | None = None  # the lists that it samples, if they may be others than the graph's
+    _in_files: Sequence[Tensor] = ()  # of the lists' arrays, those that are mapped and are read for each mini-batch
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -206,6 +207,8 @@ def _noted(open_session: Callable[[Any, Any], Session]) -> Callable[[Any, Any], 
         arrays = lists._arrays() if isinstance(lists, Graph) else {}
         with whole(*arrays.values()):
             session = open_session(self, graph)
+        if session._samples_of is not None:  # which may have been made in memory, so that nobody reads the files again
+            arrays = session._samples_of._arrays()
         read = [arrays[name] for name in ("indptr", "indices", "edge_ids") if name in arrays]
         session._in_files = [a for a in read if a.device.type == "cpu" and _core.is_watched(a.data_ptr())]
         session._made_for = self.spec(), weakref.ref(graph), graph.state()

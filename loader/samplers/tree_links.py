@@ -87,7 +87,7 @@ class TreeLinkSession(Session):
         if sampler.exclude == "reverse" and isinstance(graph, Graph):
             self._reverse = self._edge_type
         self._session = around.open_trees(self._graph)
-        self.together = self._session.together
+        self.together, self._samples_of = self._session.together, self._session._samples_of
         drawn, self._known = sampler.negatives, None
         self._beside = None if sampler.known is None else (sampler.known, sampler.known.state())
         if drawn is not None and drawn.strict:

@@ -153,7 +153,7 @@ class TreeSession(Session):
 
     def __init__(self, sampler: TreeSampler, graph: HeteroGraph) -> None:
         self._sampler, self._sight = sampler, Sight.of(sampler, graph)
-        lists = self._sight.lists
+        self._samples_of = lists = self._sight.lists
         for array in (lists.indptr, lists.indices):
             if not prepare_random_reads(array) and os.getpid() == _PROCESS:
                 use_huge_pages(array)

@@ -1,11 +1,17 @@
 """Mapped arrays whose file is cut short while a process reads them: it ends in one line, in whatever page that is."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from marks import HAS_GPU
+
+from loader.graph import Graph, HeteroGraph
+from loader.samplers import FusedSampler, TreeSampler
+from loader.samplers.base import Request
 
 # Reads once, cuts `less` bytes off the file of one array (0: all but the first page), and reads again.
 _PROGRAM = """
@@ -71,6 +77,29 @@ read(0)
 os.truncate(f"{of}.npy", os.path.getsize(f"{of}.npy") - less if less else 4096)
 read(1)
 """
+
+
+def test_lists_made_in_memory_outlive_their_file(tmp_path: Path) -> None:
+    """Weights of 0 and times make lists of their own; nobody reads the files again."""
+    plain = Graph(
+        torch.tensor([0, 2, 3]),
+        torch.tensor([1, 0, 0]),
+        edge_ids=torch.arange(3),
+        edge_weights=torch.tensor([1.0, 0.0, 2.0]),
+        edge_times=torch.arange(3),
+    )
+    files = {name: tmp_path / f"{name}.npy" for name in ("indices", "edge_ids", "edge_weights", "edge_times")}
+    graph = plain.place(**{name: f"disk:{file}" for name, file in files.items()})
+    trees = HeteroGraph.of(graph)
+    weighted = FusedSampler([-1], weights="edge_weights", edge_ids=True, num_threads=1)
+    timed = TreeSampler([-1], times="edge", edge_ids=True, num_threads=1)
+    sessions = weighted.open(graph), timed.open(trees)
+    assert [list(session._in_files) for session in sessions] == [[], []]  # else the process would end below
+    for file in files.values():
+        os.truncate(file, 100)
+    seeds = torch.tensor([0, 1]), torch.tensor([[0, 9], [1, 9]])
+    batches = [session.begin([Request(of, 0, 0)])[0]() for session, of in zip(sessions, seeds, strict=True)]
+    assert [batch.blocks[0].edge_ids.tolist() for batch in batches] == [[0, 2], [0, 1, 2]]
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def require_whole(arrays: Iterable[Tensor]) -> None:
 @contextlib.contextmanager
 def whole(*arrays: Tensor) -> Iterator[None]:
     """What is read of the arrays within is theirs: see `watch` and `require_whole`."""
-    on_host = [array for array in arrays if array.device.type == "cpu"]
+    on_host = [array for array in arrays if array.device.type == "cpu" and array.layout == torch.strided]
     for array in on_host:
         watch(array)
     require_whole(on_host)

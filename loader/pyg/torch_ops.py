@@ -213,13 +213,12 @@ def _sample(
 ) -> tuple[list[int], list[int], list[Tensor]]:
     with whole(indptr, indices, *([] if weights is None else [weights])):
         engine, places = engine_of(indptr, indices, weights)
-    if seed.dim() != 1 or seed.dtype != indptr.dtype:
-        raise ValueError(
-            f"seed has shape {list(seed.shape)} and dtype {seed.dtype}; it must have 1 dimension and {indptr.dtype}, "
-            "as rowptr"
-        )
-    key = _core.batch_key(drawn(), 0, 0)
-    with whole(indptr, indices):
+        if seed.dim() != 1 or seed.dtype != indptr.dtype:
+            raise ValueError(
+                f"seed has shape {list(seed.shape)} and dtype {seed.dtype}; it must have 1 dimension and "
+                f"{indptr.dtype}, as rowptr"
+            )
+        key = _core.batch_key(drawn(), 0, 0)
         counts, edges, offsets, buffer = engine.sample(seed.contiguous(), fanouts, key, replace, edge_ids, induced)
     num_nodes, num_edges, dtype = sum(counts), sum(edges), indptr.dtype
     lengths = [num_nodes, *[num_edges] * (len(offsets) - 1)]

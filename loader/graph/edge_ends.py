@@ -32,7 +32,8 @@ class EdgeEnds(NamedTuple):
         """The edges of the relation, on the CPU. If the graph keeps no ids, they are places in its lists."""
         edges = graph.relation(edge_type).to("cpu")
         assert edges.edge_ids is not None
-        ids, order = edges.edge_ids.long().sort(stable=True)
+        order = _order_of(edges.edge_ids.long())
+        ids = edges.edge_ids.long()[order]
         targets = torch.arange(edges.num_dst).repeat_interleave(edges.in_degrees().long())
         times = None if edges.edge_times is None else edges.edge_times[order]
         return cls(ids, edges.indices.long()[order], targets[order], times)
@@ -78,6 +79,17 @@ class EdgeEnds(NamedTuple):
             keys, at = (all_.unique(return_inverse=True)[1] for all_ in (keys, torch.cat([of, wanted])))
             keys = keys * (int(at.max()) + 1 if at.numel() else 1) + at
         return torch.isin(keys[known.numel() :], keys[: known.numel()])
+
+
+def _order_of(ids: Tensor) -> Tensor:
+    """`[n]` int64: places of ids, ascending by id, then by place."""
+    count = ids.numel()
+    if count and 0 <= int(ids.min()) <= int(ids.max()) < count:  # numbers of edges, as from_edges gives them
+        every = torch.arange(count)
+        order = torch.zeros(count, dtype=torch.int64).index_copy_(0, ids, every)
+        if torch.equal(ids[order], every):
+            return order
+    return ids.argsort(stable=True)
 
 
 def require_edge_ids(graph: HeteroGraph) -> None:

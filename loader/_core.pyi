@@ -489,6 +489,9 @@ def watch_file(begin: int, length: int, handle: int, offset: int, path: str) -> 
 def is_watched(at: int) -> bool:
     """Whether a watched file has the byte at this address."""
 
+def require_whole(begin: int, length: int) -> None:
+    """Ends the process in one line if a watched file that has some of these bytes was cut short."""
+
 def forget_file(number: int) -> None: ...
 
 class Gatherer:

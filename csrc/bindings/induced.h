@@ -53,8 +53,7 @@ class InducedQuestion {
   // An array of lists may be read from pinned memory.
   template <typename T>
   View<const T> read(const py::object& tensor, const char* name) const {
-    return place_.type == std::string_view("cpu") ? view<const T>(tensor, name)
-                                                  : gpu_view<const T>(tensor, name);
+    return view_to_read<const T>(tensor, name, -1, place_);
   }
 
   template <typename T>

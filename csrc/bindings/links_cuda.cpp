@@ -46,8 +46,9 @@ class CudaLinkEngine {
     wide_nodes_ = has_dtype<int64_t>(indices_);
     wide_edges_ = has_dtype<int64_t>(indptr_);
     with_types(wide_edges_, wide_nodes_, [&](auto edge, auto vertex) {
-      known_edges_ = gpu_view<const decltype(edge)>(indptr_, "indptr", int64_t{counts_.targets} + 1).data;
-      known_nodes_ = gpu_view<const decltype(vertex)>(indices_, "indices").data;  // [num_edges]
+      known_edges_ =
+          gpu_view<const decltype(edge)>(indptr_, "indptr", int64_t{counts_.targets} + 1, device_).data;
+      known_nodes_ = gpu_view<const decltype(vertex)>(indices_, "indices", -1, device_).data;  // [num_edges]
     });
   }
 

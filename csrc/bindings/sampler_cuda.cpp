@@ -46,7 +46,7 @@ class Engine {
         races_(py::isinstance<Race>(picks)),
         scans_(races_ || py::isinstance<Labor>(picks)),
         launched_(as_launched(
-            make_choice(picks, replace, indices.attr("numel")().cast<int64_t>(), /*on_gpu=*/true))),
+            make_choice(picks, replace, indices.attr("numel")().cast<int64_t>(), Place(kGpu, device)))),
         args_(std::visit([](auto& args) -> CommonArgs<Lists>& { return args; }, launched_)),
         results_(std::make_shared<Results>(types_.relations(), types_.once())) {
     const View<const P> offsets = graph_view<const P>(indptr, "indptr");    // [num_nodes + 1]
@@ -277,7 +277,7 @@ class Engine {
   // An array of the graph: where kernels read it, or its size only.
   template <typename T>
   View<T> graph_view(py::handle array, const char* name) const {
-    return device_ < 0 ? view<T>(array, name, -1, "meta") : gpu_view<T>(array, name);
+    return device_ < 0 ? view<T>(array, name, -1, "meta") : gpu_view<T>(array, name, -1, device_);
   }
 
   // How lists are scanned, if they are.

@@ -15,7 +15,7 @@ namespace loader {
 // Lists in memory of a type of device, as Python hands them over: (indptr, indices).
 class TraversedLists {
  public:
-  TraversedLists(const py::tuple& arrays, const char* name, const char* device) : device_(device) {
+  TraversedLists(const py::tuple& arrays, const char* name, const Place& place) : place_(place) {
     if (arrays.size() != 2) throw py::value_error(std::string(name) + " must be (indptr, indices)");
     indptr_ = arrays[0];
     indices_ = arrays[1];
@@ -30,7 +30,7 @@ class TraversedLists {
       num_edges_ = sources.size;
       indptr_at_ = offsets.data;
       indices_at_ = sources.data;
-      if (device_ == std::string_view("cpu")) check_offsets(offsets, num_edges_);
+      if (place_.type == std::string_view("cpu")) check_offsets(offsets, num_edges_);
     });
   }
 
@@ -56,7 +56,7 @@ class TraversedLists {
   // An array that is read where it lies: a GPU reads pinned memory, too.
   template <typename T>
   View<T> read(const py::object& tensor, const char* name, int64_t size = -1) const {
-    return device_ == std::string_view("cpu") ? view<T>(tensor, name, size) : gpu_view<T>(tensor, name, size);
+    return view_to_read<T>(tensor, name, size, place_);
   }
 
   // Throws unless the other lists are of the same vertices and types.
@@ -67,7 +67,7 @@ class TraversedLists {
   }
 
  private:
-  const char* const device_;
+  const Place place_;
   py::object indptr_, indices_;
   bool wide_edges_ = false, wide_nodes_ = false;
   int64_t num_nodes_ = 0, num_edges_ = 0;

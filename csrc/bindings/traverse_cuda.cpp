@@ -15,14 +15,14 @@ class CudaCall {
  public:
   CudaCall(const py::tuple& lists, int32_t line, py::handle memory, bool with_numbers, int device,
            StreamHandle stream)
-      : lists(lists, "lists", kGpu), line(line), device_(device), stream_(stream_of(stream)) {
+      : lists(lists, "lists", Place(kGpu, device)), line(line), device_(device), stream_(stream_of(stream)) {
     if (line < 1) throw py::value_error("line is " + std::to_string(line) + "; it must be at least 1");
     if (this->lists.num_edges() > kMostEdges) throw py::value_error("the graph has too many edges");
     numbers_ = with_numbers;
     this->lists.with_types([&](auto edge, auto vertex) {
       using Space = TraverseSpace<decltype(edge), decltype(vertex)>;
       const int64_t bytes = Space::bytes(this->lists.num_nodes(), with_numbers);
-      memory_ = view<uint8_t>(memory, "memory", bytes, kGpu).data;
+      memory_ = view<uint8_t>(memory, "memory", bytes, Place(kGpu, device)).data;
     });
   }
 
@@ -65,21 +65,22 @@ void bfs(const py::tuple& onward, const py::object& back, int32_t line, const py
   if (most < 0 || most > INT32_MAX) throw py::value_error("most is " + std::to_string(most));
   if (back.is_none() && turns) throw py::value_error("there is no `back`");
   const CudaCall call(onward, line, memory, false, device, stream);
-  const TraversedLists other(back.is_none() ? onward : back.cast<py::tuple>(), "back", kGpu);
+  const TraversedLists other(back.is_none() ? onward : back.cast<py::tuple>(), "back", Place(kGpu, device));
   other.check_like(call.lists);
   call.lists.with_types([&](auto edge, auto vertex) {
     using P = decltype(edge);
     using N = decltype(vertex);
-    const auto from = view<const N>(sources, "sources", -1, kGpu);
-    const BfsCall<P, N> kernel_call{call.lists.lists<P, N>(),
-                                    other.lists<P, N>(),
-                                    call.line,
-                                    from.data,
-                                    from.size,
-                                    static_cast<int32_t>(most),
-                                    turns,
-                                    view<int32_t>(distances, "distances", call.lists.num_nodes(), kGpu).data,
-                                    call.space<P, N>()};
+    const auto from = view<const N>(sources, "sources", -1, Place(kGpu, device));
+    const BfsCall<P, N> kernel_call{
+        call.lists.lists<P, N>(),
+        other.lists<P, N>(),
+        call.line,
+        from.data,
+        from.size,
+        static_cast<int32_t>(most),
+        turns,
+        view<int32_t>(distances, "distances", call.lists.num_nodes(), Place(kGpu, device)).data,
+        call.space<P, N>()};
     call.launch([&](int on, gpu::Stream in) { bfs_on_gpu(kernel_call, on, in); });
   });
 }
@@ -94,23 +95,24 @@ void sssp(const py::tuple& onward, const py::object& weights, int32_t line, cons
     using N = decltype(vertex);
     with_weight_type(weights, [&](auto weight) {
       using W = decltype(weight);
-      const auto from = view<const N>(sources, "sources", -1, kGpu);
+      const auto from = view<const N>(sources, "sources", -1, Place(kGpu, device));
       W least{};
       if constexpr (std::is_integral_v<W>)
         least = static_cast<W>(least_weight.cast<int64_t>());
       else
         least = static_cast<W>(least_weight.cast<double>());
-      auto* const to = view<W>(lengths, "lengths", call.lists.num_nodes(), kGpu).data;
-      const SsspCall<P, N, W> kernel_call{call.lists.lists<P, N>(),
-                                          gpu_view<const W>(weights, "weights", call.lists.num_edges()).data,
-                                          call.line,
-                                          from.data,
-                                          from.size,
-                                          static_cast<W>(delta),
-                                          std::numeric_limits<W>::max() / 4,
-                                          least,
-                                          reinterpret_cast<typename Length<W>::Bits*>(to),
-                                          call.space<P, N>()};
+      auto* const to = view<W>(lengths, "lengths", call.lists.num_nodes(), Place(kGpu, device)).data;
+      const SsspCall<P, N, W> kernel_call{
+          call.lists.lists<P, N>(),
+          gpu_view<const W>(weights, "weights", call.lists.num_edges(), device).data,
+          call.line,
+          from.data,
+          from.size,
+          static_cast<W>(delta),
+          std::numeric_limits<W>::max() / 4,
+          least,
+          reinterpret_cast<typename Length<W>::Bits*>(to),
+          call.space<P, N>()};
       call.launch([&](int on, gpu::Stream in) { sssp_on_gpu(kernel_call, on, in); });
     });
   });
@@ -122,9 +124,9 @@ void components(const py::tuple& lists, bool symmetric, int32_t line, const py::
   call.lists.with_types([&](auto edge, auto vertex) {
     using P = decltype(edge);
     using N = decltype(vertex);
-    const ComponentsCall<P, N> kernel_call{call.lists.lists<P, N>(), call.line, symmetric,
-                                           view<N>(labels, "labels", call.lists.num_nodes(), kGpu).data,
-                                           call.space<P, N>()};
+    const ComponentsCall<P, N> kernel_call{
+        call.lists.lists<P, N>(), call.line, symmetric,
+        view<N>(labels, "labels", call.lists.num_nodes(), Place(kGpu, device)).data, call.space<P, N>()};
     call.launch([&](int on, gpu::Stream in) { components_on_gpu(kernel_call, on, in); });
   });
 }
@@ -134,13 +136,15 @@ void pagerank(const py::tuple& back, uint64_t damping, const py::object& own, ui
               StreamHandle stream) {
   const CudaCall call(back, line, memory, true, device, stream);
   const int64_t n = call.lists.num_nodes();
-  const RankLaw law = checked_law(damping, n, close, max_iter,
-                                  own.is_none() ? nullptr : view<const int64_t>(own, "own", n, kGpu).data);
+  const RankLaw law =
+      checked_law(damping, n, close, max_iter,
+                  own.is_none() ? nullptr : view<const int64_t>(own, "own", n, Place(kGpu, device)).data);
   call.lists.with_types([&](auto edge, auto vertex) {
     using P = decltype(edge);
     using N = decltype(vertex);
     const RankCall<P, N> kernel_call{call.lists.lists<P, N>(), call.line, law,
-                                     view<double>(ranks, "ranks", n, kGpu).data, call.space<P, N>()};
+                                     view<double>(ranks, "ranks", n, Place(kGpu, device)).data,
+                                     call.space<P, N>()};
     call.launch([&](int on, gpu::Stream in) { pagerank_on_gpu(kernel_call, on, in); });
   });
 }

@@ -62,8 +62,8 @@ class AnyTreeSampler {
     options_.paths = paths;
     options_.edge_ids = edge_ids;
     if (!times_.is_none()) {
-      options_.bounds = times_.cast<const Times&>().rule(false);
-      of_seeds_ = times_.cast<const Times&>().of_seeds(false);
+      options_.bounds = times_.cast<const Times&>().rule("cpu");
+      of_seeds_ = times_.cast<const Times&>().of_seeds("cpu");
     }
     if (options_.bounds.of_edge && !paths)
       throw py::value_error("the bounds of edges need paths: two edges may lead to a node of a tree");
@@ -108,7 +108,7 @@ class AnyTreeSampler {
     const auto sources = view<const N>(indices_, "indices");
     check_offsets(offsets, sources.size);
     made_ =
-        std::unique_ptr<Made<P, N>>(new Made<P, N>{timed_graph(types, offsets, sources, times_, false),
+        std::unique_ptr<Made<P, N>>(new Made<P, N>{timed_graph(types, offsets, sources, times_, "cpu"),
                                                    workers, std::make_unique<TreeSampler<P, N>>(workers)});
     read_ = read_bytes(offsets, sources, options_.choice);
   }

@@ -22,28 +22,28 @@ struct Times {
   bool of_edge;         // see BoundRule
   py::object first_of;  // [number of distinct times] int32, or None
 
-  BoundRule rule(bool on_gpu) const {
+  BoundRule rule(const Place& place) const {
     if (!of_edge && !first_of.is_none())
       throw py::value_error("first_of is given; the bounds are those of seeds");
     return {of_edge, strict,
             first_of.is_none() ? nullptr
                                : read_by_sampler<int32_t>(first_of, "first_of",
-                                                          values.attr("numel")().cast<int64_t>(), on_gpu)};
+                                                          values.attr("numel")().cast<int64_t>(), place)};
   }
 
-  SeedTimes of_seeds(bool on_gpu) const {
+  SeedTimes of_seeds(const Place& place) const {
     const auto count = values.attr("numel")().cast<int64_t>();
-    return {true, read_by_sampler<int64_t>(values, "values", count, on_gpu), count, !window.is_none(),
+    return {true, read_by_sampler<int64_t>(values, "values", count, place), count, !window.is_none(),
             window.is_none() ? 0 : window.cast<int64_t>()};
   }
 
   template <typename P, typename N>
-  void add_to(TimedLists<P, N>& lists, int64_t num_edges, int64_t num_relations, bool on_gpu) const {
+  void add_to(TimedLists<P, N>& lists, int64_t num_edges, int64_t num_relations, const Place& place) const {
     constexpr int64_t kApart = TimedLists<P, N>::kApart;
-    lists.ranks = read_by_sampler<int32_t>(ranks, "ranks", num_edges, on_gpu);
-    lists.coarse = read_by_sampler<int32_t>(coarse, "coarse", (num_edges + kApart - 1) / kApart, on_gpu);
+    lists.ranks = read_by_sampler<int32_t>(ranks, "ranks", num_edges, place);
+    lists.coarse = read_by_sampler<int32_t>(coarse, "coarse", (num_edges + kApart - 1) / kApart, place);
     lists.always = reinterpret_cast<const uint32_t*>(
-        read_by_sampler<int32_t>(always, "always", (num_relations + 31) / 32, on_gpu));
+        read_by_sampler<int32_t>(always, "always", (num_relations + 31) / 32, place));
   }
 };
 
@@ -62,7 +62,7 @@ inline void bind_times(py::module_& m) {
 // The graph of these lists; `times`: Times or None.
 template <typename P, typename N>
 GraphOf<TimedLists<P, N>> timed_graph(const Types& types, View<const P> offsets, View<const N> sources,
-                                      const py::object& times, bool on_gpu) {
+                                      const py::object& times, const Place& place) {
   const auto graph_of_types = types.graph(offsets, sources.data);
   if (graph_of_types.num_nodes > kMostTreeVertices)
     throw py::value_error("the graph has " + std::to_string(graph_of_types.num_nodes) +
@@ -70,7 +70,7 @@ GraphOf<TimedLists<P, N>> timed_graph(const Types& types, View<const P> offsets,
   GraphOf<TimedLists<P, N>> graph{{{graph_of_types.lists}, nullptr, nullptr, nullptr},
                                   graph_of_types.num_nodes};
   if (!times.is_none())
-    times.cast<const Times&>().add_to(graph.lists, sources.size, types.num_relations(), on_gpu);
+    times.cast<const Times&>().add_to(graph.lists, sources.size, types.num_relations(), place);
   return graph;
 }
 

@@ -34,8 +34,9 @@ class TreeEngine {
              const py::object& times, bool paths, bool last, bool replace, bool edge_ids, int device,
              const py::object& picks)
       : device_(device),
-        args_(as_args(make_choice(picks, replace, indices.attr("numel")().cast<int64_t>(), /*on_gpu=*/true),
-                      last)) {
+        args_(
+            as_args(make_choice(picks, replace, indices.attr("numel")().cast<int64_t>(), Place(kGpu, device)),
+                    last)) {
     const Types checked(types, fanouts, true);
     results_ = std::make_shared<Results>(checked.relations(), checked.once());
     if (fanouts.empty() || fanouts.size() > kMaxHops)
@@ -43,19 +44,19 @@ class TreeEngine {
                             std::to_string(kMaxHops) + " are possible");
     const bool meta = device_ < 0;
     const View<const P> offsets =
-        meta ? view<const P>(indptr, "indptr", -1, "meta") : gpu_view<const P>(indptr, "indptr");
-    const View<const N> sources =
-        meta ? view<const N>(indices, "indices", -1, "meta") : gpu_view<const N>(indices, "indices");
+        meta ? view<const P>(indptr, "indptr", -1, "meta") : gpu_view<const P>(indptr, "indptr", -1, device);
+    const View<const N> sources = meta ? view<const N>(indices, "indices", -1, "meta")
+                                       : gpu_view<const N>(indices, "indices", -1, device);
     if (offsets.size < 1)
       throw py::value_error("indptr is empty; it has one entry more than there are lists");
     const py::object read_times = meta ? py::none() : times;
-    const auto graph = timed_graph(checked, offsets, sources, read_times, /*on_gpu=*/true);
+    const auto graph = timed_graph(checked, offsets, sources, read_times, Place(kGpu, device));
     BoundRule rule{};
     SeedTimes of_seeds{};
     if (!times.is_none()) {
       const auto& given = times.cast<const Times&>();
-      rule = meta ? BoundRule{given.of_edge, given.strict, nullptr} : given.rule(/*on_gpu=*/true);
-      of_seeds = meta ? SeedTimes{true} : given.of_seeds(/*on_gpu=*/true);
+      rule = meta ? BoundRule{given.of_edge, given.strict, nullptr} : given.rule(Place(kGpu, device));
+      of_seeds = meta ? SeedTimes{true} : given.of_seeds(Place(kGpu, device));
     }
     if (rule.of_edge && !paths)
       throw py::value_error("the bounds of edges need paths: two edges may lead to a node of a tree");

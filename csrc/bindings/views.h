@@ -24,7 +24,7 @@ constexpr const char* kGpu = LOADER_KERNELS_DEVICE;
 
 // What crosses as a bare address, since no tensor says what it is: a CUDA stream, by torch's handle; where a
 // GPU sees pinned memory of the host (`CudaGatherer`); a function that Numba compiled (`WalkEngine.walk_by`);
-// and ranges of mapped files, which are compared with that of a fault and not read (`watch_file`).
+// and ranges of mapped files, which are compared with others and not read (`watch_file`, `require_whole`).
 using StreamHandle = uintptr_t;
 
 template <typename T>
@@ -249,14 +249,22 @@ inline bool is_pinned(py::handle tensor) {
   return kGpu == std::string_view("cpu") || tensor.attr("is_pinned")().cast<bool>();
 }
 
-// The same of a tensor that kernels read where it lies: in GPU memory, or in pinned host memory.
+// The same of a tensor that kernels of GPU `index` (< 0: of any) read where it lies: in its memory, or in
+// pinned host memory.
 template <typename T>
-View<T> gpu_view(py::handle tensor, const char* name, int64_t size = -1) {
+View<T> gpu_view(py::handle tensor, const char* name, int64_t size, int index) {
   const auto type = tensor.attr("device").attr("type").cast<std::string>();
   if (type == "cpu" && !is_pinned(tensor))
     throw py::value_error(std::string(name) + " lies on cpu and is not pinned; a GPU reads it on " + kGpu +
                           " or in pinned memory");
-  return view<T>(tensor, name, size, type == "cpu" ? "cpu" : kGpu);
+  return view<T>(tensor, name, size, type == "cpu" ? Place("cpu") : Place(kGpu, index));
+}
+
+// The same of a tensor that is read at `place`: on the CPU or by a GPU.
+template <typename T>
+View<T> view_to_read(py::handle tensor, const char* name, int64_t size, const Place& place) {
+  return place.type == std::string_view("cpu") ? view<T>(tensor, name, size)
+                                               : gpu_view<T>(tensor, name, size, place.index);
 }
 
 // A tensor of any element type as rows of bytes.

@@ -106,18 +106,18 @@ inline CustomRules checked_rules(const CustomWalkCall& call) {
   return rules;
 }
 
-// The lists of one graph, in memory of a type of device: tensors that this keeps, and what the core sees of
+// The lists of one graph, at one place: tensors that this keeps, and what the core sees of
 // them.
 class WalkArrays {
  public:
   WalkArrays(py::object indptr, py::object indices, py::object sorted, py::object cells, int64_t groups,
-             const char* device)
+             const Place& place)
       : indptr_(std::move(indptr)),
         indices_(std::move(indices)),
         sorted_(std::move(sorted)),
         cells_(std::move(cells)),
         groups_(groups),
-        device_(device) {
+        place_(place) {
     if (groups < 0 || groups > kMaxMetapath)
       throw py::value_error("groups is " + std::to_string(groups) + "; it must be 0 to " +
                             std::to_string(kMaxMetapath));
@@ -218,7 +218,7 @@ class WalkArrays {
   EdgeFilter filter_in(py::handle words) const {
     if (groups_) throw py::value_error("a metapath has no second order");
     const uint64_t count = filter_words(num_edges_);
-    const auto memory = view<int64_t>(words, "words", static_cast<int64_t>(count), device_);
+    const auto memory = view<int64_t>(words, "words", static_cast<int64_t>(count), place_);
     return {reinterpret_cast<uint64_t*>(memory.data), count};
   }
   // Others may walk meanwhile: with it or without, they walk the same.
@@ -227,11 +227,11 @@ class WalkArrays {
   // How often each list has a vertex, and which, see WalkLists; the caller keeps both. Once, before walks
   // that ask for it.
   void set_copies(py::handle copies, py::handle most) {
-    const auto powers = view<const uint8_t>(copies, "copies", num_nodes_, device_);
+    const auto powers = view<const uint8_t>(copies, "copies", num_nodes_, place_);
     with_types([&](auto edge, auto) {
       using P = decltype(edge);
-      const auto places = view<const P>(most, "most", 3 * num_nodes_, device_);
-      if (device_ == std::string_view("cpu"))
+      const auto places = view<const P>(most, "most", 3 * num_nodes_, place_);
+      if (place_.type == std::string_view("cpu"))
         for (int64_t v = 0; v < num_nodes_; ++v) check_most(v, places.data + 3 * v);
       most_ = places.data;
     });
@@ -242,7 +242,7 @@ class WalkArrays {
   // An array that is read where it lies: a GPU reads pinned memory, too.
   template <typename T>
   View<T> read(const py::object& tensor, const char* name, int64_t size = -1) const {
-    return device_ == std::string_view("cpu") ? view<T>(tensor, name, size) : gpu_view<T>(tensor, name, size);
+    return view_to_read<T>(tensor, name, size, place_);
   }
 
   template <typename P>
@@ -266,7 +266,7 @@ class WalkArrays {
     if ((offsets.size - 1) % of_each)
       throw py::value_error("indptr has " + std::to_string(offsets.size) + " entries; they must be " +
                             std::to_string(of_each) + " of each node, and one");
-    if (device_ == std::string_view("cpu")) check_offsets(offsets, sources.size);
+    if (place_.type == std::string_view("cpu")) check_offsets(offsets, sources.size);
     num_nodes_ = (offsets.size - 1) / of_each;
     num_edges_ = sources.size;
     indptr_at_ = offsets.data;
@@ -283,7 +283,7 @@ class WalkArrays {
 
   const py::object indptr_, indices_, sorted_, cells_;
   const int64_t groups_;
-  const char* const device_;
+  const Place place_;
   bool wide_edges_ = false, wide_nodes_ = false;
   int64_t num_nodes_ = 0, num_edges_ = 0;
   std::atomic<uint64_t*> filter_{nullptr};

@@ -17,9 +17,10 @@ class CudaWalkEngine {
  public:
   CudaWalkEngine(py::object indptr, py::object indices, py::object sorted, py::object cells, int64_t groups,
                  py::object bad, int device)
-      : arrays_(std::move(indptr), std::move(indices), std::move(sorted), std::move(cells), groups, kGpu),
+      : arrays_(std::move(indptr), std::move(indices), std::move(sorted), std::move(cells), groups,
+                Place(kGpu, device)),
         bad_(std::move(bad)),
-        bad_at_(gpu_view<int64_t>(bad_, "bad", 2).data),
+        bad_at_(gpu_view<int64_t>(bad_, "bad", 2, device).data),
         device_(device) {}
 
   void walk(py::handle starts, uint64_t first_lane, uint64_t key, int64_t length, uint64_t stop_below,
@@ -75,9 +76,9 @@ class CudaWalkEngine {
     static_assert(sizeof(Fault) == 5 * sizeof(int64_t));
     const CustomWalkCall call{key, length, turns, constants, weights, searches, by_weight};
     const CustomRules rules = checked_rules(call);
-    const auto from = integers_view(starts, "starts", -1, place());                            // [count]
-    auto* const faults = reinterpret_cast<Fault*>(gpu_view<int64_t>(fault, "fault", 5).data);  // [5]
-    int32_t* const claimed = view<int32_t>(reported, "reported", 1, place()).data;             // [1]
+    const auto from = integers_view(starts, "starts", -1, place());  // [count]
+    auto* const faults = reinterpret_cast<Fault*>(gpu_view<int64_t>(fault, "fault", 5, device_).data);  // [5]
+    int32_t* const claimed = view<int32_t>(reported, "reported", 1, place()).data;                      // [1]
     arrays_.with_types([&](auto edge, auto vertex) {
       using P = decltype(edge);
       using N = decltype(vertex);

@@ -27,6 +27,7 @@ from loader.graph.placement import Placement
 from loader.machine.arguments import as_flag, as_size
 from loader.machine.devices import as_device
 from loader.machine.gpu import cuda_device
+from loader.machine.mapped import whole
 from loader.machine.pinning import PinnedTensor
 from loader.machine.renamed_arguments import renamed_arguments
 
@@ -408,6 +409,10 @@ class Graph:
         Edges keep their ids, weights, times and types. If this graph has no edge ids, an edge's id is its position in
         this graph's `indices`. Nodes keep their times and types if the graph is square. Lists are sorted.
         """
+        with whole(*self._arrays().values()):
+            return self._reversed()
+
+    def _reversed(self) -> Graph:
         rows = torch.arange(self.num_dst, device=self.indices.device).repeat_interleave(self.in_degrees().long())
         square = self.is_square
         turned = Graph.from_edges(

@@ -14,52 +14,82 @@ if TYPE_CHECKING:
 
 
 class EdgeEnds(NamedTuple):
-    """The edges of a relation by id.
+    """The edges of a relation in the order of their ids, which may have gaps, and may be there several times.
 
     Attributes:
-        sources, targets: `[ids]` int64 on the CPU, -1 for an id that no edge has.
-        times: `[ids]` int64, or None.
+        ids: `[num_edges]` int64, ascending.
+        sources, targets: `[num_edges]` int64.
+        times: `[num_edges]` int64, or None.
     """
 
+    ids: Tensor
     sources: Tensor
     targets: Tensor
     times: Tensor | None
 
     @classmethod
     def of(cls, graph: HeteroGraph, edge_type: EdgeType) -> EdgeEnds:
-        """The edges of the relation. If the graph keeps no ids, they are places in its lists."""
+        """The edges of the relation, on the CPU. If the graph keeps no ids, they are places in its lists."""
         edges = graph.relation(edge_type).to("cpu")
         assert edges.edge_ids is not None
-        ids = edges.edge_ids.long()
-        count = int(ids.max()) + 1 if ids.numel() else 0
+        order = _order_of(edges.edge_ids.long())
+        ids = edges.edge_ids.long()[order]
         targets = torch.arange(edges.num_dst).repeat_interleave(edges.in_degrees().long())
+        times = None if edges.edge_times is None else edges.edge_times[order]
+        return cls(ids, edges.indices.long()[order], targets[order], times)
 
-        def by_id(of: Tensor) -> Tensor:
-            return torch.full((count,), -1, dtype=torch.int64).index_copy_(0, ids, of.long())
+    def to(self, device: torch.device) -> EdgeEnds:
+        times = None if self.times is None else self.times.to(device)
+        return EdgeEnds(self.ids.to(device), self.sources.to(device), self.targets.to(device), times)
 
-        times = None if edges.edge_times is None else by_id(edges.edge_times)
-        return cls(by_id(edges.indices), by_id(targets), times)
+    def rows(self, ids: Tensor) -> Tensor:
+        """`[n]` int64: places in the arrays of the edges with these ids; for an id that no edge has any place."""
+        return torch.searchsorted(self.ids, ids.long().contiguous()).clamp_(max=self.ids.numel() - 1)
 
     def check_ids(self, ids: Tensor, edge_type: EdgeType) -> None:
-        """Raises ValueError unless they are -1 or ids below those that the relation has."""
+        """Raises ValueError unless they are -1 or ids of edges."""
         if not ids.numel():
             return
-        low, high = torch.stack(ids.aminmax()).tolist()
+        low = int(ids.min())
         if low < -1:
             raise ValueError(f"edge_ids holds {low}; an id is at least 0, or -1 for a pair that is no edge")
-        if high >= self.sources.numel():
-            raise ValueError(f"edge_ids holds {high}; {edge_type} has ids below {self.sources.numel()}")
+        given = ids[ids >= 0].to(self.ids.device)
+        if not self.ids.numel() and given.numel():
+            raise ValueError(f"edge_ids holds {int(given[0])}; {edge_type} has no edges")
+        unknown = given[self.ids[self.rows(given)] != given]
+        if unknown.numel():
+            raise ValueError(
+                f"edge_ids holds {int(unknown[0])}, which no edge of {edge_type} has; its ids are "
+                f"{int(self.ids[0])} to {int(self.ids[-1])}"
+            )
 
     def seen(self, sources: Tensor, targets: Tensor, times: Tensor | None) -> Tensor:
         """`[n]` bool: which pairs are edges; with `times` `[n]` int64 those that are edges at these times."""
+        return self._seen(sources, targets, self.times, times)
+
+    def have(self, ids: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
+        """`[n]` bool: which pairs are edges of these ids."""
+        return self._seen(sources, targets, self.ids, ids.long())
+
+    def _seen(self, sources: Tensor, targets: Tensor, of: Tensor | None, wanted: Tensor | None) -> Tensor:
         num_targets = int(torch.cat([self.targets, targets]).max()) + 1 if targets.numel() else 1
         known = self.sources * num_targets + self.targets
-        known[self.sources < 0] = -1
         keys = torch.cat([known, sources * num_targets + targets])
-        if times is not None and self.times is not None:
-            keys, at = (of.unique(return_inverse=True)[1] for of in (keys, torch.cat([self.times, times])))
+        if of is not None and wanted is not None:
+            keys, at = (all_.unique(return_inverse=True)[1] for all_ in (keys, torch.cat([of, wanted])))
             keys = keys * (int(at.max()) + 1 if at.numel() else 1) + at
         return torch.isin(keys[known.numel() :], keys[: known.numel()])
+
+
+def _order_of(ids: Tensor) -> Tensor:
+    """`[n]` int64: places of ids, ascending by id, then by place."""
+    count = ids.numel()
+    if count and 0 <= int(ids.min()) <= int(ids.max()) < count:  # numbers of edges, as from_edges gives them
+        every = torch.arange(count)
+        order = torch.zeros(count, dtype=torch.int64).index_copy_(0, ids, every)
+        if torch.equal(ids[order], every):
+            return order
+    return ids.argsort(stable=True)
 
 
 def require_edge_ids(graph: HeteroGraph) -> None:

@@ -15,9 +15,10 @@ from loader.graph.csc import Graph, require_square
 from loader.graph.foreign import require_graph
 from loader.graph.hetero import HeteroGraph
 from loader.graph.relations import EdgeType
-from loader.machine.arguments import kind_of, shown
+from loader.machine.arguments import as_size, kind_of, shown
 from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.gpu import current_stream_handle, made_current
+from loader.machine.mapped import whole
 
 _MOST = 2**63 - 1
 # On a GPU an entry of the asked lists takes a bit, and a second search takes as long as the first one.
@@ -70,22 +71,25 @@ def induced_edges(
         The edges, on the device where they were found.
 
     Raises:
-        TypeError: `graph` is no `Graph`, or `nodes` no tensor of integers.
+        TypeError: `graph` is no `Graph`, or `nodes` or `sets` no tensor of integers.
         ValueError: a node is given twice in a set, or is none; a set is none of `num_sets`; the graph is bipartite, or
             lies elsewhere than `nodes`.
     """
     require_graph(graph, hetero=False)
     require_square(graph, "an induced subgraph")
-    device, nodes = _where(graph, nodes, "nodes")
+    device, ids = _where(graph, nodes, "nodes")
+    num_sets = as_size("num_sets", num_sets, least=0)
     if sets is not None:
+        if not isinstance(sets, Tensor):
+            raise TypeError(f"sets is {kind_of(sets)}; it must be a tensor of int32 (torch.as_tensor)")
         if sets.shape != nodes.shape or sets.dtype != torch.int32:
             raise ValueError(
                 f"sets has shape {list(sets.shape)} and dtype {sets.dtype}; it must be int32 {list(nodes.shape)}"
             )
         sets = sets.to(device).contiguous()
     lists = (graph.indptr, graph.indices)
-    question = _Question(lists, graph.num_src, nodes, sets, None, None, num_sets)
-    return _found(question, device, num_threads, "nodes")
+    question = _Question(lists, graph.num_src, ids, sets, None, None, num_sets)
+    return _found(question, device, num_threads, nodes)
 
 
 def induced_subgraph(graph: Any, nodes: Any, *, num_threads: int | None = None) -> Any:
@@ -110,11 +114,12 @@ def induced_subgraph(graph: Any, nodes: Any, *, num_threads: int | None = None) 
         TypeError, ValueError: as `induced_edges`; `nodes` names an unknown type.
     """
     require_graph(graph)
-    if isinstance(graph, HeteroGraph):
-        return _hetero(graph, nodes, num_threads)
-    found = induced_edges(graph, nodes, num_threads=num_threads)
-    ids = nodes.to(found.places.device).long()
-    return _lists(graph, found, ids.numel(), ids.numel(), ids)
+    with whole(*(graph.lists if isinstance(graph, HeteroGraph) else graph)._arrays().values()):
+        if isinstance(graph, HeteroGraph):
+            return _hetero(graph, nodes, num_threads)
+        found = induced_edges(graph, nodes, num_threads=num_threads)
+        ids = nodes.to(found.places.device).long()
+        return _lists(graph, found, ids.numel(), ids.numel(), ids)
 
 
 def induced_edges_by_type(
@@ -204,7 +209,7 @@ def _hetero_edges(
         name = next(name for name, of in graph.node_types.items() if v in of)
         return f"nodes[{name!r}] has node {v - graph.node_types[name].start} twice"
 
-    return _found(question, device, num_threads, "nodes", said), sizes, all_ids, all_rows.numel()
+    return _found(question, device, num_threads, all_ids, said), sizes, all_ids, all_rows.numel()
 
 
 def _lists(graph: Graph, found: InducedEdges, num_nodes: int, num_rows: int, nodes: Tensor) -> Graph:
@@ -251,9 +256,9 @@ def _where(graph: Graph, nodes: Any, name: str) -> tuple[torch.device, Tensor]:
 
 
 def _found(
-    question: _Question, device: torch.device, num_threads: int | None, name: str, twice: Any = None
+    question: _Question, device: torch.device, num_threads: int | None, given: Tensor, twice: Any = None
 ) -> InducedEdges:
-    """Asks the core, and raises ValueError for a node that is none or is given twice."""
+    """Asks the core, and raises ValueError for one of the `given` nodes that is none or is there twice."""
     if device.type == "cpu":
         threads = available_cpus() if num_threads is None else as_threads(num_threads)
         repeated, wrong, edges = _on_cpu(question, threads)
@@ -263,14 +268,14 @@ def _found(
         with made_current(device):
             repeated, wrong, edges = _on_gpu(_core, question, device.index, current_stream_handle(device.index))
     if wrong is not None:
-        v = int(question.nodes[wrong])
+        v = int(given[wrong])
         if question.sets is not None and 0 <= v < question.num_ids:
             of = int(question.sets[wrong])
             raise ValueError(f"sets[{wrong}] is {of}; with num_sets {question.num_sets} it must be 0 to num_sets - 1")
-        raise ValueError(f"{name}[{wrong}] is {v}; valid ids are 0 to {question.num_ids - 1}")
+        raise ValueError(f"nodes[{wrong}] is {v}; valid ids are 0 to {question.num_ids - 1}")
     if repeated is not None:
         of, v = divmod(repeated, question.num_ids)
-        said = f"{name} has node {v} twice{'' if question.sets is None else f' in set {of}'}"
+        said = f"nodes has node {v} twice{'' if question.sets is None else f' in set {of}'}"
         raise ValueError(f"{said if twice is None else twice(v)}; give each node once: torch.unique")
     assert edges is not None
     return edges
@@ -281,7 +286,8 @@ Answer = tuple[int | None, int | None, InducedEdges | None]
 
 
 def _on_cpu(question: _Question, num_threads: int) -> Answer:
-    made = _core.InducedEdges(*question, num_threads)
+    with whole(*question.lists):
+        made = _core.InducedEdges(*question, num_threads)
     if made.wrong >= 0 or made.repeated >= 0:
         return made.repeated if made.repeated >= 0 else None, made.wrong if made.wrong >= 0 else None, None
     out = torch.empty((3, made.num_edges), dtype=torch.int64)

@@ -111,7 +111,7 @@ def find_leaks(
         raise ValueError("edges are looked up by their ids, and the sampler returns none; give it edge_ids=True")
     items, found = NodeItems(seeds.cpu(), times=times), _kinds(graph, own)
     known = graph.to("cpu")
-    of_nodes, of_edges = known.lists.node_times, {key: EdgeEnds.of(known, key).times for key in graph.timed_relations}
+    of_nodes, of_edges = known.lists.node_times, {key: EdgeEnds.of(known, key) for key in graph.timed_relations}
     strict = getattr(sampler, "rule", "<=") == "<"
     for epoch, index, pairs in places_of(items, as_size("batch_size", batch_size), batches, seed):
         given = pairs if sampler.timed else pairs[:, 0].contiguous()
@@ -121,9 +121,9 @@ def find_leaks(
         batch = batch.to("cpu")
         bounds = _bounds(batch, pairs[:, 1])
         for key, at in of_edges.items():
-            assert at is not None  # the relation has times
+            assert at.times is not None  # the relation has times
             ids, seen = _edges(batch, key, bounds)
-            found["edges", key].add(at[ids], seen, torch.full(seen.shape, strict))
+            found["edges", key].add(at.times[at.rows(ids)], seen, torch.full(seen.shape, strict))
         is_seed = torch.arange(batch.nodes.numel()) < batch.batch_size
         for name in batch.node_types:
             t = batch.segments.type_of(name)

@@ -111,11 +111,11 @@ def node_stores(graph: HeteroGraph, features: Any) -> dict[str, FeatureStore]:
 
 
 def edge_stores(graph: HeteroGraph, features: Any, sampler: Sampler) -> dict[EdgeType, FeatureStore]:
-    """Edge type -> store of the features, rows by the place of an edge in its relation.
+    """Edge type -> store of the features, rows by edge id.
 
     Raises:
         TypeError: they are no dict, or a store cannot be one of several.
-        ValueError: there is no such relation, there are fewer rows than edges, or there are no edge ids.
+        ValueError: there is no such relation, an edge id has no row, or there are no edge ids.
     """
     stores: dict[EdgeType, FeatureStore] = {}
     known = {name: key for key in graph.edge_types for name in (key, "__".join(key))}
@@ -132,11 +132,27 @@ def edge_stores(graph: HeteroGraph, features: Any, sampler: Sampler) -> dict[Edg
             raise ValueError(
                 f"{label} has rows by edge, and the graph keeps no edge ids; make it with keep_edge_ids=True"
             )
-        count = int(graph.in_degrees(known[name]).sum())
-        if store.num_rows < count:
-            raise ValueError(f"{label} has {store.num_rows} rows, the relation {count} edges; give a row per edge")
+        ids = graph.lists.edge_ids
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < store.num_rows:  # those of others may be
+            ids = ids[graph.entries(known[name])[0].to(ids.device)]
+        check_edge_rows(label, store, int(graph.in_degrees(known[name]).sum()), "the relation", ids)
         stores[known[name]] = store
     return stores
+
+
+def check_edge_rows(label: str, store: FeatureStore, count: int, what: str, ids: Tensor | None) -> None:
+    """Raises ValueError unless the store has a row for each edge id.
+
+    Args:
+        count: of edges, which `what` has.
+        ids: `[n]` of the edges; None: they are their places.
+    """
+    low, high = (0, count - 1) if ids is None or not ids.numel() else (int(end) for end in ids.aminmax())
+    if low < 0:
+        raise ValueError(f"{label} has rows by edge id, and {what} has the id {low}; number the edges from 0")
+    if store.num_rows <= high:
+        way = f"{count} edges; give a row per edge" if high < count else f"edge ids up to {high}; give a row per id"
+        raise ValueError(f"{label} has {store.num_rows} rows, {what} {way}")
 
 
 def _by_key(name: str, rows: Any, form: str) -> Mapping[Any, Any]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from loader.graph import EdgeType, Graph, HeteroGraph, require_graph, require_square
 from loader.items import NodeItems
 from loader.loaders.base import Loader
-from loader.loaders.hetero import check_not_later, edge_stores, hetero_items, node_stores
+from loader.loaders.hetero import check_edge_rows, check_not_later, edge_stores, hetero_items, node_stores
 from loader.loaders.options import check_distinct, check_labels, check_options, check_sampler, check_timed
 from loader.samplers.base import Sampler
 from loader.stores import FeatureStore, TensorRows, as_store
@@ -128,15 +128,12 @@ def _edge_store(features: Any, graph: Graph, sampler: Sampler) -> FeatureStore |
     """The store of the edges' features.
 
     Raises:
-        ValueError: the sampler returns no edge ids, or there are fewer rows than edges.
+        ValueError: the sampler returns no edge ids, or an edge id has no row.
     """
     store = as_store("edge_features", features)
     if store is None:
         return None
     if not sampler.edge_ids:
         raise ValueError("edge_features are gathered by edge id, and the sampler returns none; give it edge_ids=True")
-    if store.num_rows < graph.num_edges:
-        raise ValueError(
-            f"edge_features has {store.num_rows} rows, the graph {graph.num_edges} edges; give a row per edge"
-        )
+    check_edge_rows("edge_features", store, graph.num_edges, "the graph", graph.edge_ids)
     return store

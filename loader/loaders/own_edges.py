@@ -24,14 +24,16 @@ def check_own_edges(graph: HeteroGraph, edge_type: EdgeType, items: EdgeItems) -
     require_edge_ids(graph)
     edges, ids, pairs = EdgeEnds.of(graph, edge_type), items.edge_ids.cpu(), items.ids.cpu()
     edges.check_ids(ids, edge_type)
-    if not edges.sources.numel():
-        return
-    ends = torch.stack([edges.sources, edges.targets], 1)[ids.clamp(min=0)]
-    wrong = ((ids >= 0) & (ends != pairs).any(1)).nonzero()
+    some = (ids >= 0).nonzero().view(-1)
+    rows, (sources, targets) = edges.rows(ids[some]), pairs[some].long().t()
+    others = (edges.sources[rows] != sources) | (edges.targets[rows] != targets)  # or another edge has the id, too
+    some, rows = some[others], rows[others]
+    wrong = (~edges.have(ids[some], sources[others], targets[others])).nonzero()
     if wrong.numel():
-        at = int(wrong[0])
+        at, row = int(some[wrong[0]]), int(rows[wrong[0]])
+        ends = int(edges.sources[row]), int(edges.targets[row])
         raise ValueError(
-            f"edge_ids[{at}] is {int(ids[at])}, which is the edge {tuple(ends[at].tolist())}, and pairs[{at}] is "
+            f"edge_ids[{at}] is {int(ids[at])}, which is the edge {ends}, and pairs[{at}] is "
             f"{tuple(pairs[at].tolist())}; give the id of this edge, or -1 if there is none"
         )
 

@@ -7,6 +7,7 @@ import mmap
 import os
 import secrets
 import weakref
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,8 +22,8 @@ from loader.machine.pages import advise_random, file_behind, place_in_file
 # that is larger than the memory, though nobody will ever write to it.
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Linux" else 0)
 
-# By id. A part of a tensor may be watched, too, and may live longer or shorter.
-_watched: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+# By id, mapped or not. A part of a tensor may be watched, too, and may live longer or shorter.
+_looked_at: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
 
 
 def map_array(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
@@ -73,8 +74,9 @@ def watch(tensor: Tensor) -> None:
     that concern other memory. Nothing happens if `tensor` is not mapped from a file, or its file was removed or
     replaced.
     """
-    if _watched.get(id(tensor)) is tensor:
+    if _looked_at.get(id(tensor)) is tensor:
         return
+    _looked_at[id(tensor)] = tensor
     path, begin = file_behind(tensor), tensor.data_ptr()
     if path is None:
         return
@@ -84,7 +86,27 @@ def watch(tensor: Tensor) -> None:
     with contextlib.suppress(FileNotFoundError, PermissionError), open(path, "rb") as file:
         if os.fstat(file.fileno()).st_ino == int(inode):
             _watch(tensor, begin, tensor.numel() * tensor.element_size(), file.fileno(), offset)
-            _watched[id(tensor)] = tensor
+
+
+def require_whole(arrays: Iterable[Tensor]) -> None:
+    """Ends the process in one line, see `watch`, if the file of one of the arrays was cut short. Of the page in which a
+    file ends now the system gives zeros behind the end: so whoever has read asks here before the result is used.
+    """
+    for array in arrays:
+        _core.require_whole(array.data_ptr(), array.numel() * array.element_size())
+
+
+@contextlib.contextmanager
+def whole(*arrays: Tensor) -> Iterator[None]:
+    """What is read of the arrays within is theirs: see `watch` and `require_whole`."""
+    on_host = [array for array in arrays if array.device.type == "cpu" and array.layout == torch.strided]
+    for array in on_host:
+        watch(array)
+    require_whole(on_host)
+    try:
+        yield
+    finally:
+        require_whole(on_host)
 
 
 def _watch(owner: Any, begin: int, length: int, handle: int, offset: int) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.machine.arguments import as_seed, as_size
+from loader.machine.mapped import whole
 from loader.pyg.edges_read import EdgesRead
 from loader.pyg.positions import sharing
 
@@ -141,7 +142,8 @@ def without_own(who: str, place: torch.device, options: dict[str, Any]) -> dict[
 
 def rows_of(value: Tensor, ids: Tensor) -> Tensor:
     """Rows of an attribute, on the device of `ids`."""
-    return value[ids.to(value.device)].to(ids.device)
+    with whole(value):
+        return value[ids.to(value.device)].to(ids.device)
 
 
 def owner_of(name: str, value: Any, num_nodes: int, num_edges: int) -> str | None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph
+from loader.machine.mapped import whole
 from loader.machine.memo import Memo
 from loader.pyg.calls import drawn, on_gpu, refuse_induced
 from loader.pyg.checked_graphs import engine_of, num_threads
@@ -210,15 +211,15 @@ def _sample(
     induced: bool,
     weights: Tensor | None = None,
 ) -> tuple[list[int], list[int], list[Tensor]]:
-    engine, places = engine_of(indptr, indices, weights)
-    if seed.dim() != 1 or seed.dtype != indptr.dtype:
-        raise ValueError(
-            f"seed has shape {list(seed.shape)} and dtype {seed.dtype}; it must have 1 dimension and {indptr.dtype}, "
-            "as rowptr"
-        )
-    counts, edges, offsets, buffer = engine.sample(
-        seed.contiguous(), fanouts, _core.batch_key(drawn(), 0, 0), replace, edge_ids, induced
-    )
+    with whole(indptr, indices, *([] if weights is None else [weights])):
+        engine, places = engine_of(indptr, indices, weights)
+        if seed.dim() != 1 or seed.dtype != indptr.dtype:
+            raise ValueError(
+                f"seed has shape {list(seed.shape)} and dtype {seed.dtype}; it must have 1 dimension and "
+                f"{indptr.dtype}, as rowptr"
+            )
+        key = _core.batch_key(drawn(), 0, 0)
+        counts, edges, offsets, buffer = engine.sample(seed.contiguous(), fanouts, key, replace, edge_ids, induced)
     num_nodes, num_edges, dtype = sum(counts), sum(edges), indptr.dtype
     lengths = [num_nodes, *[num_edges] * (len(offsets) - 1)]
     arrays = [

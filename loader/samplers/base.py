@@ -7,18 +7,20 @@ import logging
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from loader import _core
 from loader.datasets.digests import digest_of
 from loader.graph import EdgeType, Graph, HeteroGraph, require_graph
 from loader.graph.checks import check_integers, check_range, signed
 from loader.machine.arguments import as_64_bits, as_flag, as_index, as_seed, as_size, kind_of, shown
 from loader.machine.forks import ForkSafeLock
+from loader.machine.mapped import require_whole, whole
 from loader.samplers.picks import Picks
 from loader.samplers.relations import (
     EXPANDS,
@@ -114,6 +116,24 @@ class Request(NamedTuple):
     numbers: Tensor | None = None
 
 
+def _of_whole_files(begin: Callable[..., Sequence[Callable[[], Any]]]) -> Callable[..., Sequence[Callable[[], Any]]]:
+    """`begin`, whose samples are of files that were whole when they were read."""
+
+    def finished(files: Sequence[Tensor], finish: Callable[[], Any]) -> Any:
+        sample = finish()
+        require_whole(files)
+        return sample
+
+    @wraps(begin)
+    def begun(self: Session, *args: Any, **kwargs: Any) -> Sequence[Callable[[], Any]]:
+        if not (files := self._in_files):
+            return begin(self, *args, **kwargs)
+        require_whole(files)
+        return [partial(finished, files, finish) for finish in begin(self, *args, **kwargs)]
+
+    return begun
+
+
 class Session(ABC):
     """A sampler at work: one graph, one device. It owns what sampling needs: workspaces, threads, results under way.
 
@@ -125,6 +145,13 @@ class Session(ABC):
     # By whom (its spec), for which graph, and the state of that.
     _made_for: tuple[dict[str, Any], weakref.ref[AnyGraph], tuple[int, ...]] | None = None
     _beside: tuple[AnyGraph, tuple[int, ...]] | None = None  # another graph that it has read, and the state of that
+    _samples_of: Graph | None = None  # the lists that it samples, if they may be others than the graph's
+    _in_files: Sequence[Tensor] = ()  # of the lists' arrays, those that are mapped and are read for each mini-batch
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "begin" in cls.__dict__:
+            cls.begin = _of_whole_files(cls.begin)  # type: ignore[method-assign]
 
     @abstractmethod
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Any]]:
@@ -176,7 +203,14 @@ def _noted(open_session: Callable[[Any, Any], Session]) -> Callable[[Any, Any], 
 
     @wraps(open_session)
     def opened(self: Sampler, graph: AnyGraph) -> Session:
-        session = open_session(self, graph)
+        lists = graph.lists if isinstance(graph, HeteroGraph) else graph
+        arrays = lists._arrays() if isinstance(lists, Graph) else {}
+        with whole(*arrays.values()):
+            session = open_session(self, graph)
+        if session._samples_of is not None:  # which may have been made in memory, so that nobody reads the files again
+            arrays = session._samples_of._arrays()
+        read = [arrays[name] for name in ("indptr", "indices", "edge_ids") if name in arrays]
+        session._in_files = [a for a in read if a.device.type == "cpu" and _core.is_watched(a.data_ptr())]
         session._made_for = self.spec(), weakref.ref(graph), graph.state()
         return session
 

@@ -41,7 +41,7 @@ class CoreSession(Session):
     """
 
     def __init__(self, lists: Graph, engine: Engine, sampler: NeighborSampler, num_threads: int) -> None:
-        self._lists = lists
+        self._lists = self._samples_of = lists
         self._engine: Engine | None = engine
         self._seed, self._picking = sampler.seed, sampler.picking
         most = min(num_threads, _MOST_TOGETHER)

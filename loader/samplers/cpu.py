@@ -11,7 +11,7 @@ from loader import _core
 from loader.graph import Graph, HeteroGraph, require_graph, require_square
 from loader.machine.arguments import check_known
 from loader.machine.cpus import as_threads, available_cpus
-from loader.machine.mapped import is_mapped, prepare_random_reads, watch
+from loader.machine.mapped import is_mapped, prepare_random_reads
 from loader.machine.pages import use_huge_pages
 from loader.samplers.base import (
     OTHERS_OPTIONS,
@@ -126,9 +126,6 @@ class CoreSampler(NeighborSampler):
         for array in (lists.indptr, lists.indices):
             if not prepare_random_reads(array) and os.getpid() == _PROCESS:
                 use_huge_pages(array)
-        for more in (lists.edge_ids, lists.edge_weights):
-            if more is not None:
-                watch(more)
         return lists, picks
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor
 from loader.graph import Graph, HeteroGraph, induced_edges, require_graph
 from loader.graph.checks import check_range, integer_vector
 from loader.machine.arguments import as_size
+from loader.machine.mapped import whole
 from loader.samplers.base import MAX_HOPS, tell_ignored_times
 from loader.samplers.tree_subgraph import EDGES
 from loader.samplers.trees import TreeSampler
@@ -113,7 +114,10 @@ class EgoSampler:
         nodes = keys - tree * num_nodes
         threads = self.num_threads if self.device.type == "cpu" else None
         found = induced_edges(graph, nodes, sets=tree.int(), num_sets=max(count, 1), num_threads=threads)
-        ids = found.places if graph.edge_ids is None else graph.edge_ids[found.places.to(graph.edge_ids.device)]
+        ids = found.places
+        if graph.edge_ids is not None:
+            with whole(graph.edge_ids):
+                ids = graph.edge_ids[ids.to(graph.edge_ids.device)]
         return EgoGraphs(
             nodes,
             torch.searchsorted(tree, torch.arange(count + 1, device=tree.device)),

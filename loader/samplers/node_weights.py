@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,8 +11,12 @@ from torch import Tensor
 
 from loader.graph.checks import check_numbers
 from loader.machine.arguments import check_dense, kind_of
+from loader.machine.subnormals import as_doubles, with_subnormals
 
 _MOST = 2**32 - 1  # numbers among which the core draws
+
+_Doubles = np.ndarray[Any, np.dtype[np.float64]]
+_Units = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class NodeWeights:
@@ -38,7 +43,15 @@ class NodeWeights:
         check_numbers(name, weights)
         if weights.dim() != 1:
             raise ValueError(f"{name} has shape {list(weights.shape)}; it must have 1 dimension, a weight per node")
-        given = weights.detach().to("cpu", torch.float64).numpy()
+        given = as_doubles(weights)
+        with with_subnormals():
+            units = self._units(name, given)
+        self._ends = torch.from_numpy(np.cumsum(units))
+        self.name, self.total = name, int(self._ends[-1])
+        self.digest = hashlib.sha256(units.tobytes()).hexdigest()[:16]
+
+    @staticmethod
+    def _units(name: str, given: _Doubles) -> _Units:
         bad = ~(np.isfinite(given) & (given >= 0))
         if bad.any():
             at = int(bad.argmax())
@@ -49,9 +62,7 @@ class NodeWeights:
             raise ValueError(f"{name} are all 0; at least one node must have a positive weight")
         units = np.floor(scaled / sums[-1] * (_MOST - given.size)).astype(np.int64)
         units[(units == 0) & (given > 0)] = 1
-        self._ends = torch.from_numpy(np.cumsum(units))
-        self.name, self.total = name, int(self._ends[-1])
-        self.digest = hashlib.sha256(units.tobytes()).hexdigest()[:16]
+        return units
 
     def __len__(self) -> int:
         return self._ends.numel()

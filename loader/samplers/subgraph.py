@@ -194,7 +194,7 @@ class _CoreSession(Session):
     def __init__(self, sampler: SubgraphSampler, graph: Graph, num_threads: int) -> None:
         graph, picks = core_picks(sampler, graph, num_threads)
         assert picks is None or isinstance(picks, (_core.WeightTables, _core.WeightOrder))
-        self._graph, self._sampler = graph, sampler
+        self._graph, self._samples_of, self._sampler = graph, graph, sampler
         self._engine: _core.SubgraphSampler | None = _core.SubgraphSampler(
             graph.indptr, graph.indices, num_threads, picks
         )

@@ -87,7 +87,7 @@ class TreeLinkSession(Session):
         if sampler.exclude == "reverse" and isinstance(graph, Graph):
             self._reverse = self._edge_type
         self._session = around.open_trees(self._graph)
-        self.together = self._session.together
+        self.together, self._samples_of = self._session.together, self._session._samples_of
         drawn, self._known = sampler.negatives, None
         self._beside = None if sampler.known is None else (sampler.known, sampler.known.state())
         if drawn is not None and drawn.strict:
@@ -203,22 +203,21 @@ class TreeLinkSession(Session):
 
     def _reverses_of(self, ids: Tensor) -> EdgesAt:
         """The reverses of edges, which go the other way at the same time if both relations have times."""
-        times, of = self._times
-        at = None if times is None or not times.numel() else times[ids.clamp(min=0)]
-        return EdgesAt(ids >= 0, at, of)
+        edges, reverses = self._ends_by_id
+        if edges.times is None or reverses.times is None or not edges.times.numel():
+            return EdgesAt(ids >= 0, None, None)
+        return EdgesAt(ids >= 0, edges.times[edges.rows(ids)], reverses)
 
     @cached_property
     def _edges(self) -> EdgeEnds:
         return EdgeEnds.of(self._graph, self._edge_type)
 
     @cached_property
-    def _times(self) -> tuple[Tensor | None, Tensor | None]:
-        """By id the times of the links' relation and of the reverse one; None unless both have times."""
+    def _ends_by_id(self) -> tuple[EdgeEnds, EdgeEnds]:
+        """The edges of the links' relation and of the reverse one, on the device."""
         assert self._reverse is not None
-        edges, reverses = self._edges, EdgeEnds.of(self._graph, self._reverse)
-        if edges.times is None or reverses.times is None:
-            return None, None
-        return edges.times.to(self._sampler.device), reverses.times.to(self._sampler.device)
+        device = self._sampler.device
+        return self._edges.to(device), EdgeEnds.of(self._graph, self._reverse).to(device)
 
 
 class _Taken:

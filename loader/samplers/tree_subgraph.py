@@ -53,7 +53,7 @@ class TreeSubgraphSampler(TreeSampler):
 class _Subgraphs(Session):
     def __init__(self, session: Session, shaped: Callable[[TreeMiniBatch], Any]) -> None:
         self._session, self._shaped = session, shaped
-        self.together = session.together
+        self.together, self._samples_of = session.together, session._samples_of
 
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Any]]:
         begun = self._session.begin(group, ahead=ahead)

@@ -15,7 +15,7 @@ from loader.graph import Graph, HeteroGraph
 from loader.graph.checks import check_integers, signed
 from loader.graph.times import as_times, seed_times
 from loader.machine.arguments import kind_of, shown
-from loader.machine.mapped import prepare_random_reads, watch
+from loader.machine.mapped import prepare_random_reads
 from loader.machine.pages import use_huge_pages
 from loader.samplers.base import AnyGraph, Request, Session, check_position, tell_ignored_times
 from loader.samplers.gpu.trees import TreeCudaSession
@@ -153,13 +153,10 @@ class TreeSession(Session):
 
     def __init__(self, sampler: TreeSampler, graph: HeteroGraph) -> None:
         self._sampler, self._sight = sampler, Sight.of(sampler, graph)
-        lists = self._sight.lists
+        self._samples_of = lists = self._sight.lists
         for array in (lists.indptr, lists.indices):
             if not prepare_random_reads(array) and os.getpid() == _PROCESS:
                 use_huge_pages(array)
-        for more in (lists.edge_ids, lists.edge_weights):
-            if more is not None:
-                watch(more)
         self._starts = torch.tensor([ids.start for ids in graph.node_types.values()], dtype=lists.indices.dtype)
         self._engine: Any = _core.TreeSampler(
             lists.indptr,

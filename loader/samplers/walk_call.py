@@ -15,6 +15,7 @@ from loader import _core
 from loader.graph import Graph, require_graph
 from loader.machine.arguments import as_seed, as_size, check_known
 from loader.machine.forks import ForkSafeLock
+from loader.machine.mapped import whole
 from loader.machine.memo import version_of
 from loader.samplers.base import check_position
 from loader.samplers.walk_next.next import as_next
@@ -90,11 +91,12 @@ def random_walk(
     starts = start.repeat(times) if times > 1 and isinstance(start, Tensor) and start.dim() == 1 else start
     check_position(epoch, batch)
     key = _core.walk_key(as_seed(seed), epoch, batch)
-    walked = _walked(graph, sampler)
-    if sampler.next is not None:
-        walked.prepare(sampler.next)
     try:
-        nodes, edges = walk(walked, sampler, starts, key)
+        with whole(*graph._arrays().values()):
+            walked = _walked(graph, sampler)
+            if sampler.next is not None:
+                walked.prepare(sampler.next)
+            nodes, edges = walk(walked, sampler, starts, key)
         walked.check(wait=True)
     except (TypeError, ValueError) as error:  # samplers call them seeds
         if not str(error).startswith("seeds "):

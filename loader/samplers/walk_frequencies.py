@@ -10,6 +10,7 @@ from torch import Tensor
 
 from loader.graph import Graph
 from loader.machine.arguments import as_finite
+from loader.machine.subnormals import shares_of_largest
 
 # Their powers are square roots and products, which IEEE 754 rounds in one way: they are equal on all machines.
 EXPONENTS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -96,11 +97,7 @@ def _counts(graph: Graph, weighted: bool, metapath: Sequence[int] | None) -> Ten
     if not weighted:
         return torch.bincount(indices, minlength=graph.num_nodes).cpu()
     assert graph.edge_weights is not None
-    weights = graph.edge_weights.cpu().double()
-    if weights.numel() == 0:
-        return torch.zeros(graph.num_nodes, dtype=torch.int64)
-    whole = (weights / weights.max().clamp(min=torch.finfo(torch.float64).tiny) * _HEAVIEST).round_().long()
-    whole = torch.where(weights > 0, whole.clamp(min=1), 0)
+    whole = shares_of_largest(graph.edge_weights, _HEAVIEST)
     # Integers, whose sum does not depend on the order.
     return torch.zeros(graph.num_nodes, dtype=torch.int64).index_add_(0, indices.cpu().long(), whole)
 

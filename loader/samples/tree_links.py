@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from loader.graph.edge_ends import EdgeEnds
 from loader.samples.hetero_block import HeteroBlock
 from loader.samples.hetero_links import hetero_block_without
 from loader.samples.segments import EdgeType
@@ -21,12 +22,12 @@ class EdgesAt(NamedTuple):
     Attributes:
         are_edges: `[P]` bool, which links are edges; the others have none.
         times: `[P]` int64, the time of each link's own edge. None: an edge of any time belongs to the link.
-        of: `[ids]` int64, the times of the relation's edges by id.
+        of: the relation's edges, whose times these are.
     """
 
     are_edges: Tensor
     times: Tensor | None
-    of: Tensor | None
+    of: EdgeEnds | None
 
 
 class OwnEdges(NamedTuple):
@@ -85,7 +86,8 @@ def _own_of(sample: TreeMiniBatch, block: HeteroBlock, link: Tensor, own: OwnEdg
                 same &= own.at.are_edges[its]
                 if own.at.times is not None and own.at.of is not None:
                     assert block.edge_ids is not None
-                    same &= own.at.of[block.edge_ids[edges].long()] == own.at.times[its]
+                    assert own.at.of.times is not None
+                    same &= own.at.of.times[own.at.of.rows(block.edge_ids[edges])] == own.at.times[its]
         else:
             assert block.edge_ids is not None
             same = block.edge_ids[edges] == own.ids[its]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from loader.machine.arguments import kind_of
+from loader.machine.mapped import whole
 from loader.stores.rows import check_ids
 
 
@@ -58,7 +59,8 @@ class TensorRows:
     def gather(self, ids: Tensor) -> Tensor:
         """Returns the rows of `ids`, see `FeatureStore.gather`; an id out of range is torch's error."""
         check_ids(ids)
-        return self.tensor.index_select(0, ids).to(self._dtype)
+        with whole(self.tensor):
+            return self.tensor.index_select(0, ids).to(self._dtype)
 
     def check(self) -> None:
         """Does nothing: torch raises its errors itself."""

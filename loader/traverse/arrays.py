@@ -15,6 +15,7 @@ from loader.machine.cpus import as_threads, available_cpus
 from loader.machine.devices import as_device
 from loader.machine.forks import ForkSafeLock
 from loader.machine.gpu import cuda_device, require_cuda, wait_for_made
+from loader.machine.mapped import whole
 from loader.machine.memo import Memo, version_of
 from loader.machine.renamed_arguments import removed_arguments
 
@@ -132,7 +133,9 @@ def is_symmetric(graph: Graph, at: Where, symmetric: bool | None, weights: Tenso
     def look() -> bool:
         if graph.indices.device.type == "cpu":
             arrays = (graph.indptr.cpu(), graph.indices)
-            return _core.traverse_symmetric(arrays, None if weights is None else weights.cpu(), at.num_threads)
+            of_edges = None if weights is None else weights.cpu()
+            with whole(*arrays, *([] if of_edges is None else [of_edges])):
+                return _core.traverse_symmetric(arrays, of_edges, at.num_threads)
         return _hashes_agree(graph.indptr.to(graph.device), graph.indices, weights)
 
     with _lock:

@@ -8,6 +8,7 @@ from torch import Tensor
 from loader import _core
 from loader.graph import Graph
 from loader.machine.gpu import current_stream_handle, made_current
+from loader.machine.mapped import whole
 from loader.traverse.arrays import back_lists, is_symmetric, memory_for, no_schedules, wait_for_host_arrays, where
 
 
@@ -45,7 +46,8 @@ def connected_components(
     known = is_symmetric(graph, at, symmetric)
     labels = torch.empty(graph.num_nodes, dtype=graph.indices.dtype, device=at.device)
     if not at.on_gpu:
-        _core.traverse_components(tuple(lists), known, labels, at.num_threads)
+        with whole(*lists):
+            _core.traverse_components(tuple(lists), known, labels, at.num_threads)
     elif graph.num_nodes:
         with made_current(at.device):
             memory, index = memory_for(lists, at.device), at.device.index

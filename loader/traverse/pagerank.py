@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,6 +12,8 @@ from loader import _core
 from loader.graph import Graph
 from loader.machine.arguments import as_flag, as_number, as_size
 from loader.machine.gpu import current_stream_handle, made_current
+from loader.machine.mapped import whole
+from loader.machine.subnormals import as_doubles, with_subnormals
 from loader.traverse.arrays import back_lists, memory_for, no_schedules, onward_lists, where
 
 _WHOLE = 2**62  # stands for 1 (csrc/traverse/rank.h)
@@ -85,7 +88,8 @@ def pagerank(
             change, took = memory[8:24].view(torch.int64).tolist()  # GridState::result
             change %= 2**64
     else:
-        change, took = _core.traverse_pagerank(tuple(lists), damping, own, close, iterations, ranks, at.num_threads)
+        with whole(*lists):
+            change, took = _core.traverse_pagerank(tuple(lists), damping, own, close, iterations, ranks, at.num_threads)
     if change >= close:
         raise RuntimeError(
             f"after {took} iterations the ranks still change by {change / _WHOLE:.3g} in sum; tol is {tol}: raise "
@@ -101,11 +105,16 @@ def _shares(graph: Graph, given: Tensor) -> Tensor:
         raise TypeError(f"personalization is {kind}; it must be a tensor of floating point numbers")
     if given.shape != (graph.num_nodes,):
         raise ValueError(f"personalization has shape {list(given.shape)}; it must be [{graph.num_nodes}]")
-    numbers = given.cpu().double()
-    total = float(numbers.sum())
-    if total == math.inf and bool(numbers.isfinite().all()):
-        numbers = numbers / numbers.max()
-        total = float(numbers.sum())
-    if graph.num_nodes and (not bool((numbers >= 0).all()) or not 0 < total < math.inf):
-        raise ValueError(f"personalization has the sum {total}; its numbers must be finite, at least 0 and not all 0")
-    return (numbers / total * _WHOLE).long() if graph.num_nodes else numbers.long()
+    numbers = as_doubles(given)
+    if not numbers.size:
+        return torch.empty(0, dtype=torch.int64)
+    with with_subnormals(), np.errstate(over="ignore", invalid="ignore"):
+        total = float(np.cumsum(numbers)[-1])  # one after the other, whatever the number of threads
+        if total == math.inf and bool(np.isfinite(numbers).all()):
+            numbers = numbers / numbers.max()
+            total = float(np.cumsum(numbers)[-1])
+        if not bool((numbers >= 0).all()) or not 0 < total < math.inf:
+            raise ValueError(
+                f"personalization has the sum {total}; its numbers must be finite, at least 0 and not all 0"
+            )
+        return torch.from_numpy((numbers / total * _WHOLE).astype(np.int64))

@@ -11,6 +11,7 @@ from loader import _core
 from loader.graph import Graph
 from loader.machine.arguments import as_flag, as_size
 from loader.machine.gpu import current_stream_handle, made_current
+from loader.machine.mapped import whole
 from loader.traverse.arrays import (
     Lists,
     Where,
@@ -127,5 +128,6 @@ def _search(
             return distances
     distances = torch.empty(num_nodes, dtype=torch.int32)
     before = torch.empty(num_nodes, dtype=onward.indices.dtype) if wants else None
-    _core.traverse_bfs(tuple(onward), behind, sources, most, turns, distances, before, at.num_threads)
+    with whole(*onward, *(behind or ())):
+        _core.traverse_bfs(tuple(onward), behind, sources, most, turns, distances, before, at.num_threads)
     return distances if before is None else (distances, before)

@@ -13,8 +13,10 @@ from loader.graph import Graph
 from loader.graph.checks import check_length
 from loader.machine.arguments import as_number, kind_of
 from loader.machine.gpu import current_stream_handle, made_current
+from loader.machine.mapped import whole
 from loader.machine.memo import Memo, version_of
 from loader.traverse.arrays import as_nodes, memory_for, no_schedules, onward_weights, wait_for_host_arrays, where
+from loader.traverse.search import bfs
 
 _TYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 
@@ -59,13 +61,14 @@ def sssp(
 
     Raises:
         TypeError, ValueError: an argument is not as said above; the message says which, and the way out.
-        OverflowError: a shortest path is longer than the largest number of its integer type.
+        OverflowError: a shortest path is longer than the largest number of its type.
         NoGpuError: a GPU was asked for, and there is none.
     """
     at = where(graph, device, num_threads)
     sources = as_nodes(graph, source, "source")
     given = _weights(graph, weights, at.device)
-    least, mean = _looked_at(given)
+    with whole(given):
+        least, mean = _looked_at(given)
     if delta is None:
         step = max(float(least), 4 * mean * graph.num_nodes / max(graph.num_edges, 1))
     else:
@@ -73,7 +76,8 @@ def sssp(
         if not 0 < step < math.inf:
             raise ValueError(f"delta is {delta}; it must be finite and above 0")
     step = _in_range(step, given.dtype)
-    onward, moved = onward_weights(graph, at, given, symmetric)
+    with whole(given):
+        onward, moved = onward_weights(graph, at, given, symmetric)
     lengths = torch.empty(graph.num_nodes, dtype=given.dtype, device=at.device)
     if at.on_gpu:
         with made_current(at.device):
@@ -82,8 +86,18 @@ def sssp(
             _core.traverse_sssp_cuda(tuple(onward), moved, at.line, on_gpu, step, least, lengths, memory, index, stream)
             wait_for_host_arrays(onward.indices, moved)
     else:
-        _core.traverse_sssp(tuple(onward), moved, sources, step, lengths, at.num_threads)
+        with whole(*onward, moved):
+            _core.traverse_sssp(tuple(onward), moved, sources, step, lengths, at.num_threads)
     if given.is_floating_point():
+        most = torch.finfo(given.dtype).max
+        if mean * graph.num_edges > most:  # else no path has a length beyond it, which would be infinite, as of none
+            hops = bfs(graph, source, device=at.device, num_threads=num_threads)
+            assert isinstance(hops, Tensor)
+            if bool((lengths.isinf() & (hops >= 0)).any()):
+                raise OverflowError(
+                    f"a shortest path is longer than {most:.3g}, the largest length of {given.dtype}; give weights of "
+                    "float64, or divide them"
+                )
         return lengths
     largest = torch.iinfo(given.dtype).max
     if bool((lengths == largest - 1).any()):

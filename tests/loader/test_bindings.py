@@ -454,3 +454,22 @@ def test_no_rows_may_have_any_stride() -> None:
     none = torch.zeros(10).as_strided((0, 5), (10, 2))
     error = refusal("cuda_mean_backward", "grad_mean", OnGPU(none))
     assert str(error) == "grad_mean has shape [0, 5]; it must be [3, 5]"
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda lists: _core.CudaSampler_i32_i32(
+            *lists, fanouts=[2], replace=False, edge_ids=False, pad=False, device=0
+        ),
+        lambda lists: _core.CudaWalkEngine(*lists, None, None, 0, on_gpu(2), 0),
+        lambda lists: _core.CudaLinkEngine((0, 3), (0, 3), 3, *lists, 0),
+        lambda lists: _core.CudaInducedEdges(lists, 3, on_gpu(1), None, None, None, 0, on_gpu(1), 0, 0, 0),
+        lambda lists: _core.traverse_components_cuda(lists, True, 1, on_gpu(3), on_gpu(1), 0, 0),
+    ],
+    ids=["sampler", "walks", "links", "induced", "traversal"],
+)
+def test_lists_on_another_gpu_are_refused(read: Callable[[Any], Any]) -> None:
+    lists = [OnGPU(torch.zeros(n, dtype=torch.int32), index=1) for n in (4, 0)]
+    with pytest.raises(ValueError, match=r"^indptr lies on cuda:1; it must lie on cuda:0$"):
+        read(tuple(lists))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from loader import _core
 from loader.graph import Graph
+from loader.machine.subnormals import shares_of_largest
 from loader.samplers.picks import weighed
 from loader.samplers.walk_next import oracle
 from loader.samplers.walk_next.faults import Fault
@@ -22,10 +23,7 @@ def integer_weights(graph: Graph) -> Tensor:
     """`[num_edges]` weights above 0 as integers from 1 to 2**32 - 1, which is the heaviest: their bits as int32, on the
     CPU."""
     assert graph.edge_weights is not None
-    weights = graph.edge_weights.cpu().double()
-    if weights.numel() == 0:
-        return torch.empty(0, dtype=torch.int32)
-    whole = (weights / weights.max() * _HEAVIEST).round_().clamp_(1, _HEAVIEST).long()
+    whole = shares_of_largest(graph.edge_weights, _HEAVIEST)
     return torch.where(whole < 2**31, whole, whole - 2**32).to(torch.int32)
 
 

@@ -115,13 +115,18 @@ def test_wrong_nodes_are_refused() -> None:
     for nodes, said in (
         ([2, 0, 2, 0], "nodes has node 0 twice; give each node once"),
         ([2, 3], r"nodes\[1\] is 3; valid ids are 0 to 2"),
-        ([-1], r"nodes\[0\] is -1; valid"),
+        ([-7], r"nodes\[0\] is -7; valid"),
+        ([1, 2**40], rf"nodes\[1\] is {2**40}; valid"),
     ):
         with pytest.raises(ValueError, match=said):
             induced_edges(graph, torch.tensor(nodes))
     sets = torch.tensor([0, 1, 1], dtype=torch.int32)
     with pytest.raises(ValueError, match="nodes has node 2 twice in set 1"):
         induced_edges(graph, torch.tensor([2, 2, 2]), sets=sets, num_sets=2)
+    with pytest.raises(TypeError, match="sets is a list; it must be a tensor of int32"):
+        induced_edges(graph, torch.tensor([2, 1]), sets=[0, 0])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"num_sets is 1\.5; it must be an integer"):
+        induced_edges(graph, torch.tensor([2, 1]), sets=sets[:2], num_sets=1.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"sets has shape \[3\] and dtype torch.int64; it must be int32 \[3\]"):
         induced_edges(graph, torch.tensor([2, 1, 0]), sets=sets.long(), num_sets=2)
     with pytest.raises(ValueError, match=r"sets\[1\] is 1; with num_sets 1 it must be 0 to num_sets - 1"):

@@ -12,7 +12,7 @@ import pytest
 import torch
 from small_loader import digests, no_threads
 
-from loader.graph import HeteroGraph
+from loader.graph import Graph, HeteroGraph
 from loader.loaders import NodeLoader
 from loader.samplers import FusedSampler, HopwiseSampler
 from loader.stages import GatherStage
@@ -204,6 +204,19 @@ WRONG = [
 def test_wrong_arguments_are_named(graph, changes, error, message) -> None:
     with pytest.raises(error, match=message):
         made(graph, **changes)
+
+
+def test_edge_features_need_a_row_per_id() -> None:
+    lists = Graph(torch.tensor([0, 2, 4]), torch.tensor([1, 0, 1, 0]), edge_types=torch.tensor([0, 1, 0, 1]))
+    graph = HeteroGraph.of(lists)  # whose edges keep their places in the lists
+    first, second = graph.edge_types
+    sampler = FusedSampler([-1], num_threads=1, edge_ids=True)
+    for key, rows in ((first, 2), (second, 3)):
+        with pytest.raises(ValueError, match=f"has {rows} rows, the relation edge ids up to {rows}; give a row per id"):
+            NodeLoader(graph, None, None, ("node", torch.arange(2)), sampler, 2, edge_features={key: torch.ones(rows)})
+    features = {first: torch.arange(3), second: torch.arange(4)}
+    (batch,) = NodeLoader(graph, None, None, ("node", torch.arange(2)), sampler, 2, edge_features=features)
+    assert [sorted(batch.rows[f"edge/{'__'.join(key)}"].tolist()) for key in features] == [[0, 2], [1, 3]]
 
 
 def test_edge_features_need_edge_ids_of_the_graph() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loader import LinkLoader, LinkSampler, TreeSampler
-from loader.graph import HeteroGraph
+from loader.graph import Graph, HeteroGraph
 from loader.items import EdgeItems
 from loader.samplers import FusedSampler, Negatives
 
@@ -167,7 +167,11 @@ def test_numbers_of_neighbors_that_tell_are_told(
         ),
         ({"edge_ids": torch.zeros(EDGES, 2).long()}, ValueError, r"edge_ids has shape \[120, 2\]; it must have 1 dim"),
         ({"edge_ids": torch.arange(EDGES) - 9}, ValueError, "edge_ids holds -9; an id is at least 0, or -1 for a pair"),
-        ({"edge_ids": torch.arange(EDGES) + 9}, ValueError, r"edge_ids holds 128; \('user', .* has ids below 120"),
+        (
+            {"edge_ids": torch.arange(EDGES) + 9},
+            ValueError,
+            r"edge_ids holds 12\d, which no edge of \('user', .* ids are 0 to 119",
+        ),
         (
             {"edge_ids": torch.arange(EDGES).flip(0)},
             ValueError,
@@ -226,3 +230,19 @@ def test_distinct_nodes_are_found_by_the_sampler(graph: HeteroGraph, purchases: 
     assert links.around.once is not None
     for name in ("user", "item"):
         assert torch.equal(links.ids(f"node/{name}"), links.around.n_id[name].unique())
+
+
+def test_both_directions_may_share_an_id() -> None:
+    lists = Graph(
+        torch.tensor([0, 1, 2, 3]),
+        torch.tensor([1, 0, 0]),
+        edge_ids=torch.tensor([7, 7, 9]),
+        edge_times=torch.arange(3),
+    )
+    graph = HeteroGraph.of(lists)
+    sampler = LinkSampler(TreeSampler([-1], times="edge", edge_ids=True), exclude="self", edge_type=graph.edge_types[0])
+    pairs, times = torch.tensor([[1, 0], [0, 1], [0, 2]]), torch.arange(3)
+    (links,) = LinkLoader(graph, None, pairs, sampler, 3, times=times, edge_ids=torch.tensor([7, 7, 9]))
+    assert links.around.blocks[0].edge_ids.tolist() == [7, 7]  # sources of the later links see the first edge
+    with pytest.raises(ValueError, match=r"edge_ids\[1\] is 7, which is the edge \(1, 0\), and pairs\[1\] is \(0, 2\)"):
+        LinkLoader(graph, None, pairs[[0, 2]], sampler, 3, times=times[:2], edge_ids=torch.tensor([7, 7]))

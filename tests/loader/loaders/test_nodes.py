@@ -261,8 +261,16 @@ def test_edge_features_need_edge_ids_and_all_rows(make: Callable[..., NodeLoader
     rows = torch.zeros(graph.num_edges, 3)
     with pytest.raises(ValueError, match="the sampler returns none; give it edge_ids=True"):
         make(edge_features=rows)
+    sampler = HopwiseSampler([3, 2], num_threads=1, edge_ids=True)
     with pytest.raises(ValueError, match="edge_features has 1499 rows, the graph 1500 edges"):
-        make(edge_features=rows[1:], sampler=HopwiseSampler([3, 2], num_threads=1, edge_ids=True))
+        make(edge_features=rows[1:], sampler=sampler)
+    for ids, said in (
+        ([0, 9], "edge_features has 9 rows, the graph edge ids up to 9; give a row per id"),
+        ([-1, 3], "edge_features has rows by edge id, and the graph has the id -1; number the edges from 0"),
+    ):
+        other = Graph(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), edge_ids=torch.tensor(ids))
+        with pytest.raises(ValueError, match=said):
+            NodeLoader(other, None, None, torch.arange(2), sampler, 2, edge_features=rows[:9])
 
 
 def test_stores_are_checked_after_each_epoch(make: Callable[..., NodeLoader]) -> None:

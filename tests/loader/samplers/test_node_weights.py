@@ -29,6 +29,20 @@ def test_each_number_is_a_node() -> None:
     assert NodeWeights("w", large) == NodeWeights("w", torch.tensor([1, 1, 0]))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_subnormal_weights_count_in_flushing_threads(dtype: torch.dtype) -> None:
+    least = torch.finfo(dtype).smallest_normal / 8
+    all_weights = [torch.tensor(w, dtype=dtype) for w in ([0, least, 3 * least], [0, least, 1.0])]
+    expected = [NodeWeights("w", weights) for weights in all_weights]
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor has no such mode")
+    try:
+        assert [NodeWeights("w", weights) for weights in all_weights] == expected
+        assert not torch.full((), 5e-324, dtype=torch.float64) > 0  # the mode is what it was
+    finally:
+        torch.set_flush_denormal(False)
+
+
 @pytest.mark.parametrize("mode", ["binary", "triplet"])
 def test_negatives_are_drawn_by_weight(mode: str) -> None:
     weights = torch.tensor([1, 0, 2, 4, 1])

@@ -122,8 +122,26 @@ def test_earlier_purchases_of_the_same_item_stay() -> None:
     assert sorted(edge for _, _, _, _, edge in seen_by(other)) == [0, 0, 1, 1]
 
 
+@pytest.mark.parametrize("ids", [[3, 5, 3, 5], [2**50, 4, 7, 9]], ids=["of both directions", "wide gaps"])
+def test_reverses_are_found_at_any_ids(ids: list[int]) -> None:
+    lists = Graph(
+        torch.tensor([0, 2, 4]),
+        torch.tensor([1, 1, 0, 0]),
+        edge_ids=torch.tensor(ids),
+        edge_times=torch.tensor([1, 2, 1, 2]),
+    )
+    graph = HeteroGraph.of(lists)
+    (key,) = graph.edge_types
+    sampler = LinkSampler(TreeSampler([-1], times="edge", edge_ids=True), exclude="reverse", edge_type=key, reverse=key)
+    found = sampler.sample(graph, torch.tensor([[1, 0]]), torch.tensor([9]), torch.tensor(ids[:1]))
+    (block,) = found.around.blocks
+    assert block.edge_ids.tolist() == [ids[3], ids[1]]  # the edge of the link and its reverse are at time 1
+
+
 @pytest.mark.parametrize("exclude", ["self", "reverse"])
-@pytest.mark.parametrize(("edge", "message"), [(-2, "edge_ids holds -2; an id is at l"), (99, "has ids below 60")])
+@pytest.mark.parametrize(
+    ("edge", "message"), [(-2, "edge_ids holds -2; an id is at l"), (99, "has; its ids are 0 to 59")]
+)
 def test_ids_of_no_edge_are_refused(exclude: str, edge: int, message: str) -> None:
     graph, pairs, times = made(num_edges=60)
     with pytest.raises(ValueError, match=message):
@@ -306,7 +324,12 @@ IDS = torch.arange(2)
         (sampler_of(), (PAIRS[:2], TIMES[:2].bool()), TypeError, "times has dtype torch.bool"),
         (sampler_of(), (PAIRS[:2], TIMES[:2], IDS[:1]), ValueError, "edge_ids has 1 entries, there are 2 links"),
         (sampler_of(), (PAIRS[:2], TIMES[:2], IDS + 1e3), TypeError, "edge_ids has dtype torch.float32; it must be an"),
-        (sampler_of(), (PAIRS[:2], TIMES[:2], IDS + 150), ValueError, r"edge_ids holds 151; .* has ids below 150"),
+        (
+            sampler_of(),
+            (PAIRS[:2], TIMES[:2], IDS + 150),
+            ValueError,
+            r"edge_ids holds 15\d, which no edge .* ids are 0 to 149",
+        ),
         (
             sampler_of(None, "none"),
             (PAIRS[:2], TIMES[:2], IDS),

@@ -49,6 +49,32 @@ def test_reverse_ranks_are_those_of_the_reverse(graph: Graph) -> None:
     assert torch.equal(pagerank(graph, reverse=True, symmetric=False), pagerank(graph.reverse()))
 
 
+def test_threads_of_torch_change_no_bit() -> None:
+    graph = reference.power_law_graph(200_000, 100_000, seed=1)
+    own = torch.rand(200_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found, before = [], torch.get_num_threads()
+    try:
+        for number in (1, 2, 3, 5):
+            torch.set_num_threads(number)
+            found.append(pagerank(graph, personalization=own, num_threads=2))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(ranks, found[0]) for ranks in found)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_subnormal_personalization_counts_in_flushing_threads(dtype: torch.dtype) -> None:
+    own = torch.tensor([0, 1, 3, 4]).to(dtype)
+    expected = pagerank(chain(4), personalization=own)
+    tiny = own * (torch.finfo(dtype).smallest_normal / 64)
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor has no such mode")
+    try:
+        assert torch.equal(pagerank(chain(4), personalization=tiny), expected)
+    finally:
+        torch.set_flush_denormal(False)
+
+
 def test_no_convergence_is_an_error() -> None:
     with pytest.raises(RuntimeError, match=r"after 2 iterations the ranks still change by .*raise max_iter or tol"):
         pagerank(star(100), tol=1e-12, max_iter=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import numpy as np
 import pytest
@@ -104,6 +105,14 @@ def test_too_long_integer_paths_are_an_error() -> None:
         sssp(graph, 3, weights)
     assert sssp(graph, 3, weights.long()).tolist() == [3 * 2**30, 2**31, 2**30, 0]
     assert sssp(graph, 1, weights).tolist() == [2**30, 0, -1, -1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_too_long_float_paths_are_an_error(dtype: torch.dtype) -> None:
+    weights = torch.full((3,), torch.finfo(dtype).max / 2, dtype=dtype)
+    with pytest.raises(OverflowError, match=r"longer than .*e\+\d+, the largest length of torch\.float"):
+        sssp(chain(4), 3, weights)
+    assert sssp(chain(4), 2, weights).tolist() == [2 * float(weights[0]), float(weights[0]), 0, math.inf]
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,16 @@ def test_weights_reach_the_loss_and_the_checkpoint(composed: Composer, tmp_path:
     assert not (saved["state_dict"]["class_weights"] == 1).all()
 
 
+def test_validation_loss_is_the_same_in_mini_batches(composed: Composer, tmp_path: Path) -> None:
+    weights = f"model.class_weights=[{','.join(['1.0'] * 9)},50.0]"
+    options = "optimized_metric=val/loss", "sampler=full", "callbacks.best=null", "trainer.max_epochs=1", weights
+    losses = [
+        in_process(composed, *options, f"run_dir={tmp_path / size}", f"datamodule.eval_batch_size={size}")
+        for size in ("1000", "7")
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")  # both runs write there
 def test_a_resumed_run_has_the_given_weights(composed: Composer, tmp_path: Path) -> None:
     given = [[1.0] * 10, [*[1.0] * 9, 50.0]]

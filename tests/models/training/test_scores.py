@@ -69,6 +69,13 @@ def test_weighted_loss_does_not_depend_on_mini_batches(size: int) -> None:
     assert accuracy == (logits.argmax(1) == labels).double().mean().float()
 
 
+def test_state_of_an_earlier_release_goes_on() -> None:
+    scores = RunningScores(False)
+    scores.load_state_dict({"count": 4, "sums": [8.0, 3.0, 0.0, 4.0]}, torch.device("cpu"))
+    scores.add(torch.eye(2), torch.tensor([0, 0]), torch.tensor(5.0))
+    assert scores.result(scores.sums()) == (torch.tensor(3.0), torch.tensor(4 / 6))
+
+
 def test_reset_forgets() -> None:
     scores = RunningScores(False)
     scores.add(torch.eye(3), torch.zeros(3, dtype=torch.int64), torch.tensor(1.0))

@@ -299,6 +299,10 @@ class Classifier(MatmulPrecision):
         self._log("val")
         self._log_more(self.more, "val/")
 
+    def on_test_start(self) -> None:
+        if self._weights != "balanced":  # which may be of other data here
+            self._take_class_weights()  # again, as when training starts
+
     def on_test_epoch_start(self) -> None:
         self.scores["test"].reset()
         self.more.reset(self.device)

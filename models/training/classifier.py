@@ -383,7 +383,7 @@ class Classifier(MatmulPrecision):
             self._in_weights.note(self, self.scores["train"].sums)
         if not batch.repeats:  # which another process counts
             assert batch.y is not None
-            weight = None if self.class_weights is None else sum_of_weights(self.class_weights, batch.y)
+            weight = None if self.class_weights is None else sum_of_weights(self.class_weights.float(), batch.y)
             self.scores[stage].add_found(found, batch.y.shape[0], loss, weight)
             if self._logits is not None:
                 self.more.add(self._logits, batch.y)

@@ -102,6 +102,7 @@ class GraphSAINTSampler(NumberedLoader, theirs.GraphSAINTSampler):
         options = {**without_own(who, place, options), "batch_size": 1}
         self._threads = 1 if options.get("num_workers") else None  # a worker is one of many
         self._init_numbered(self, seed, collate_fn=self._collate, **options)
+        self.__dict__["batch_size"] = self._batch_size  # not torch's: Lightning makes the loader anew by this
         self._prepare()
         if self.sample_coverage > 0:
             path = None if save_dir is None else Path(save_dir) / self._filename
@@ -254,7 +255,7 @@ class GraphSAINTRandomWalkSampler(GraphSAINTSampler, theirs.GraphSAINTRandomWalk
     without outgoing edges.
 
     Args:
-        data, batch_size, num_steps, sample_coverage, save_dir, log, options: see `GraphSAINTSampler`.
+        data, batch_size, num_steps, sample_coverage, save_dir, log, device, seed, options: see `GraphSAINTSampler`.
         walk_length: steps of a walk.
     """
 
@@ -267,9 +268,13 @@ class GraphSAINTRandomWalkSampler(GraphSAINTSampler, theirs.GraphSAINTRandomWalk
         sample_coverage: int = 0,
         save_dir: str | None = None,
         log: bool = True,
+        *,
+        device: torch.device | str | None = None,  # by name, as Lightning looks for them
+        seed: int | None = None,
         **options: Any,
     ) -> None:
         self.walk_length = as_size("walk_length", walk_length, least=0)
+        options = {"device": device, "seed": seed, **options}
         GraphSAINTSampler.__init__(self, data, batch_size, num_steps, sample_coverage, save_dir, log, **options)
 
     def _prepare(self) -> None:

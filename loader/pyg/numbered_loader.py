@@ -95,6 +95,7 @@ class NumberedLoader(torch.utils.data.DataLoader):
         if seed is None:
             seed = int(torch.empty((), dtype=torch.int64).random_(generator=generator))
         self._clock = Clock(as_seed(seed))
+        self.__dict__["seed"] = self._clock.seed  # where Lightning looks, which makes a loader anew for each process
         own = all(options.get(name) is None for name in ("sampler", "batch_sampler", "generator"))
         if options.get("shuffle") and own and len(dataset):
             options = {**options, "shuffle": None, "sampler": _Shuffled(len(dataset), self._clock)}

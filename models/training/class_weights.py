@@ -44,6 +44,11 @@ def balanced_weights(module: LightningModule) -> Tensor:
     return torch.where(present, balanced, 1.0).float()
 
 
+def sum_of_weights(weights: Tensor, y: Tensor) -> Tensor:
+    """Of the classes `y`, without negative ones: what the loss's weighted mean is divided by."""
+    return torch.where(y < 0, 0, weights[y.clamp(min=0)]).sum()
+
+
 def weighted_cross_entropy(logits: Tensor, y: Tensor, weights: Tensor | None, label_smoothing: float = 0.0) -> Tensor:
     """torch's weighted mean, but 0 in place of NaN if all nodes are of classes whose weight is 0.
 
@@ -55,6 +60,6 @@ def weighted_cross_entropy(logits: Tensor, y: Tensor, weights: Tensor | None, la
     """
     if weights is None:
         return F.cross_entropy(logits, y, label_smoothing=label_smoothing)
-    total = torch.where(y < 0, 0, weights[y.clamp(min=0)]).sum()
+    total = sum_of_weights(weights, y)
     loss = F.cross_entropy(logits, y, weights, label_smoothing=label_smoothing, reduction="sum")
     return loss / torch.where(total > 0, total, torch.inf)

@@ -18,7 +18,12 @@ from loader.ops.autocast import autocast_dtype
 from loader.samples import Block, MiniBatch
 from models.inference import blockwise_outputs
 from models.predictions import names_of_classes
-from models.training.class_weights import as_class_weights, balanced_weights, weighted_cross_entropy
+from models.training.class_weights import (
+    as_class_weights,
+    balanced_weights,
+    sum_of_weights,
+    weighted_cross_entropy,
+)
 from models.training.epoch_loss import (
     CHECKED_EVERY,
     SumsInWeights,
@@ -294,6 +299,10 @@ class Classifier(MatmulPrecision):
         self._log("val")
         self._log_more(self.more, "val/")
 
+    def on_test_start(self) -> None:
+        if self._weights != "balanced":  # which may be of other data here
+            self._take_class_weights()  # again, as when training starts
+
     def on_test_epoch_start(self) -> None:
         self.scores["test"].reset()
         self.more.reset(self.device)
@@ -374,7 +383,8 @@ class Classifier(MatmulPrecision):
             self._in_weights.note(self, self.scores["train"].sums)
         if not batch.repeats:  # which another process counts
             assert batch.y is not None
-            self.scores[stage].add_found(found, batch.y.shape[0], loss)
+            weight = None if self.class_weights is None else sum_of_weights(self.class_weights.float(), batch.y)
+            self.scores[stage].add_found(found, batch.y.shape[0], loss, weight)
             if self._logits is not None:
                 self.more.add(self._logits, batch.y)
         self._logits = None

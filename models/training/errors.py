@@ -24,6 +24,7 @@ _MISSING = re.compile(r"^([\w.]+)\(\) missing \d+ required [\w-]+ arguments?: (.
 _REFERENCE = re.compile(r"^Interpolation key '([^']+)' not found\s+full_key: (\S+)")
 _NO_TARGET = re.compile(r"^Error (?:loading|locating target) '([^']+)'")
 _ABSTRACT = re.compile(r"^Can't instantiate abstract class (\w+) with.* abstract methods? (.+)$")
+_NO_SHARE = re.compile(r"^You requested to check (\S+) of the `(\w+)_dataloader` but \S+ \* (\d+) < 1\.")  # Lightning's
 _BEFORE_INIT = "before Module.__init__() call"  # torch's AttributeError
 _OPTION, _NO_OPTION = re.compile(r"\w+ is "), re.compile(r"\w+ is no option of \w")
 
@@ -104,6 +105,11 @@ def said(error: BaseException, key: str = "") -> str:
     if found := _ABSTRACT.search(str(error)):
         names = found[2].replace("'", "")
         return f"{f'{key} is a ' if key else ''}{found[1]}, which has no {names}; add what it lacks"
+    if found := _NO_SHARE.search(str(error)):
+        share, split, count = found.groups()
+        option = f"trainer.limit_{split}_batches{' or trainer.overfit_batches' if split in ('train', 'val') else ''}"
+        how_many = f"{count} mini-batch{'' if count == '1' else 'es'}"
+        return f"{option} is {share}, less than one of {how_many} of {split}; give a number of mini-batches, such as 1"
     if _BEFORE_INIT in str(error):
         return f"{key or 'the model'} sets a part before super().__init__() was called; call that first in __init__"
     if found := _REFERENCE.search(str(error)):

@@ -27,7 +27,7 @@ class HeteroClassifier(Classifier):
         num_classes: of the seeds.
         edge_types: relations (source type, name, destination type).
         target: node type of the seeds.
-        options: see `Classifier`.
+        options: see `Classifier`. `inference_chunk_mib` is of subclasses with an exact test (`infer`).
 
     Raises:
         ValueError: a value out of its range.
@@ -45,6 +45,10 @@ class HeteroClassifier(Classifier):
         **options: Any,
     ) -> None:
         super().__init__(num_classes, **options)
+        chunk = options.get("inference_chunk_mib", 256)
+        if not self.infers and chunk != 256:  # the default, which checkpoints have
+            what = f"inference_chunk_mib is {chunk}, but {type(self).__name__} is tested with sampled neighbors"
+            raise ValueError(f"{what}; leave it out")
         # As plain values, which a checkpoint can hold; a configuration gives its own kinds of lists.
         self.in_dims = {str(name): int(width) for name, width in num_features.items()}
         self.edge_types: list[EdgeType] = [(s, name, d) for s, name, d in edge_types]

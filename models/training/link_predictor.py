@@ -167,6 +167,10 @@ class LinkPredictor(EpochLoss):
         else:
             of_sources, of_targets = self.embed_types(batch.all_nodes)
 
+        # In 16 bits different scores would be equal; predictions have them in float32, too.
+        wide = torch.promote_types(of_sources.dtype, torch.float32)
+        of_sources, of_targets = of_sources.to(wide), of_targets.to(wide)
+
         def score(source: Tensor, target: Tensor) -> Tensor:
             return (of_sources[source] * of_targets[target]).sum(-1)
 

@@ -80,11 +80,12 @@ def options_of_past_run(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig
     assert isinstance(past, DictConfig)
     choices = _choices(saved.with_name("hydra.yaml"))
     rename_options(past, cfg, (), warn=False)
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
     with open_dict(past):
         for key in cfg:  # an option that this release has and that one had not
             if key not in past:
                 past[key] = cfg[key]
-        for override in OverridesParser.create().parse_overrides(list(overrides)):
+        for override in parsed:
             key = override.key_or_group.replace("/", ".")
             if key in choices and override.value() == choices[key]:
                 continue  # as it was
@@ -96,6 +97,9 @@ def options_of_past_run(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig
             if why:
                 raise ValueError(f"{override.input_line} does not go with mode={mode}: {why}; leave it out")
             OmegaConf.update(past, key, given, merge=False)
+        asked = any(override.key_or_group == "dataset.later_rows" for override in parsed)
+        if mode == "predict" and not asked and OmegaConf.select(past, "dataset.later_rows") is False:
+            past.dataset.later_rows = True  # items that are predicted see all rows up to their time
     return past
 
 

@@ -68,7 +68,7 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
     progress = bool((cfg.callbacks.get("progress") or {}).get("refresh_rate"))
     datamodule = instantiate(cfg.datamodule)
     if of_tables:
-        with_columns_of_past_run(datamodule, saved, predicts)
+        with_columns_of_past_run(datamodule, saved)
     state = saved.get(type(datamodule).__qualname__, {})
     of_data = dict(state.get("data", {}))
     extends = getattr(datamodule.dataset, "extend", None) if predicts and "context_size" not in cfg.model else None

@@ -74,13 +74,12 @@ def train_task(cfg: DictConfig, why: str, job: JobResult) -> float:
     return train_and_test(cfg, why, job, datamodule_of(cfg, hetero=True), _table)
 
 
-def with_columns_of_past_run(datamodule: Any, saved: Mapping[str, Any], predicts: bool) -> None:
+def with_columns_of_past_run(datamodule: Any, saved: Mapping[str, Any]) -> None:
     """Makes the dataset of a run encode its tables as that of a checkpoint did.
 
     Args:
         datamodule: whose dataset was not read yet.
         saved: the parts of the checkpoint.
-        predicts: items are predicted, which see all rows up to their time.
 
     Raises:
         ValueError: the checkpoint is of no task on tables.
@@ -89,7 +88,6 @@ def with_columns_of_past_run(datamodule: Any, saved: Mapping[str, Any], predicts
     if "columns" not in state:
         raise ValueError("ckpt_path is a checkpoint without the columns of tables; give one of a run with model=rsage")
     datamodule.dataset.use_columns(state["columns"])
-    datamodule.dataset.later_rows |= predicts
 
 
 def keep_label_range(model: Any, saved: Mapping[str, Any]) -> None:

@@ -22,12 +22,14 @@ class RunningScores:
     def __init__(self, multilabel: bool) -> None:
         self.multilabel = multilabel
         self.count = 0  # nodes
+        self._weight: Tensor | float = 0.0  # of the losses, together
         self._loss: Tensor | None = None
         self._found: Tensor | None = None
 
     def reset(self) -> None:
         """Forgets everything."""
         self.count = 0
+        self._weight = 0.0
         self._loss = self._found = None
 
     def find(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -42,8 +44,12 @@ class RunningScores:
         """One mini-batch: `logits [batch, num_classes]`, and its mean loss unless that is of no interest."""
         self.add_found(self.find(logits, labels), labels.shape[0], loss)
 
-    def add_found(self, found: Tensor, count: int, loss: Tensor | None = None) -> None:
-        """One mini-batch of `count` nodes, in which `find` found this much, and its mean loss."""
+    def add_found(self, found: Tensor, count: int, loss: Tensor | None = None, weight: Tensor | None = None) -> None:
+        """One mini-batch of `count` nodes, in which `find` found this much, and its mean loss.
+
+        `weight` is what that mean was divided by, if that is not `count`: else the mean over all nodes would depend on
+        how they were divided into mini-batches.
+        """
         if self._found is None:
             self._found = torch.zeros_like(found)
             self._loss = torch.zeros((), dtype=torch.float64, device=found.device)
@@ -51,23 +57,31 @@ class RunningScores:
         self.count += count
         self._found.add_(found)
         if loss is not None:
-            self._loss.add_(loss.detach(), alpha=count)
+            if weight is None:
+                self._loss.add_(loss.detach(), alpha=count)
+            else:
+                self._loss.add_(loss.detach() * weight.double())
+            self._weight = self._weight + (count if weight is None else weight.double())
 
     def sums(self) -> Tensor:
-        """`[4]` float64: summed loss, hits, positives, count; addable over processes. Zeros before the first batch."""
+        """`[5]` float64: summed loss, hits, positives, count, summed weights of the losses; addable over processes.
+        Zeros before the first batch.
+        """
         if self._found is None or self._loss is None:
-            return torch.zeros(4, dtype=torch.float64)
-        sums = torch.zeros(4, dtype=torch.float64, device=self._found.device)
+            return torch.zeros(5, dtype=torch.float64)
+        sums = torch.zeros(5, dtype=torch.float64, device=self._found.device)
         sums[0] = self._loss
         sums[1 : 1 + self._found.numel()] = self._found
         sums[3] = self.count
+        sums[4] = self._weight
         return sums
 
     def result(self, sums: Tensor) -> tuple[Tensor, Tensor]:
         """Mean loss and accuracy, float32, from `sums`."""
-        loss, hits, positives, count = sums.unbind()
+        loss, hits, positives, count, weight = sums.unbind()
         accuracy = 2 * hits / positives.clamp(min=1) if self.multilabel else hits / count
-        return (loss / count).float(), accuracy.float()
+        # Nodes whose classes all have the weight 0 have the loss 0, as in a mini-batch.
+        return (loss / torch.where((weight > 0) | (count == 0), weight, torch.inf)).float(), accuracy.float()
 
     def state_dict(self, sums: Tensor | None = None) -> dict[str, Any]:
         """What `load_state_dict` takes, on the CPU: of `sums`, those over all processes say, or of its own."""
@@ -77,7 +91,8 @@ class RunningScores:
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
         """Goes on from a state, on `device`."""
         self.count = int(state["count"])
-        loss, hits, positives, _ = state["sums"]
+        loss, hits, positives, _, *weight = state["sums"]
+        self._weight = weight[0] if weight else float(self.count)  # earlier releases wrote none
         self._loss = torch.tensor(loss, dtype=torch.float64, device=device)
         found = [int(hits), int(positives)] if self.multilabel else [int(hits)]
         self._found = torch.tensor(found, device=device)

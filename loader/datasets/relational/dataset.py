@@ -194,7 +194,8 @@ class RelationalDataset(HeteroEdgesDataset):
             "items": new,
             "columns": sha256(repr(columns).encode()).hexdigest()[:16] if columns else None,
             "missing": "of any type, decimals too, and None",  # an earlier version's conversions knew fewer
-            "cells": "as written",  # and had those that differ as one key or label
+            "cells": "as written",  # and had those that differ as one key or label,
+            "categories": "as written",  # or as one category
         }
 
     def convert(self, writer: CacheWriter, progress: ConversionProgress) -> None:

@@ -165,11 +165,13 @@ def _read(schema: Schema, table: TableSchema, folder: Path) -> tuple[TableFile, 
         require_column(file, column, f"{schema.path}: tables.{table.name}.{option}")
     missing = (*MISSING, *table.missing)
     read = file.read([*wanted], missing)
-    keys = {column for column, option in wanted.items() if option in ("key", "foreign")}
-    return file, {
-        column: key_values(file, column, read.column(column), missing) if column in keys else read.column(column)
-        for column in wanted
-    }
+    found = {column: read.column(column) for column in wanted}
+    for column, option in wanted.items():
+        if option in ("key", "foreign"):
+            found[column] = key_values(file, column, found[column], missing)
+        elif (table.columns or {}).get(column) == "category":  # whose values are codes, as keys are
+            found[column] = file.as_written(column, found[column], missing)
+    return file, found
 
 
 def require_column(file: TableFile, column: str, place: str) -> None:

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 import torch
 import torch_geometric.loader
+from lightning.pytorch.utilities.data import _update_dataloader as remade
 from marks import HAS_GPU
 from statistics_of_counts import LEVEL, p_expected
 from torch import Tensor
+from torch.utils.data import DistributedSampler
 from torch_geometric.data import Data
 
 import loader.pyg
@@ -272,3 +274,12 @@ def test_a_gpu_gives_the_same_mini_batches(kind: Any, more: dict[str, int]) -> N
     there = list(kind(data_of(), **options, device="cuda"))
     assert all(sample.edge_index.is_cuda for sample in there)
     assert all(map(same, here, [sample.cpu() for sample in there]))
+
+
+@kinds
+def test_processes_of_lightning_share_the_steps(kind: Any, more: dict[str, int]) -> None:
+    options = {"batch_size": 4, "num_steps": 6, "seed": 4, "sample_coverage": 2, "log": False, **more}
+    made = kind(uneven(), **options)
+    ranks = [remade(made, DistributedSampler(range(6), 2, rank, shuffle=False)) for rank in range(2)]
+    alternating = [one for pair in zip(*ranks, strict=True) for one in pair]
+    assert all(same(a, b) for a, b in zip(alternating, made, strict=True))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch_geometric.loader
+from lightning.pytorch.utilities.data import _update_dataloader as remade
 from marks import HAS_GPU
 from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 from torch_geometric.data import Batch, Data
@@ -236,3 +237,11 @@ def test_a_gpu_gives_the_same_mini_batches() -> None:
         assert all(map(same, here, [batch.cpu() for batch in there]))
     with pytest.raises(ValueError, match="num_workers is 2, but ShaDowKHopSampler samples on cuda:0"):
         ShaDowKHopSampler(large(), **options, device="cuda", num_workers=2)
+
+
+def test_processes_of_lightning_have_the_given_seed() -> None:
+    options = {"depth": 2, "num_neighbors": 2, "batch_size": 25, "seed": 7}
+    made = ShaDowKHopSampler(large(), **options)
+    wanted = ShaDowKHopSampler(large(), sampler=DistributedSampler(range(200), 2, 1), **options)
+    again = remade(made, DistributedSampler(range(200), 2, 1))
+    assert all(same(a, b) for a, b in zip(again, wanted, strict=True))

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch import Trainer
 from omegaconf import OmegaConf
 from torch.nn import functional as F
+from torch.utils.data import DataLoader
 from train_runs import Composer, in_process
 
 from loader.samplers import FullSampler
@@ -63,6 +65,16 @@ def test_weights_reach_the_loss_and_the_checkpoint(composed: Composer, tmp_path:
     assert not (saved["state_dict"]["class_weights"] == 1).all()
 
 
+def test_validation_loss_is_the_same_in_mini_batches(composed: Composer, tmp_path: Path) -> None:
+    weights = f"model.class_weights=[{','.join(['1.0'] * 9)},50.0]"
+    options = "optimized_metric=val/loss", "sampler=full", "callbacks.best=null", "trainer.max_epochs=1", weights
+    losses = [
+        in_process(composed, *options, f"run_dir={tmp_path / size}", f"datamodule.eval_batch_size={size}")
+        for size in ("1000", "7")
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")  # both runs write there
 def test_a_resumed_run_has_the_given_weights(composed: Composer, tmp_path: Path) -> None:
     given = [[1.0] * 10, [*[1.0] * 9, 50.0]]
@@ -72,6 +84,17 @@ def test_a_resumed_run_has_the_given_weights(composed: Composer, tmp_path: Path)
     more = f"run_dir={tmp_path / 'more'}", f"ckpt_path={step}", f"model.class_weights={given[1]}"
     in_process(composed, *options, *more)
     assert torch.load(step, weights_only=True)["state_dict"]["class_weights"].tolist() == given[1]
+
+
+def test_an_evaluation_has_the_given_weights(random_graph: Any) -> None:
+    batch = FullSampler(2).sample(random_graph(), torch.arange(30))
+    batch = batch.replace(x=torch.randn(batch.nodes.numel(), 5), y=torch.arange(30) % 3)
+    given = [1.0, 2.0, 30.0]
+    model = NodeClassifier(5, 3, hidden_channels=8, dropout=0.0, class_weights=given)  # of a checkpoint that has ones
+    trainer = Trainer(logger=False, enable_progress_bar=False, enable_model_summary=False, accelerator="cpu")
+    trainer.test(model, DataLoader([batch], batch_size=None), verbose=False)
+    expected = F.cross_entropy(model(batch), batch.y, torch.tensor(given))
+    torch.testing.assert_close(trainer.callback_metrics["test/loss"], expected.detach())
 
 
 def test_another_number_of_classes_is_refused(composed: Composer) -> None:

@@ -8,10 +8,14 @@ import re
 import resource
 
 import pytest
+import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
+from lightning.pytorch import Trainer
+from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import OmegaConf
+from torch.utils.data import DataLoader
 
 from loader.datasets import DatasetError
 from loader.machine.lost_processes import LostProcessError
@@ -33,6 +37,16 @@ def test_the_cause_of_a_failed_instantiation_is_shown(capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit), one_line_errors():
         instantiate({"_target_": "fractions.Fraction", "_args_": ["a third"]})
     assert capsys.readouterr().err == "error: Invalid literal for Fraction: 'a third'\n"
+
+
+@pytest.mark.parametrize(("split", "also"), [("val", " or trainer.overfit_batches"), ("test", "")])
+def test_share_of_too_few_mini_batches_is_named(split: str, also: str, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = Trainer(**{f"limit_{split}_batches": 0.5}, logger=False, enable_checkpointing=False)
+    model, one = BoringModel(), DataLoader(torch.zeros(1, 32))
+    with pytest.raises(SystemExit), one_line_errors():
+        trainer.validate(model, one, verbose=False) if split == "val" else trainer.test(model, one, verbose=False)
+    what = f"error: trainer.limit_{split}_batches{also} is 0.5, less than one of 1 mini-batch of {split}; give a"
+    assert what in capsys.readouterr().err
 
 
 def test_a_reference_to_no_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,6 +147,13 @@ def test_every_parameter_gets_a_gradient_or_is_frozen(kind: Any) -> None:
     module.close()
 
 
+@pytest.mark.parametrize("model", ["rgat", "hgt"])
+def test_chunks_of_an_exact_test_are_refused(composed: Composer, tmp_path: Path, model: str, data: str) -> None:
+    options = data, f"run_dir={tmp_path}", f"model={model}", "+model.inference_chunk_mib=64"
+    with pytest.raises(InstantiationException, match=r"inference_chunk_mib is 64, but .* is tested with sampled"):
+        in_process(composed, *SMALL, *options)
+
+
 def test_rows_where_all_types_have_features_are_refused(composed: Composer, tmp_path: Path) -> None:
     typed = make_hetero()
     data = write_hetero(tmp_path, replace(typed, features={**typed.features, "paper": torch.ones(40, 2)}))

@@ -68,6 +68,24 @@ def test_narrow_weights_have_exact_measures(composed, tmp_path):
     assert (values != values.bfloat16()).all()
 
 
+def test_scores_of_narrow_embeddings_are_float32(random_graph):
+    datamodule = links_of(random_graph(100, 600))
+    embedded = torch.rand(100, 32, generator=torch.Generator().manual_seed(0)).bfloat16()
+
+    class Fixed(LinkPredictor):
+        def embed(self, graph, features, *, progress=False):
+            return embedded
+
+    trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False)
+    trainer.test(Fixed(4), datamodule=datamodule, verbose=False)
+    (held,) = datamodule.test_dataloader()
+    positive, negative = (
+        (embedded[pairs[:, 0]].float() * embedded[pairs[:, 1]].float()).sum(-1)
+        for pairs in (held.links, held.negatives)
+    )
+    assert trainer.callback_metrics["test/auc"] == pytest.approx(auc(positive, negative), abs=1e-6)
+
+
 @pytest.mark.parametrize("callbacks", ["default", "quiet"])
 def test_curves_are_drawn_unless_a_run_is_quiet(composed, tmp_path, callbacks):
     size = ("dataset.num_nodes=100", "dataset.mean_degree=6", "trainer.max_epochs=1", "logger=none")
@@ -132,7 +150,7 @@ def test_scores_in_bfloat16_have_all_digits(tmp_path, random_graph):
     trainer = quiet_trainer(tmp_path, precision="bf16-true")
     (found,) = trainer.validate(model, module, verbose=False)
     held = module.held_out("val")
-    embedded = model.embed(held.graph, held.features)
+    embedded = model.embed(held.graph, held.features).float()
 
     def score(pairs):
         return (embedded[pairs[..., 0]] * embedded[pairs[..., 1]]).sum(-1)

@@ -25,7 +25,7 @@ from models.training.checkpoints import read_checkpoint
 from models.training.errors import Interrupted
 from models.training.link_predictor import LinkPredictor
 from models.training.module import NodeClassifier
-from models.training.past_run import with_choices_of_past_run
+from models.training.past_run import options_of_past_run, with_choices_of_past_run
 from models.training.predict_job import _evaluate
 from models.training.trainer import _changed_since
 
@@ -78,6 +78,22 @@ def use(composed: Composer, folder: Path, mode: str, *overrides: str) -> float:
 def rows(tmp_path: Path) -> dict[str, list[Any]]:
     table: dict[str, list[Any]] = parquet.read_table(tmp_path / "new" / "predictions.parquet").to_pydict()
     return table
+
+
+@pytest.mark.parametrize(
+    ("mode", "given", "later"),
+    [("predict", [], True), ("predict", ["dataset.later_rows=false"], False), ("evaluate", [], False)],
+)
+def test_predictions_see_later_rows_unless_told_otherwise(
+    tmp_path: Path, composed: Composer, mode: str, given: list[str], later: bool
+) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / ".hydra").mkdir()
+    (path := tmp_path / "checkpoints" / "best.ckpt").touch()
+    chosen = ["dataset=relational", "dataset.path=tables", "dataset.task=again", "model=rsage"]
+    OmegaConf.save(composed(*chosen), tmp_path / ".hydra" / "config.yaml")
+    cfg = composed(*chosen, f"mode={mode}", f"ckpt_path={path}", *given)
+    assert options_of_past_run(cfg, [f"mode={mode}", f"ckpt_path={path}", *given]).dataset.later_rows is later
 
 
 def test_predictions_are_those_of_the_exact_evaluation(tmp_path: Path, composed: Composer) -> None:

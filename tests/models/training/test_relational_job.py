@@ -142,6 +142,7 @@ def test_new_customers_and_orders_are_predicted_for(composed: Composer, tmp_path
         composed,
         tmp_path,
         "mode=predict",
+        "dataset.later_rows=true",
         *options(shop, "again", f"dataset.items={shop / 'new.csv'}", *LEARNING[1:]),
     )
     found = parquet.read_table(tmp_path / "used" / "predictions.parquet").to_pydict()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn import functional as F
 from torchmetrics.classification import MulticlassAccuracy, MultilabelF1Score
 
+from models.training.class_weights import sum_of_weights, weighted_cross_entropy
 from models.training.scores import RunningScores
 
 SIZES = [7, 1, 30, 12]
@@ -51,9 +53,32 @@ def test_without_anything_positive_f1_is_0() -> None:
     assert scores.result(scores.sums())[1] == 0
 
 
+@pytest.mark.parametrize("size", [1, 7, 50])
+def test_weighted_loss_does_not_depend_on_mini_batches(size: int) -> None:
+    torch.manual_seed(0)
+    logits, labels = torch.randn(50, 3), torch.randint(3, (50,))
+    weights = torch.tensor([0.0, 1.0, 20.0])
+    scores = RunningScores(False)
+    for said, true in zip(logits.split(size), labels.split(size), strict=True):
+        loss, weight = weighted_cross_entropy(said, true, weights), sum_of_weights(weights, true)
+        scores.add_found(scores.find(said, true), len(true), loss, weight)
+        state, scores = scores.state_dict(), RunningScores(False)
+        scores.load_state_dict(state, torch.device("cpu"))
+    loss, accuracy = scores.result(scores.sums())
+    torch.testing.assert_close(loss, F.cross_entropy(logits, labels, weights))
+    assert accuracy == (logits.argmax(1) == labels).double().mean().float()
+
+
+def test_state_of_an_earlier_release_goes_on() -> None:
+    scores = RunningScores(False)
+    scores.load_state_dict({"count": 4, "sums": [8.0, 3.0, 0.0, 4.0]}, torch.device("cpu"))
+    scores.add(torch.eye(2), torch.tensor([0, 0]), torch.tensor(5.0))
+    assert scores.result(scores.sums()) == (torch.tensor(3.0), torch.tensor(4 / 6))
+
+
 def test_reset_forgets() -> None:
     scores = RunningScores(False)
     scores.add(torch.eye(3), torch.zeros(3, dtype=torch.int64), torch.tensor(1.0))
     scores.reset()
     assert scores.count == 0
-    assert scores.sums().tolist() == [0, 0, 0, 0]
+    assert scores.sums().tolist() == [0, 0, 0, 0, 0]

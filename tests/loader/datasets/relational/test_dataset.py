@@ -132,6 +132,15 @@ class TestGraph:
         (shop / "new.csv").write_text("who,at\n007,2020-05-01\n")
         assert load(shop, items=shop / "new.csv").items["new"].ids.tolist() == [2]
 
+    def test_numbers_of_categories_are_codes(self, shop: Path) -> None:
+        codes = ["7", "007", str(2**64 - 1), str(2**64 - 2)]
+        edit(shop / "orders.csv", lambda text: _with_column(text, "code", lambda i: codes[i % 4]))
+        given = "file: orders.csv\n    columns: {code: category}"
+        edit(shop / "schema.yaml", lambda text: text.replace("file: orders.csv", given, 1))
+        data = load(shop, later_rows=True)
+        assert sorted(data.columns["orders"][0].categories) == sorted(codes)
+        assert len(data.features["orders"][:4, 0].unique()) == 4
+
     def test_keys_beyond_int64_meet(self, shop: Path) -> None:
         wanted = edges(load(shop), "reviews", "f2p_order_id", "orders")
         edit(shop / "orders.csv", lambda text: re.sub(r"(?m)^(\d+)", lambda id: str(2**63 + int(id[0])), text))

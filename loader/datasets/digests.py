@@ -5,6 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,7 +21,12 @@ def digest_of(*arrays: Tensor | None) -> str:
         if array is None:
             digest.update(b"none")
             continue
-        some = array.reshape(-1)[:: max(1, array.numel() // _DIGESTED)]
+        step = max(1, array.numel() // _DIGESTED)
+        if array.is_contiguous() or not array.numel():
+            some = array.reshape(-1)[::step]
+        else:  # without a copy of the whole
+            places = np.unravel_index(np.arange(0, array.numel(), step), array.shape)
+            some = array[tuple(torch.from_numpy(of).to(array.device) for of in places)]
         copy = torch.empty(some.shape, dtype=some.dtype).copy_(some)  # whose strides can be viewed as bytes
         digest.update(copy.view(torch.uint8).numpy().tobytes())  # NumPy lacks some types
     return digest.hexdigest()[:16]

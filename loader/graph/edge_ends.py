@@ -38,9 +38,10 @@ class EdgeEnds(NamedTuple):
         times = None if edges.edge_times is None else edges.edge_times[order]
         return cls(ids, edges.indices.long()[order], targets[order], times)
 
-    def to(self, device: torch.device) -> EdgeEnds:
-        times = None if self.times is None else self.times.to(device)
-        return EdgeEnds(self.ids.to(device), self.sources.to(device), self.targets.to(device), times)
+    def without_ends(self, device: torch.device) -> EdgeEnds:
+        """Ids and times only, on a device."""
+        none = self.sources[:0].to(device)
+        return EdgeEnds(self.ids.to(device), none, none, None if self.times is None else self.times.to(device))
 
     def rows(self, ids: Tensor) -> Tensor:
         """`[n]` int64: places in the arrays of the edges with these ids; for an id that no edge has any place."""
@@ -50,10 +51,11 @@ class EdgeEnds(NamedTuple):
         """Raises ValueError unless they are -1 or ids of edges."""
         if not ids.numel():
             return
+        ids = ids.to(self.ids.device)  # once: each look at a tensor on a GPU waits for it
         low = int(ids.min())
         if low < -1:
             raise ValueError(f"edge_ids holds {low}; an id is at least 0, or -1 for a pair that is no edge")
-        given = ids[ids >= 0].to(self.ids.device)
+        given = ids[ids >= 0]
         if not self.ids.numel() and given.numel():
             raise ValueError(f"edge_ids holds {int(given[0])}; {edge_type} has no edges")
         unknown = given[self.ids[self.rows(given)] != given]

@@ -13,6 +13,7 @@ from loader.items import EdgeItems, NodeItems
 from loader.items.items import as_nodes
 from loader.loaders.options import check_distinct
 from loader.machine.arguments import shown
+from loader.machine.memo import Memo, version_of
 from loader.samplers.base import Sampler
 from loader.stores import FeatureStore, as_store
 
@@ -133,7 +134,8 @@ def edge_stores(graph: HeteroGraph, features: Any, sampler: Sampler) -> dict[Edg
                 f"{label} has rows by edge, and the graph keeps no edge ids; make it with keep_edge_ids=True"
             )
         ids = graph.lists.edge_ids
-        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < store.num_rows:  # those of others may be
+        low, high = _ends(ids)
+        if low < 0 or high >= store.num_rows:  # those of other relations may be
             ids = ids[graph.entries(known[name])[0].to(ids.device)]
         check_edge_rows(label, store, int(graph.in_degrees(known[name]).sum()), "the relation", ids)
         stores[known[name]] = store
@@ -147,12 +149,25 @@ def check_edge_rows(label: str, store: FeatureStore, count: int, what: str, ids:
         count: of edges, which `what` has.
         ids: `[n]` of the edges; None: they are their places.
     """
-    low, high = (0, count - 1) if ids is None or not ids.numel() else (int(end) for end in ids.aminmax())
+    low, high = (0, count - 1) if ids is None else _ends(ids)
     if low < 0:
         raise ValueError(f"{label} has rows by edge id, and {what} has the id {low}; number the edges from 0")
     if store.num_rows <= high:
         way = f"{count} edges; give a row per edge" if high < count else f"edge ids up to {high}; give a row per id"
         raise ValueError(f"{label} has {store.num_rows} rows, {what} {way}")
+
+
+_ids_seen = Memo()  # by loaders of the same graph, whose ids may be on disk
+
+
+def _ends(ids: Tensor) -> tuple[int, int]:
+    """The lowest and the highest id, -1 if there is none."""
+
+    def look() -> tuple[int, int]:
+        low, high = ids.aminmax()
+        return int(low), int(high)
+
+    return _ids_seen.get(ids, version_of(ids), "ends", look) if ids.numel() else (0, -1)
 
 
 def _by_key(name: str, rows: Any, form: str) -> Mapping[Any, Any]:

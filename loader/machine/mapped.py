@@ -76,16 +76,14 @@ def watch(tensor: Tensor) -> None:
     """
     if _looked_at.get(id(tensor)) is tensor:
         return
+    if (path := file_behind(tensor)) is not None:
+        place = place_in_file(tensor)
+        assert place is not None
+        _, inode, offset = place
+        with contextlib.suppress(FileNotFoundError, PermissionError), open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_ino == int(inode):
+                _watch(tensor, tensor.data_ptr(), _bytes(tensor), file.fileno(), offset)
     _looked_at[id(tensor)] = tensor
-    path, begin = file_behind(tensor), tensor.data_ptr()
-    if path is None:
-        return
-    place = place_in_file(tensor)
-    assert place is not None
-    _, inode, offset = place
-    with contextlib.suppress(FileNotFoundError, PermissionError), open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_ino == int(inode):
-            _watch(tensor, begin, tensor.numel() * tensor.element_size(), file.fileno(), offset)
 
 
 def require_whole(arrays: Iterable[Tensor]) -> None:
@@ -93,7 +91,15 @@ def require_whole(arrays: Iterable[Tensor]) -> None:
     file ends now the system gives zeros behind the end: so whoever has read asks here before the result is used.
     """
     for array in arrays:
-        _core.require_whole(array.data_ptr(), array.numel() * array.element_size())
+        _core.require_whole(array.data_ptr(), _bytes(array))
+
+
+def _bytes(tensor: Tensor) -> int:
+    """From the first element to the end of the last one; an expanded tensor has fewer than its elements take."""
+    if not tensor.numel():
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()
 
 
 @contextlib.contextmanager

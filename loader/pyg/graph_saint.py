@@ -18,7 +18,7 @@ from loader.machine.arguments import as_flag, as_size, kind_of
 from loader.machine.whole_files import check_folder, replaced
 from loader.pyg.edges_read import EdgesRead
 from loader.pyg.neighbor_loader import graph_of, place_of
-from loader.pyg.numbered_loader import Clock, NumberedLoader, owner_of, rows_of, without_own
+from loader.pyg.numbered_loader import Clock, NumberedLoader, ends_of, owner_of, rows_of, without_own
 from loader.samplers.drawn_numbers import drawn_below, drawn_by
 from loader.samplers.walks import WalkSampler
 
@@ -223,7 +223,7 @@ class GraphSAINTNodeSampler(GraphSAINTSampler, theirs.GraphSAINTNodeSampler):
     """
 
     def _sample_nodes(self, batch_size: int) -> Tensor:
-        return rows_of(self.data.edge_index[0], self._drawn(self.E, batch_size))
+        return ends_of(self.data.edge_index, self._drawn(self.E, batch_size))[0]
 
 
 class GraphSAINTEdgeSampler(GraphSAINTSampler, theirs.GraphSAINTEdgeSampler):
@@ -245,7 +245,7 @@ class GraphSAINTEdgeSampler(GraphSAINTSampler, theirs.GraphSAINTEdgeSampler):
     def _sample_nodes(self, batch_size: int) -> Tensor:
         epoch, step = self._now
         edges = drawn_by(self._sums, batch_size, seed=self.seed, epoch=epoch, batch=step)
-        return torch.cat([rows_of(ends, edges) for ends in self.data.edge_index])
+        return torch.cat(list(ends_of(self.data.edge_index, edges)))
 
 
 class GraphSAINTRandomWalkSampler(GraphSAINTSampler, theirs.GraphSAINTRandomWalkSampler):

@@ -147,6 +147,12 @@ def rows_of(value: Tensor, ids: Tensor) -> Tensor:
         return value[ids.to(value.device)].to(ids.device)
 
 
+def ends_of(edge_index: Tensor, ids: Tensor) -> Tensor:
+    """`[2, n]` the ends of edges, on the device of `ids`."""
+    with whole(edge_index):  # not a row of it, a new tensor each time: to look for its file takes milliseconds
+        return edge_index[:, ids.to(edge_index.device)].to(ids.device)
+
+
 def owner_of(name: str, value: Any, num_nodes: int, num_edges: int) -> str | None:
     """Whose rows an attribute of a `Data` has: "node", "edge", or None if it has neither.
 

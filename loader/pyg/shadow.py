@@ -158,9 +158,9 @@ def adjacency_like(whole: Any, pairs: Tensor, edge_ids: Tensor, num_nodes: int) 
         )
     size = (num_nodes, num_nodes)
     if whole.layout == torch.sparse_coo:
-        values = rows_of(whole._values(), edge_ids)
+        values = whole._values()[edge_ids]
         return torch.sparse_coo_tensor(pairs.flip(0), values, size, check_invariants=False)
     lengths = torch.bincount(pairs[1], minlength=num_nodes)
     indptr = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    values = rows_of(whole.values(), edge_ids)
+    values = whole.values()[edge_ids]
     return torch.sparse_csr_tensor(indptr, pairs[0], values, size, check_invariants=False)

@@ -86,7 +86,7 @@ class _LinkSession(Session):
         self._sampler, self._ends, self._device = sampler, ends, sampler.device
         self._without = ends.without(sampler.exclude, self._device)
         self._session = sampler.around.open(graph)
-        self.together = self._session.together
+        self.together, self._samples_of = self._session.together, self._session._samples_of
         drawn = sampler.negatives
         self._known: tuple[Tensor, Tensor] | None = None
         self._beside = None if sampler.known is None else (sampler.known, sampler.known.state())

@@ -203,9 +203,10 @@ class TreeLinkSession(Session):
 
     def _reverses_of(self, ids: Tensor) -> EdgesAt:
         """The reverses of edges, which go the other way at the same time if both relations have times."""
-        edges, reverses = self._ends_by_id
-        if edges.times is None or reverses.times is None or not edges.times.numel():
+        if self._timed_by_id is None:
             return EdgesAt(ids >= 0, None, None)
+        edges, reverses = self._timed_by_id
+        assert edges.times is not None
         return EdgesAt(ids >= 0, edges.times[edges.rows(ids)], reverses)
 
     @cached_property
@@ -213,11 +214,14 @@ class TreeLinkSession(Session):
         return EdgeEnds.of(self._graph, self._edge_type)
 
     @cached_property
-    def _ends_by_id(self) -> tuple[EdgeEnds, EdgeEnds]:
-        """The edges of the links' relation and of the reverse one, on the device."""
+    def _timed_by_id(self) -> tuple[EdgeEnds, EdgeEnds] | None:
+        """Ids and times of the links' relation and of the reverse one, on the device; None unless both have times."""
         assert self._reverse is not None
-        device = self._sampler.device
-        return self._edges.to(device), EdgeEnds.of(self._graph, self._reverse).to(device)
+        both = self._edges, EdgeEnds.of(self._graph, self._reverse)
+        if any(edges.times is None for edges in both) or not self._edges.ids.numel():
+            return None
+        edges, reverses = (of.without_ends(self._sampler.device) for of in both)
+        return edges, reverses
 
 
 class _Taken:

@@ -48,7 +48,7 @@ class HeteroClassifier(Classifier):
         chunk = options.get("inference_chunk_mib", 256)
         if not self.infers and chunk != 256:  # the default, which checkpoints have
             what = f"inference_chunk_mib is {chunk}, but {type(self).__name__} is tested with sampled neighbors"
-            raise ValueError(f"{what}; leave it out")
+            raise ValueError(f"{what}; leave it out, or give 256 with a checkpoint that has it")
         # As plain values, which a checkpoint can hold; a configuration gives its own kinds of lists.
         self.in_dims = {str(name): int(width) for name, width in num_features.items()}
         self.edge_types: list[EdgeType] = [(s, name, d) for s, name, d in edge_types]

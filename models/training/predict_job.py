@@ -69,6 +69,8 @@ def use_past_run(cfg: DictConfig, why: str, saved: Mapping[str, Any]) -> float:
     datamodule = instantiate(cfg.datamodule)
     if of_tables:
         with_columns_of_past_run(datamodule, saved)
+        if predicts and "later_rows" not in cfg.dataset:  # as `options_of_past_run` has it
+            datamodule.dataset.later_rows = True
     state = saved.get(type(datamodule).__qualname__, {})
     of_data = dict(state.get("data", {}))
     extends = getattr(datamodule.dataset, "extend", None) if predicts and "context_size" not in cfg.model else None

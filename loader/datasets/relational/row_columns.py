@@ -36,6 +36,7 @@ class RowColumn:
         categories: of a category, by code.
         middle: of a time, which stands for a missing one, in seconds since 1970.
         first_year: of a time; earlier years count as this one.
+        written: categories are cells as they are written. Those of earlier releases are not: 007 was the number 7.
     """
 
     name: str
@@ -46,11 +47,12 @@ class RowColumn:
     categories: tuple[str, ...] = ()
     middle: int = 0
     first_year: int = 0
+    written: bool = True
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> RowColumn:
         """What `to_json` gave."""
-        return cls(**{**saved, "categories": tuple(saved["categories"])})
+        return cls(**{"written": False, **saved, "categories": tuple(saved["categories"])})
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -84,8 +86,18 @@ class RowColumn:
             return found
         if self.kind == "category":
             arrow = pyarrow()
-            known = arrow.array(self.categories, arrow.large_string())
-            codes = pyarrow("pyarrow.compute").index_in(as_text(values), value_set=known).fill_null(-1)
+            known, compute = arrow.array(self.categories, arrow.large_string()), pyarrow("pyarrow.compute")
+            if not self.written and is_text(values.type) and all(_is_number(one) for one in self.categories):
+                coded, before = (
+                    compute.any(compute.match_substring_regex(of, r"^[+-]?0[\dxX]")).as_py()
+                    for of in (as_text(values), known)
+                )
+                if coded and not before:
+                    raise DatasetError(
+                        f"{what} has codes such as 007, which the release that trained this model read as the number "
+                        "7; train it again"
+                    )
+            codes = compute.index_in(as_text(values), value_set=known).fill_null(-1)
             return np.asarray(codes).astype(np.float32)[:, None]
         times = as_whole_times(values, what, "down")
         return self._parts(np.where(times.known, times.numbers, self.middle))
@@ -184,6 +196,14 @@ def encode_rows(rows: Rows, columns: Sequence[RowColumn]) -> NDArray[np.float32]
         else:
             parts.append(column.encode(rows.features[column.name], _place(rows, column.name)))
     return np.concatenate(parts, 1)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _place(rows: Rows, name: str) -> str:

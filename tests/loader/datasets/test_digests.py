@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from hashlib import sha256
 
 import pytest
@@ -25,6 +26,14 @@ def test_types_that_numpy_lacks_have_digests() -> None:
 def test_digests_do_not_depend_on_strides(length: int) -> None:
     array = torch.as_strided(torch.arange(3, dtype=torch.int32), (length,), (0,))  # as a mapped file may have it
     assert digest_of(array) == digest_of(torch.zeros(length, dtype=torch.int32))
+
+
+@pytest.mark.parametrize("shape", [(2, 20_000), (3, 7), (5, 2000, 3)])
+def test_digests_of_transposed_arrays_take_no_copy(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    array = torch.arange(math.prod(shape)).view(shape)
+    turned, wanted = array.transpose(0, -1).contiguous().transpose(0, -1), digest_of(array)
+    monkeypatch.setattr(torch.Tensor, "reshape", None)  # would copy
+    assert digest_of(turned) == wanted
 
 
 @pytest.mark.parametrize("num_rows", [1, 63, 1000])

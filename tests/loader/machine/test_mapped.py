@@ -160,3 +160,18 @@ def test_other_signals_go_where_they_went(body: str, status: int, tmp_path: Path
     done = program(tmp_path, body)
     assert done.returncode == status
     assert done.stderr == ""
+
+
+def test_expanded_arrays_need_no_more_than_their_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(2000.0))
+    program = """
+import sys, numpy as np, torch
+from loader.machine.mapped import whole
+array = torch.from_numpy(np.load(sys.argv[1], mmap_mode="c"))
+with whole(expanded := array[-1:].expand(3000)):
+    print(float(expanded.sum()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "a.npy")], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{3000 * 1999.0}\n", "")

@@ -116,22 +116,22 @@ class Request(NamedTuple):
     numbers: Tensor | None = None
 
 
-def _of_whole_files(begin: Callable[..., Sequence[Callable[[], Any]]]) -> Callable[..., Sequence[Callable[[], Any]]]:
-    """`begin`, whose samples are of files that were whole when they were read."""
+def _require_whole_files(session: Session, files: Sequence[Tensor]) -> None:
+    """From now on the samples of a session are of files that were whole when they were read."""
+    begin, this = type(session).begin, weakref.ref(session)  # weak: a cycle would keep both
 
-    def finished(files: Sequence[Tensor], finish: Callable[[], Any]) -> Any:
+    def finished(finish: Callable[[], Any]) -> Any:
         sample = finish()
         require_whole(files)
         return sample
 
-    @wraps(begin)
-    def begun(self: Session, *args: Any, **kwargs: Any) -> Sequence[Callable[[], Any]]:
-        if not (files := self._in_files):
-            return begin(self, *args, **kwargs)
+    def begun(group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Any]]:
+        itself = this()
+        assert itself is not None
         require_whole(files)
-        return [partial(finished, files, finish) for finish in begin(self, *args, **kwargs)]
+        return [partial(finished, finish) for finish in begin(itself, group, ahead=ahead)]
 
-    return begun
+    session.begin = begun  # type: ignore[method-assign]
 
 
 class Session(ABC):
@@ -146,12 +146,6 @@ class Session(ABC):
     _made_for: tuple[dict[str, Any], weakref.ref[AnyGraph], tuple[int, ...]] | None = None
     _beside: tuple[AnyGraph, tuple[int, ...]] | None = None  # another graph that it has read, and the state of that
     _samples_of: Graph | None = None  # the lists that it samples, if they may be others than the graph's
-    _in_files: Sequence[Tensor] = ()  # of the lists' arrays, those that are mapped and are read for each mini-batch
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "begin" in cls.__dict__:
-            cls.begin = _of_whole_files(cls.begin)  # type: ignore[method-assign]
 
     @abstractmethod
     def begin(self, group: Sequence[Request], *, ahead: bool = False) -> Sequence[Callable[[], Any]]:
@@ -210,7 +204,8 @@ def _noted(open_session: Callable[[Any, Any], Session]) -> Callable[[Any, Any], 
         if session._samples_of is not None:  # which may have been made in memory, so that nobody reads the files again
             arrays = session._samples_of._arrays()
         read = [arrays[name] for name in ("indptr", "indices", "edge_ids") if name in arrays]
-        session._in_files = [a for a in read if a.device.type == "cpu" and _core.is_watched(a.data_ptr())]
+        if files := [a for a in read if a.device.type == "cpu" and _core.is_watched(a.data_ptr())]:
+            _require_whole_files(session, files)
         session._made_for = self.spec(), weakref.ref(graph), graph.state()
         return session
 

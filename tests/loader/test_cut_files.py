@@ -94,7 +94,7 @@ def test_lists_made_in_memory_outlive_their_file(tmp_path: Path) -> None:
     weighted = FusedSampler([-1], weights="edge_weights", edge_ids=True, num_threads=1)
     timed = TreeSampler([-1], times="edge", edge_ids=True, num_threads=1)
     sessions = weighted.open(graph), timed.open(trees)
-    assert [list(session._in_files) for session in sessions] == [[], []]  # else the process would end below
+    assert not any("begin" in vars(session) for session in sessions)  # else the process would end below
     for file in files.values():
         os.truncate(file, 100)
     seeds = torch.tensor([0, 1]), torch.tensor([[0, 9], [1, 9]])

@@ -249,8 +249,8 @@ inline bool is_pinned(py::handle tensor) {
   return kGpu == std::string_view("cpu") || tensor.attr("is_pinned")().cast<bool>();
 }
 
-// The same of a tensor that kernels of GPU `index` (< 0: of any) read where it lies: in its memory, or in
-// pinned host memory.
+// The same of a tensor that kernels read in place. It lies in the memory of GPU `index` (< 0: of any GPU), or
+// in pinned host memory.
 template <typename T>
 View<T> gpu_view(py::handle tensor, const char* name, int64_t size, int index) {
   const auto type = tensor.attr("device").attr("type").cast<std::string>();

@@ -19,6 +19,7 @@ from loader.machine.spelling import nearest
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 _PACKED = (".gz", ".bz2", ".zst", ".lz4")  # which pyarrow unpacks
+CODED = r"^[+-]?0[\dxX]"  # of a cell that is a code rather than a number: 007, 0x7
 # What says that a value is missing in every kind of file, as pandas reads it. Ids are missing only if empty.
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>")
 _BLOCK = 1 << 24  # bytes of a CSV file that are parsed at once
@@ -173,7 +174,7 @@ class TableFile:
         """
         types, compute = pyarrow().types, pyarrow("pyarrow.compute")
         if types.is_integer(values.type) or types.is_floating(values.type):
-            odd = r"^[+-]?0[\dxX]"
+            odd = CODED
         elif types.is_boolean(values.type):
             odd = r"^\d$"  # a column of these alone is one of numbers
         else:

@@ -103,9 +103,10 @@ def _bytes(tensor: Tensor) -> int:
 
 
 @contextlib.contextmanager
-def whole(*arrays: Tensor) -> Iterator[None]:
-    """What is read of the arrays within is theirs: see `watch` and `require_whole`."""
-    on_host = [array for array in arrays if array.device.type == "cpu" and array.layout == torch.strided]
+def whole(*arrays: Tensor | None) -> Iterator[None]:
+    """What is read of the arrays within is theirs: see `watch` and `require_whole`. None stands for no array."""
+    given = [array for array in arrays if array is not None]
+    on_host = [array for array in given if array.device.type == "cpu" and array.layout == torch.strided]
     for array in on_host:
         watch(array)
     require_whole(on_host)

@@ -17,8 +17,11 @@ def state_of(tensor: Tensor) -> tuple[int, str]:
     """What changes when somebody writes to a tensor. If NumPy or `tensor.data` does, torch does not count it; then a
     digest changes, for which evenly spaced values of a large tensor are read.
     """
-    strided = tensor.layout == torch.strided
-    return version_of(tensor), digest_of(tensor.detach().as_subclass(Tensor)) if strided else ""
+    return version_of(tensor), _digest(tensor)
+
+
+def _digest(tensor: Tensor) -> str:
+    return digest_of(tensor.detach().as_subclass(Tensor)) if tensor.layout == torch.strided else ""
 
 
 class EdgesRead:
@@ -84,7 +87,7 @@ class EdgesRead:
 
     @staticmethod
     def _digests_of(seen: dict[Place, Seen]) -> dict[Place, str]:
-        return {place: state_of(of.value)[1] for place, of in seen.items() if isinstance(of.value, Tensor)}
+        return {place: _digest(of.value) for place, of in seen.items() if isinstance(of.value, Tensor)}
 
     def _now(self, data: Any) -> dict[Place, Seen]:
         if isinstance(data, tuple):

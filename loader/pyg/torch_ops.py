@@ -211,7 +211,7 @@ def _sample(
     induced: bool,
     weights: Tensor | None = None,
 ) -> tuple[list[int], list[int], list[Tensor]]:
-    with whole(indptr, indices, *([] if weights is None else [weights])):
+    with whole(indptr, indices, weights):
         engine, places = engine_of(indptr, indices, weights)
         if seed.dim() != 1 or seed.dtype != indptr.dtype:
             raise ValueError(

@@ -131,6 +131,7 @@ def _require_whole_files(session: Session, files: Sequence[Tensor]) -> None:
         require_whole(files)
         return [partial(finished, finish) for finish in begin(itself, group, ahead=ahead)]
 
+    # Of this session only: all others begin without another frame, see tests/loader/test_frames.py.
     session.begin = begun  # type: ignore[method-assign]
 
 

@@ -134,7 +134,7 @@ def is_symmetric(graph: Graph, at: Where, symmetric: bool | None, weights: Tenso
         if graph.indices.device.type == "cpu":
             arrays = (graph.indptr.cpu(), graph.indices)
             of_edges = None if weights is None else weights.cpu()
-            with whole(*arrays, *([] if of_edges is None else [of_edges])):
+            with whole(*arrays, of_edges):
                 return _core.traverse_symmetric(arrays, of_edges, at.num_threads)
         return _hashes_agree(graph.indptr.to(graph.device), graph.indices, weights)
 

@@ -51,7 +51,8 @@ struct Picking : Sets {
     return block_totals<T>() + kMaxBlocks;
   }
 
-  // Where the edges of a lane's row begin, those of its warp's rows, and how many the warp's are.
+  // `own`: where the edges of a lane's row begin. `begin`: where those of its warp's rows begin. `count`: how
+  // many edges the warp has.
   struct Edges {
     P own, begin;
     uint32_t count;

@@ -13,7 +13,7 @@ from loader.datasets.column_values import as_numbers, as_text, as_whole_times, i
 from loader.datasets.errors import DatasetError
 from loader.datasets.non_numeric_cells import odd_cells
 from loader.datasets.relational.tables import Rows
-from loader.datasets.table_columns import Column
+from loader.datasets.table_columns import CODED, Column
 from loader.graph.checks import MISSING_TIME
 from loader.machine.arguments import shown
 
@@ -89,8 +89,7 @@ class RowColumn:
             known, compute = arrow.array(self.categories, arrow.large_string()), pyarrow("pyarrow.compute")
             if not self.written and is_text(values.type) and all(_is_number(one) for one in self.categories):
                 coded, before = (
-                    compute.any(compute.match_substring_regex(of, r"^[+-]?0[\dxX]")).as_py()
-                    for of in (as_text(values), known)
+                    compute.any(compute.match_substring_regex(of, CODED)).as_py() for of in (as_text(values), known)
                 )
                 if coded and not before:
                     raise DatasetError(
